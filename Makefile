@@ -1,0 +1,28 @@
+# Everything a fresh machine with Python 3.11 or later needs: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test stubs clean
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[simulation,dev]'
+	touch $@
+
+demo: .venv/installed
+	$(BIN)/collegium demo
+
+test: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+# The protobuf stubs are kept in the repository; a test checks that this changes nothing.
+stubs: .venv/installed
+	$(BIN)/python -m grpc_tools.protoc -I src/collegium/protocol/proto --python_out=src --pyi_out=src \
+		--grpc_python_out=src src/collegium/protocol/proto/collegium/protocol/v1/*.proto
+
+clean:
+	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

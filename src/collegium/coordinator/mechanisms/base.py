@@ -1,0 +1,90 @@
+"""What a mechanism is: a frozen description that can release, state its charge and name its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol.renyi import RenyiCurve
+
+IntArray = NDArray[np.int64]
+
+ABSTAIN = -1
+"""Outcome of a stage: the query gets no label (⊥)."""
+
+NEXT_STAGE = -2
+"""Outcome of a stage: the query goes on to the following stage."""
+
+
+class Adjacency(StrEnum):
+    """Which histograms are neighbours."""
+
+    REPLACE = "replace"
+    """One vote moves from one class to another: L1 2, L2 √2."""
+
+    ADD_REMOVE = "add-remove"
+    """One vote appears or disappears: L1 1, L2 1."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one neighbour may change: ``votes`` votes under ``adjacency``.
+
+    Record level: one vote. Party level with k teachers: k votes.
+    """
+
+    votes: int = 1
+    adjacency: Adjacency = Adjacency.REPLACE
+
+
+class Noise(Protocol):
+    """Where a mechanism's randomness comes from: the system's (release) or a seed (reproduction)."""
+
+    @property
+    def private(self) -> bool:
+        """True only for exact discrete samplers fed by the operating system's randomness."""
+        ...
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray: ...
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray: ...
+
+    def gumbel(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]: ...
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """One charged step of a mechanism. The labeller charges it for a batch, then runs it on that batch."""
+
+    name: str
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        """What one query costs here whatever the votes are (data-independent), on ``orders``."""
+        ...
+
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        """Outcome per query for ``counts`` of shape ``[queries, classes]``: a class, ABSTAIN or NEXT_STAGE.
+
+        ``predictions``, shape ``[queries]``, holds the student's own answer or -1 (interactive use only).
+        """
+        ...
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A frozen description of how vote histograms become labels."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """The paper and theorem behind the charge."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    def parameters(self) -> dict[str, float | int | str]:
+        """What a report, a ledger entry and a party's policy show: noise scales by their field names."""
+        ...

@@ -1,0 +1,117 @@
+"""Every error that a user can meet. The message is what the user reads: what is wrong, what to do.
+
+An error has a stable ``code``, which is what travels on the wire and in logs, and an exit status for
+the command line. Adding an error means adding a class here; nothing else lists them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CollegiumError(Exception):
+    """Something that the user can act on; never a bug of ours."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+
+class ConfigurationError(CollegiumError):
+    """A configuration, policy or option is wrong or contradicts another."""
+
+    code = "configuration"
+    exit_status = 2
+
+
+class DataError(CollegiumError):
+    """A data file, a column, a label or an array is not what the task needs."""
+
+    code = "data"
+    exit_status = 3
+
+
+class PoolMismatch(DataError):
+    """The pool held by one side is not the one that the other side named by its SHA-256."""
+
+    code = "pool-mismatch"
+
+
+class IdentityError(CollegiumError):
+    """A certificate, key or roster entry is missing, unknown, expired or revoked."""
+
+    code = "identity"
+    exit_status = 4
+
+
+class VersionMismatch(CollegiumError):
+    """The two sides speak different versions of the wire protocol."""
+
+    code = "version"
+    exit_status = 4
+
+
+class ProtocolViolation(CollegiumError):
+    """A peer sent something that the wire protocol does not allow."""
+
+    code = "protocol"
+    exit_status = 5
+
+
+class Unreachable(CollegiumError):
+    """A peer cannot be reached."""
+
+    code = "unreachable"
+    exit_status = 5
+
+
+class QuorumNotReached(CollegiumError):
+    """Too few parties answered before the deadline."""
+
+    code = "quorum"
+    exit_status = 6
+
+
+class Refused(CollegiumError):
+    """The party's own policy forbids the request."""
+
+    code = "refused"
+    exit_status = 6
+
+
+class BudgetExceeded(CollegiumError):
+    """The next charge would pass the privacy budget."""
+
+    code = "budget"
+    exit_status = 7
+
+
+class UnsupportedAccounting(CollegiumError):
+    """An analysis was asked for that is not valid for this mechanism."""
+
+    code = "unsupported-accounting"
+    exit_status = 7
+
+
+class LedgerCorrupt(CollegiumError):
+    """A ledger fails its own checks: its chain, a signature or the database itself."""
+
+    code = "ledger-corrupt"
+    exit_status = 8
+
+
+class StorageError(CollegiumError):
+    """A folder or file cannot be read or written."""
+
+    code = "storage"
+    exit_status = 9
+
+
+def error_for_code(code: str, message: str) -> CollegiumError:
+    """The error named by ``code`` (as found on the wire); an unknown code gives the base class."""
+    pending: list[type[CollegiumError]] = [CollegiumError]
+    while pending:
+        kind = pending.pop()
+        if kind.code == code:
+            return kind(message)
+        pending.extend(kind.__subclasses__())
+    return CollegiumError(message)

@@ -1,0 +1,231 @@
+from collegium.protocol.v1 import secure_sum_pb2 as _secure_sum_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FromParty(_message.Message):
+    __slots__ = ("hello", "reply")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    reply: Reply
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ...) -> None: ...
+
+class FromCoordinator(_message.Message):
+    __slots__ = ("welcome", "request", "farewell")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    request: Request
+    farewell: Farewell
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol_version", "party", "software")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    party: str
+    software: str
+    def __init__(self, protocol_version: _Optional[int] = ..., party: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol_version", "consortium", "task_json")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
+    TASK_JSON_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    consortium: str
+    task_json: str
+    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ...) -> None: ...
+
+class Farewell(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_POOL_FIELD_NUMBER: _ClassVar[int]
+    POOL_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    FIT_FIELD_NUMBER: _ClassVar[int]
+    CAST_VOTES_FIELD_NUMBER: _ClassVar[int]
+    SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    run_id: str
+    describe: DescribeRequest
+    hold_pool: HoldPoolRequest
+    pool_chunk: PoolChunk
+    fit: FitRequest
+    cast_votes: CastVotesRequest
+    secure_sum: _secure_sum_pb2.SecureSumRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    POOL_STATE_FIELD_NUMBER: _ClassVar[int]
+    FITTED_FIELD_NUMBER: _ClassVar[int]
+    VOTES_FIELD_NUMBER: _ClassVar[int]
+    SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    error: Error
+    description: Description
+    pool_state: PoolState
+    fitted: Fitted
+    votes: Votes
+    secure_sum: _secure_sum_pb2.SecureSumReply
+    prepared: Prepared
+    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Description(_message.Message):
+    __slots__ = ("party", "software", "teachers", "teacher_kind")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    TEACHERS_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_KIND_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    software: str
+    teachers: int
+    teacher_kind: str
+    def __init__(self, party: _Optional[str] = ..., software: _Optional[str] = ..., teachers: _Optional[int] = ..., teacher_kind: _Optional[str] = ...) -> None: ...
+
+class ArraySpec(_message.Message):
+    __slots__ = ("sha256", "dtype", "shape")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sha256: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class HoldPoolRequest(_message.Message):
+    __slots__ = ("pool",)
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    pool: ArraySpec
+    def __init__(self, pool: _Optional[_Union[ArraySpec, _Mapping]] = ...) -> None: ...
+
+class PoolChunk(_message.Message):
+    __slots__ = ("pool", "offset_bytes", "data")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    pool: ArraySpec
+    offset_bytes: int
+    data: bytes
+    def __init__(self, pool: _Optional[_Union[ArraySpec, _Mapping]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PoolState(_message.Message):
+    __slots__ = ("sha256", "received_bytes", "complete")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    received_bytes: int
+    complete: bool
+    def __init__(self, sha256: _Optional[str] = ..., received_bytes: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class FitRequest(_message.Message):
+    __slots__ = ("teacher_json",)
+    TEACHER_JSON_FIELD_NUMBER: _ClassVar[int]
+    teacher_json: str
+    def __init__(self, teacher_json: _Optional[str] = ...) -> None: ...
+
+class Fitted(_message.Message):
+    __slots__ = ("teachers", "reused")
+    TEACHERS_FIELD_NUMBER: _ClassVar[int]
+    REUSED_FIELD_NUMBER: _ClassVar[int]
+    teachers: int
+    reused: int
+    def __init__(self, teachers: _Optional[int] = ..., reused: _Optional[int] = ...) -> None: ...
+
+class Terms(_message.Message):
+    __slots__ = ("mechanism", "parameters", "adjacency", "sum_mode")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    ADJACENCY_FIELD_NUMBER: _ClassVar[int]
+    SUM_MODE_FIELD_NUMBER: _ClassVar[int]
+    mechanism: str
+    parameters: _containers.ScalarMap[str, float]
+    adjacency: str
+    sum_mode: str
+    def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ...) -> None: ...
+
+class CastVotesRequest(_message.Message):
+    __slots__ = ("terms", "teacher_json", "pool_range", "inline_inputs", "round_id")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_JSON_FIELD_NUMBER: _ClassVar[int]
+    POOL_RANGE_FIELD_NUMBER: _ClassVar[int]
+    INLINE_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    teacher_json: str
+    pool_range: PoolRange
+    inline_inputs: InlineInputs
+    round_id: str
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., pool_range: _Optional[_Union[PoolRange, _Mapping]] = ..., inline_inputs: _Optional[_Union[InlineInputs, _Mapping]] = ..., round_id: _Optional[str] = ...) -> None: ...
+
+class PoolRange(_message.Message):
+    __slots__ = ("pool_sha256", "indices")
+    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    pool_sha256: str
+    indices: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, pool_sha256: _Optional[str] = ..., indices: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class InlineInputs(_message.Message):
+    __slots__ = ("array", "data")
+    ARRAY_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    array: ArraySpec
+    data: bytes
+    def __init__(self, array: _Optional[_Union[ArraySpec, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Votes(_message.Message):
+    __slots__ = ("queries", "classes", "counts")
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    queries: int
+    classes: int
+    counts: bytes
+    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
+
+class Prepared(_message.Message):
+    __slots__ = ("round_id",)
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    round_id: str
+    def __init__(self, round_id: _Optional[str] = ...) -> None: ...
