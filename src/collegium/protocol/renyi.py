@@ -117,3 +117,50 @@ class RenyiCurve:
             epsilons = epsilons + np.log1p(-1.0 / orders) - np.log(orders) / (orders - 1.0)
         best = int(np.argmin(epsilons))
         return Epsilon(max(0.0, float(epsilons[best])), delta, self.orders[best], conversion)
+
+
+def gaussian_curve(l2: float, sigma: float, orders: Sequence[float]) -> RenyiCurve:
+    """Gaussian noise ``sigma`` on a vector that a neighbour moves by at most ``l2`` in L2: α·l2²/(2σ²).
+
+    Holds for the continuous Gaussian (Mironov 2017, Proposition 7) and, when the vector is of
+    integers, for the discrete one (Canonne, Kamath, Steinke 2020, Theorem 14).
+    """
+    grid = check_orders(orders)
+    _check_scale(sigma)
+    return RenyiCurve(grid, np.asarray(grid) * (l2 * l2) / (2.0 * sigma * sigma))
+
+
+def laplace_curve(l1: float, scale: float, orders: Sequence[float]) -> RenyiCurve:
+    """Continuous Laplace noise of ``scale`` on a vector that a neighbour moves by at most ``l1`` in L1.
+
+    Mironov 2017, Proposition 6. With s = l1/scale it is log(α/(2α−1)·e^{(α−1)s} + (α−1)/(2α−1)·e^{−αs})/(α−1):
+    convex in s and zero at 0, so moving one entry by all of l1 costs most and the bound covers vectors.
+    """
+    grid = check_orders(orders)
+    _check_scale(scale)
+    alpha, shift = np.asarray(grid), l1 / scale
+    up = np.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
+    down = np.log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
+    return RenyiCurve(grid, np.maximum(np.logaddexp(up, down) / (alpha - 1), 0.0))
+
+
+def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> RenyiCurve:
+    """Discrete Laplace noise (mass ∝ e^{−|x|/scale}) on integers that a neighbour moves by at most ``l1`` in L1.
+
+    With s = 1/scale and r = e^{−s(2α−1)} the moment sums to A·e^{(α−1)·s·l1} + B·e^{−α·s·l1}, where
+    A = (1 − e^{−s}r)/((1 + e^{−s})(1 − r)) and B = (e^{−s} − r)/((1 + e^{−s})(1 − r)) ≥ 0. Its logarithm is
+    convex in l1 and zero at 0, so moving one entry by all of l1 costs most and the bound covers vectors.
+    """
+    grid = check_orders(orders)
+    _check_scale(scale)
+    alpha, rate = np.asarray(grid), 1.0 / scale
+    log_r = -rate * (2.0 * alpha - 1.0)
+    log_common = -math.log1p(math.exp(-rate)) - np.log(-np.expm1(log_r))
+    up = np.log(-np.expm1(log_r - rate)) + (alpha - 1.0) * rate * l1
+    down = np.log(-np.expm1(-rate * (2.0 * alpha - 2.0))) - rate - alpha * rate * l1
+    return RenyiCurve(grid, np.maximum((log_common + np.logaddexp(up, down)) / (alpha - 1.0), 0.0))
+
+
+def _check_scale(scale: float) -> None:
+    if not (math.isfinite(scale) and scale > 0.0):
+        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")

@@ -49,11 +49,21 @@ class Noise(Protocol):
         """True only for exact discrete samplers fed by the operating system's randomness."""
         ...
 
-    def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray: ...
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Independent Laplace noise of scale ``scale`` in votes."""
+        ...
 
-    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray: ...
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Independent Gaussian noise of parameter ``sigma`` in votes."""
+        ...
 
-    def gumbel(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]: ...
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        """Per row of ``counts``, shape ``[queries, classes]``: argmax of counts + Gumbel(``scale``).
+
+        The Gumbel noise itself has no exact sampler, its argmax has one (the exponential mechanism),
+        so a source hands out the argmax alone.
+        """
+        ...
 
 
 @runtime_checkable

@@ -1,0 +1,59 @@
+"""What one query costs whatever the votes are: the curves that budgets stop on.
+
+Each curve covers the continuous noise of the papers and the discrete noise of a release alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from collegium.coordinator.mechanisms.base import Adjacency, Unit
+from collegium.protocol.renyi import (
+    RenyiCurve,
+    check_orders,
+    discrete_laplace_curve,
+    gaussian_curve,
+    laplace_curve,
+)
+
+
+def gaussian_argmax_curve(sigma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+    """Argmax of counts + N(0, σ²), continuous or discrete: α·k²/σ² when k votes move (GNMax)."""
+    return gaussian_curve(l2_moved(unit), sigma, orders)
+
+
+def laplace_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+    """Argmax of counts + Laplace(1/γ), continuous or discrete (LNMax): the smallest of three bounds.
+
+    PATE Theorem 2, the pure bound, and the exact curve of the noisy counts: k votes that move from one
+    class to another shift two counts by k, which costs most by convexity.
+    """
+    noisy = np.maximum(
+        laplace_curve(unit.votes, 1.0 / gamma, orders).values,
+        discrete_laplace_curve(unit.votes, 1.0 / gamma, orders).values,
+    )
+    entries = 2 if unit.adjacency is Adjacency.REPLACE else 1
+    return RenyiCurve(check_orders(orders), np.minimum(entries * noisy, theorem_2(gamma, orders, unit).values))
+
+
+def theorem_2(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+    """PATE Theorem 2 with the pure bound: an ε-DP release costs min(ε, α·ε²/2) at order α; ε = 2γ for one vote.
+
+    In moments: α(λ) ≤ min(2γλ, 2γ²λ(λ + 1)), λ = order − 1.
+    """
+    grid = check_orders(orders)
+    pure = gamma * l1_moved(unit)
+    return RenyiCurve(grid, np.minimum(pure, np.asarray(grid) * pure * pure / 2.0))
+
+
+def l1_moved(unit: Unit) -> int:
+    """By how much the unit can change the counts in L1: 2 per moved vote, 1 per vote added or removed."""
+    return (2 if unit.adjacency is Adjacency.REPLACE else 1) * unit.votes
+
+
+def l2_moved(unit: Unit) -> float:
+    """By how much the unit can change the counts in L2: √2·k for k moved votes, k for k votes added or removed."""
+    return (math.sqrt(2.0) if unit.adjacency is Adjacency.REPLACE else 1.0) * unit.votes

@@ -1,0 +1,54 @@
+"""LNMax, the noisy argmax of PATE: the class whose count + Laplace(1/γ) is largest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collegium.coordinator.accounting.independent import laplace_argmax_curve
+from collegium.coordinator.mechanisms.base import IntArray, Noise, Stage, Unit
+from collegium.coordinator.mechanisms.registry import register
+from collegium.coordinator.mechanisms.votes import check_positive, checked_counts, winners
+from collegium.protocol.renyi import RenyiCurve
+
+
+@register
+@dataclass(frozen=True)
+class LNMax:
+    """Argmax of the counts + Laplace noise of scale 1/γ votes.
+
+    Parameters
+    ----------
+    gamma : inverse noise scale, per vote; a *small* γ is strong privacy. One label is (2γ, 0)-DP when
+        one vote moves.
+    """
+
+    name: ClassVar[str] = "lnmax"
+    source: ClassVar[str] = "Papernot et al., ICLR 2017, Theorem 2; certified three-outcome bound, docs/privacy.md"
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, gamma=self.gamma)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (LaplaceRelease("release", self.gamma),)
+
+    def parameters(self) -> dict[str, float | int | str]:
+        return {"gamma": self.gamma}
+
+
+@dataclass(frozen=True)
+class LaplaceRelease:
+    """Release the noisy argmax under Laplace noise."""
+
+    name: str
+    gamma: float
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return laplace_argmax_curve(self.gamma, orders, unit)
+
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        votes = checked_counts(counts)
+        return winners(votes + noise.laplace(1.0 / self.gamma, votes.shape))
