@@ -6,6 +6,7 @@ the command line. Adding an error means adding a class here; nothing else lists 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -90,6 +91,17 @@ class UnsupportedAccounting(CollegiumError):
 
     code = "unsupported-accounting"
     exit_status = 7
+
+
+class LabelConflict(CollegiumError):
+    """Queries already have another label in the ledger, and keep it. ``labels`` holds what counts."""
+
+    code = "label-conflict"
+    exit_status = 8
+
+    def __init__(self, message: str, labels: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.labels = dict(labels or {})
 
 
 class LedgerCorrupt(CollegiumError):
