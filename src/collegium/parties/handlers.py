@@ -1,0 +1,178 @@
+"""What a party does with each kind of request: one small object per kind, `party.Party` chooses among them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium import __version__
+from collegium.parties.faculty import Faculty
+from collegium.protocol.errors import DataError, ProtocolViolation
+from collegium.protocol.messages import (
+    ArraySpec,
+    CastVotes,
+    Describe,
+    Description,
+    Fit,
+    Fitted,
+    HoldPool,
+    InlineInputs,
+    PoolChunk,
+    PoolState,
+    Prepared,
+    ReplyBody,
+    Request,
+    Votes,
+)
+from collegium.protocol.task import Task, TeacherSettings
+
+if TYPE_CHECKING:
+    from collegium.protocol.inputs import PoolStore
+
+_MAX_FACULTIES = 4
+_MAX_POOLS_REMEMBERED = 8
+_MAX_ROUNDS_PREPARED = 64
+
+
+class Handler(Protocol):
+    """Answers one kind of request; a CollegiumError becomes the answer that says what went wrong."""
+
+    def __call__(self, request: Request) -> ReplyBody: ...
+
+
+class Faculties:
+    """The party's teachers under each of the latest settings, fitted when they are first asked for."""
+
+    def __init__(self, fit: Callable[[TeacherSettings], Faculty]) -> None:
+        self._fit = fit
+        self._by_settings: OrderedDict[str, Faculty] = OrderedDict()
+
+    @property
+    def latest(self) -> TeacherSettings | None:
+        """The settings asked for last."""
+        return TeacherSettings.model_validate_json(next(reversed(self._by_settings))) if self._by_settings else None
+
+    def under(self, settings: TeacherSettings) -> tuple[Faculty, bool]:
+        """The teachers, and whether they were in memory already."""
+        text = settings.canonical_json()
+        faculty = self._by_settings.get(text)
+        known = faculty is not None
+        if faculty is None:
+            faculty = self._by_settings[text] = self._fit(settings)
+        self._by_settings.move_to_end(text)
+        while len(self._by_settings) > _MAX_FACULTIES:
+            self._by_settings.popitem(last=False)
+        return faculty, known
+
+
+class DescribeHandler:
+    """Says who the party is and which teachers it has ready; nothing of its records."""
+
+    def __init__(self, name: str, faculties: Faculties) -> None:
+        self._name = name
+        self._faculties = faculties
+
+    def __call__(self, request: Request) -> Description:
+        latest = self._faculties.latest
+        return Description(
+            party=self._name,
+            software=f"collegium {__version__}",
+            teachers=latest.per_party if latest else 0,
+            teacher_kind=latest.kind[:64] if latest else "",
+        )
+
+
+class PoolHandler:
+    """Takes the pool in, once, if it is made of inputs of the task."""
+
+    def __init__(self, task: Task, pools: PoolStore) -> None:
+        self._task = task
+        self._pools = pools
+
+    def __call__(self, request: Request) -> PoolState:
+        assert isinstance(request.body, HoldPool | PoolChunk)
+        check_inputs(self._task, request.body.pool)
+        if isinstance(request.body, PoolChunk):
+            return self._pools.accept(request.body)
+        return self._pools.state(request.body.pool)
+
+
+class FitHandler:
+    """Has the teachers ready."""
+
+    def __init__(self, faculties: Faculties) -> None:
+        self._faculties = faculties
+
+    def __call__(self, request: Request) -> Fitted:
+        assert isinstance(request.body, Fit)
+        faculty, known = self._faculties.under(request.body.teacher)
+        return Fitted(teachers=len(faculty), reused=len(faculty) if known else faculty.reused)
+
+
+class CastVotesHandler:
+    """Lets the teachers vote: the answer in the clear mode, a vector kept for the secure sum in the others."""
+
+    def __init__(self, task: Task, pools: PoolStore, faculties: Faculties) -> None:
+        self._task = task
+        self._pools = pools
+        self._faculties = faculties
+        # Votes by position in a pool, so that an input asked about twice is predicted once.
+        self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
+        self._prepared: OrderedDict[str, tuple[Request, NDArray[np.int64]]] = OrderedDict()
+
+    def __call__(self, request: Request) -> Votes | Prepared:
+        body = request.body
+        assert isinstance(body, CastVotes)
+        if body.terms.sum_mode == "clear":
+            return Votes(self._votes(body))
+        if body.round_id in self._prepared:
+            raise ProtocolViolation(f"round {body.round_id} was prepared before: a new round needs a fresh id")
+        votes = self._votes(body)
+        votes.setflags(write=False)
+        self._prepared[body.round_id] = (request, votes)
+        while len(self._prepared) > _MAX_ROUNDS_PREPARED:
+            self._prepared.popitem(last=False)
+        return Prepared(body.round_id)
+
+    def prepared(self, round_id: str) -> NDArray[np.int64]:
+        """The votes kept for a round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
+        try:
+            return self._prepared[round_id][1]
+        except KeyError:
+            raise ProtocolViolation(f"no votes are prepared for round {round_id[:128]}: ask for them first") from None
+
+    def _votes(self, body: CastVotes) -> NDArray[np.int64]:
+        if isinstance(body.inputs, InlineInputs):
+            check_inputs(self._task, body.inputs.array)
+            return self._faculties.under(body.teacher)[0].votes(body.inputs.array)
+        pool = self._pools.open(body.inputs.pool_sha256)
+        check_inputs(self._task, pool)
+        positions = body.inputs.indices
+        if not 0 <= min(positions) <= max(positions) < len(pool):
+            raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+        faculty, _ = self._faculties.under(body.teacher)
+        cast = self._remembered(body.teacher.canonical_json(), body.inputs.pool_sha256)
+        missing = sorted(set(positions) - cast.keys())
+        if missing:
+            cast.update(zip(missing, faculty.votes(pool[np.array(missing)]), strict=True))
+        return np.stack([cast[position] for position in positions])
+
+    def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:
+        cast = self._cast.setdefault((settings, pool_sha256), {})
+        self._cast.move_to_end((settings, pool_sha256))
+        while len(self._cast) > _MAX_POOLS_REMEMBERED:
+            self._cast.popitem(last=False)
+        return cast
+
+
+def check_inputs(task: Task, inputs: ArraySpec | NDArray[Any]) -> None:
+    """Raise DataError unless the inputs have the task's shape and type and, where seen, are finite."""
+    wanted = f"{task.inputs.dtype} of shape [n, {', '.join(map(str, task.inputs.shape))}]"
+    if str(inputs.dtype) != task.inputs.dtype or tuple(inputs.shape[1:]) != task.inputs.shape:
+        raise DataError(f"inputs are {inputs.dtype} of shape {list(inputs.shape)}; this task needs {wanted}")
+    if not isinstance(inputs, ArraySpec) and inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+        raise DataError("inputs hold numbers that are not finite: replace them before they become a pool")

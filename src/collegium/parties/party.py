@@ -1,0 +1,214 @@
+"""An institution as the protocol sees it: a request in, a reply out, no transport known.
+
+The same object answers over a gRPC session and inside a simulation. It only chooses who answers:
+every kind of request has its own handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.faculty import Faculty
+from collegium.parties.handlers import (
+    CastVotesHandler,
+    DescribeHandler,
+    Faculties,
+    FitHandler,
+    Handler,
+    PoolHandler,
+    check_inputs,
+)
+from collegium.parties.memory import AnswerMemory
+from collegium.parties.splits import KEY_BYTES, load_or_create_key
+from collegium.parties.store import TeacherStore
+from collegium.protocol.devices import check_device
+from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation
+from collegium.protocol.messages import (
+    CastVotes,
+    Describe,
+    Failure,
+    Fit,
+    HoldPool,
+    PoolChunk,
+    Reply,
+    ReplyBody,
+    Request,
+    check_party_name,
+)
+from collegium.protocol.task import Task, TeacherSettings
+
+if TYPE_CHECKING:
+    from collegium.protocol.inputs import Examples, PoolStore
+
+_log = logging.getLogger(__name__)
+
+Policy = Callable[[Request], None]
+"""Raises Refused, before anything is done, for a request that the institution does not agree to."""
+
+
+class Party:
+    """Answers the coordinator's requests from the institution's own records.
+
+    Parameters
+    ----------
+    name : str
+        The party's name in the roster.
+    examples : Examples
+        Its records with their class numbers; at least one.
+    task : Task
+        What the consortium agreed to learn.
+    folder : Path or None
+        Where its key and its fitted teachers are kept; None keeps nothing and needs ``split_key``.
+    pools : PoolStore
+        Where public inputs are kept.
+    device : str
+        ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+    threads : int
+        CPU threads for fitting and predicting.
+    split_key : bytes or None
+        32 bytes that decide which record teaches whom; None takes the folder's own secret key.
+    policy : callable or None
+        Asked before every request that reaches the records.
+    allowed_imports : collection of str
+        Teachers by import path (``package.module:Class``) that the coordinator may name.
+    progress : callable or None
+        Called with (teachers ready, teachers in all) while teachers are fitted.
+
+    Raises
+    ------
+    DataError
+        If there are no records or no labels, or they are not what the task needs.
+    ConfigurationError, StorageError
+        If the device, the threads, the key or the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        examples: Examples,
+        task: Task,
+        *,
+        folder: Path | None,
+        pools: PoolStore,
+        device: str = "auto",
+        threads: int = 1,
+        split_key: bytes | None = None,
+        policy: Policy | None = None,
+        allowed_imports: Collection[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.name = check_party_name(name)
+        _check_examples(name, examples, task)
+        check_device(device)
+        if threads < 1:
+            raise ConfigurationError(f"threads must be at least 1, not {threads}")
+        key = _split_key(split_key, folder)
+        store = TeacherStore(folder / "teachers" if folder is not None else None)
+        report = progress or (lambda ready, wanted: None)
+
+        def fit(settings: TeacherSettings) -> Faculty:
+            return Faculty(
+                name,
+                examples,
+                task,
+                settings,
+                key=key,
+                store=store,
+                device=device,
+                threads=threads,
+                allowed_imports=allowed_imports,
+                progress=lambda ready: report(ready, settings.per_party),
+            )
+
+        faculties = Faculties(fit)
+        pool_handler = PoolHandler(task, pools)
+        self._votes = CastVotesHandler(task, pools, faculties)
+        self._handlers: dict[type, Handler] = {
+            Describe: DescribeHandler(name, faculties),
+            HoldPool: pool_handler,
+            PoolChunk: pool_handler,
+            Fit: FitHandler(faculties),
+            CastVotes: self._votes,
+        }
+        self._policy = policy
+        self._memory = AnswerMemory()
+        self._lock = threading.Lock()
+
+    def handle(self, request: Request) -> Reply:
+        """The answer to a request; a request that comes again gets the same bytes. Never raises.
+
+        Requests are answered one at a time, whichever threads they come from.
+        """
+        with self._lock:
+            try:
+                known = self._memory.recall(request)
+                if known is not None:
+                    return known
+                reply = Reply(request.request_id, self._answer(request))
+                self._memory.keep(request, reply)
+                return reply
+            except CollegiumError as error:
+                return Reply(request.request_id, Failure.of(error))
+            except Exception as error:
+                return Reply(request.request_id, _internal(self.name, request, error))
+
+    def prepared_votes(self, round_id: str) -> NDArray[np.int64]:
+        """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
+        return self._votes.prepared(round_id)
+
+    def _answer(self, request: Request) -> ReplyBody:
+        try:
+            handler = self._handlers.get(type(request.body))
+            if handler is None:
+                raise ProtocolViolation(f"this party does not answer {type(request.body).__name__} requests")
+            if self._policy is not None:
+                self._policy(request)
+            return handler(request)
+        except CollegiumError as error:
+            _log.warning("party %s: %s: %s: %s", self.name, type(request.body).__name__, error.code, error)
+            return Failure.of(error)
+        except Exception as error:
+            return _internal(self.name, request, error)
+
+
+def _internal(name: str, request: Request, error: Exception) -> Failure:
+    """A failure of ours: where it happened, never its text, which may quote a record."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    _log.error("party %s: %s failed: %s at %s", name, type(request.body).__name__, type(error).__name__, where)
+    return Failure("internal", "the party met an unexpected error: its own log says where")
+
+
+def _check_examples(name: str, examples: Examples, task: Task) -> None:
+    if len(examples) == 0:
+        raise DataError(f"party {name} has no records: check its data file and the part of it that is taken")
+    if examples.y is None:
+        raise DataError(f"party {name} has records without labels: name the label column")
+    try:
+        check_inputs(task, examples.x)
+    except DataError:
+        # The original text names a shape, whose first size is the number of records.
+        wanted = f"{task.inputs.dtype} with {list(task.inputs.shape)} values a record, all of them finite"
+        raise DataError(f"the records of party {name} do not fit the task: it needs {wanted}") from None
+    if examples.y.shape != (len(examples),) or examples.y.dtype.kind not in "iu":
+        raise DataError(f"party {name} needs one whole class number per record")
+    if examples.y.min() < 0 or examples.y.max() >= len(task.classes):
+        raise DataError(f"party {name} has a label outside the task's {len(task.classes)} classes")
+
+
+def _split_key(given: bytes | None, folder: Path | None) -> bytes:
+    if given is not None:
+        if len(given) != KEY_BYTES:
+            raise ConfigurationError(f"a split key has {KEY_BYTES} bytes, not {len(given)}")
+        return given
+    if folder is None:
+        raise ConfigurationError("a party without a folder needs a split key")
+    return load_or_create_key(folder)

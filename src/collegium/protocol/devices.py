@@ -1,0 +1,73 @@
+"""Where torch computes: the device, its threads and its precision. Torch is imported only when it is needed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
+
+from collegium.protocol.errors import ConfigurationError
+
+_DEVICE = re.compile(r"auto|cpu|cuda(?::\d{1,3})?")
+
+
+def check_device(name: str) -> str:
+    """The name itself; ConfigurationError unless it is ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+
+    Torch is asked only about CUDA devices, so that a process without networks never loads it.
+    """
+    if _DEVICE.fullmatch(name) is None:
+        raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
+    if name.startswith("cuda"):
+        resolve_device(name)
+    return name
+
+
+def resolve_device(name: str) -> str:
+    """The torch device that ``name`` stands for: ``cpu``, ``cuda`` or ``cuda:<number>``; ``auto`` takes CUDA if any.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name is unknown, or the CUDA device that it asks for is absent.
+    """
+    if _DEVICE.fullmatch(name) is None:
+        raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
+    if name == "cpu":
+        return name
+    import torch
+
+    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if present else "cpu"
+    number = int(name.partition(":")[2] or 0)
+    if number >= present:
+        raise ConfigurationError(f"device {name} is not there ({present} CUDA devices found): use auto or cpu")
+    return name
+
+
+def set_threads(threads: int) -> None:
+    """Let torch use this many CPU threads in this process; nothing happens where torch is not loaded.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``threads`` is not positive.
+    """
+    if threads < 1:
+        raise ConfigurationError(f"threads must be at least 1, not {threads}")
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+def mixed_precision(device: str) -> AbstractContextManager[None]:
+    """A context in which CUDA computes in bfloat16 where that is safe; on the CPU it changes nothing."""
+    if not device.startswith("cuda"):
+        return nullcontext()
+    import torch
+
+    context: AbstractContextManager[None] = torch.autocast("cuda", dtype=torch.bfloat16)
+    return context

@@ -1,0 +1,232 @@
+"""Named networks whose weights may travel: teachers are made of them, and so is the published student.
+
+A network is a name, a task and a few options, so that both sides build the same one; its weights are a
+safetensors file with those three in its metadata. No pickle is read from anyone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from collegium.protocol.errors import ConfigurationError, DataError, StorageError
+from collegium.protocol.task import ImageInputs, Task
+
+_FORMAT = "collegium-network-1"
+_MIN_IMAGE_SIDE = 8
+_MAX_WIDTH = 4096
+
+Option = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A way to build a network for a task; ``defaults`` lists every option that it takes."""
+
+    build: Callable[..., nn.Module]
+    suits: str
+    defaults: dict[str, Option]
+
+
+def _paper_cnn(task: Task, hidden: int) -> nn.Module:
+    channels, height, width = _image_shape(task)
+    pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(64, 128, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Flatten(),
+        nn.Linear(128 * pooled, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, len(task.classes)),
+    )
+
+
+def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    return nn.Sequential(
+        *_convolution(channels, width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(width, 2 * width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(2 * width, 4 * width, stride=1),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * width, len(task.classes)),
+    )
+
+
+def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _linear(task: Task) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(task.inputs.shape), len(task.classes)))
+
+
+def _mlp(task: Task, hidden: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(task.inputs.shape), hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, len(task.classes)),
+    )
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "linear": Architecture(_linear, "any", {}),
+    "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
+    "paper-cnn": Architecture(_paper_cnn, "image", {"hidden": 384}),
+    "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
+}
+
+
+def build_network(name: str, task: Task, **options: Option) -> nn.Module:
+    """A network with fresh weights from torch's generator: inputs as `network_inputs` gives, outputs logits.
+
+    Parameters
+    ----------
+    name : str
+        ``paper-cnn``: PATE's network for MNIST (Papernot et al. 2017, section 4: two convolutions with
+        max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
+        ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
+        ``linear`` and ``mlp``: for tables.
+    task : Task
+        Gives the input shape and the number of outputs.
+    options : int, float, str or bool
+        ``hidden``, ``width``: layer sizes from 1 to 4,096; ``dropout``: from 0 to below 1.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name or an option is unknown, out of range, or does not suit the task.
+    """
+    try:
+        architecture = ARCHITECTURES[name]
+    except KeyError:
+        raise ConfigurationError(f"unknown network {name[:64]!r}: use one of {', '.join(ARCHITECTURES)}") from None
+    if architecture.suits == "image" and not isinstance(task.inputs, ImageInputs):
+        raise ConfigurationError(f"the network {name} needs images; this task has a table: use mlp or linear")
+    return architecture.build(task, **checked_options(name, architecture.defaults, options))
+
+
+def checked_options(what: str, defaults: dict[str, Option], options: dict[str, Option]) -> dict[str, Option]:
+    """Defaults overridden by ``options``; ConfigurationError for an unknown name, another type or a bad value."""
+    unknown = sorted(set(options) - set(defaults))
+    if unknown:
+        raise ConfigurationError(
+            f"{what} takes no option {unknown[0][:64]!r}: it takes {', '.join(defaults) or 'none'}"
+        )
+    merged = defaults | options
+    for name, value in merged.items():
+        kind = type(defaults[name])
+        if not (type(value) is kind or (kind is float and type(value) is int)):
+            raise ConfigurationError(f"{what}: option {name} must be of type {kind.__name__}")
+        if name == "dropout" and not 0 <= float(value) < 1:
+            raise ConfigurationError(f"{what}: option dropout must be at least 0 and below 1")
+        if name in ("hidden", "width") and not 1 <= int(value) <= _MAX_WIDTH:
+            raise ConfigurationError(f"{what}: option {name} must be from 1 to {_MAX_WIDTH}")
+    return merged
+
+
+def _image_shape(task: Task) -> tuple[int, int, int]:
+    height, width, channels = task.inputs.shape
+    if min(height, width) < _MIN_IMAGE_SIDE:
+        raise ConfigurationError(f"networks need images of at least 8 × 8 pixels, not {height} × {width}")
+    return channels, height, width
+
+
+def network_inputs(x: NDArray[Any]) -> torch.Tensor:
+    """Inputs as a network takes them, float32: images become ``[n, c, h, w]`` in [0, 1], tables stay as they are."""
+    if x.dtype == np.uint8:
+        return torch.from_numpy(np.ascontiguousarray(x)).permute(0, 3, 1, 2).float().div_(255)
+    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+
+
+def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
+    """Write weights with what is needed to build the network again.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
+    """
+    metadata = {
+        "format": _FORMAT,
+        "architecture": name,
+        "task": task.model_dump_json(),
+        "options": json.dumps(options, sort_keys=True),
+    }
+    tensors = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"cannot write the network {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class SavedNetwork:
+    """A network read from a file, in evaluation mode on the CPU, and what it was built from."""
+
+    network: nn.Module
+    name: str
+    task: Task
+    options: dict[str, Option]
+
+
+def load_network(path: Path) -> SavedNetwork:
+    """Read a file that `save_network` wrote.
+
+    Raises
+    ------
+    StorageError
+        If the file is missing, damaged or no network of this version.
+    DataError
+        If its weights do not have the shapes of the network that its metadata name.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
+    if metadata.get("format") != _FORMAT:
+        raise StorageError(f"{path.name} holds no network that this version of Collegium wrote")
+    try:
+        task = Task.model_validate_json(metadata["task"])
+        options = json.loads(metadata["options"])
+        name = metadata["architecture"]
+        with torch.device("meta"):
+            network = build_network(name, task, **options)
+    except (KeyError, TypeError, ValueError, ValidationError, ConfigurationError) as error:
+        raise StorageError(f"{path.name} names a network that cannot be built: {error}") from error
+    expected = {key: (value.shape, value.dtype) for key, value in network.state_dict().items()}
+    if expected != {key: (value.shape, value.dtype) for key, value in tensors.items()}:
+        raise DataError(f"the weights in {path.name} do not fit the network {name} for its task")
+    # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
+    network.load_state_dict(tensors, assign=True)
+    return SavedNetwork(network.eval(), name, task, options)
