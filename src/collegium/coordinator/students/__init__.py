@@ -1,0 +1,25 @@
+"""Students: they learn from the issued labels and the public pool, and are what a consortium publishes."""
+
+from collegium.coordinator.students.base import (
+    METHODS,
+    NetworkStudent,
+    Problem,
+    StudentMethod,
+    fit_student,
+    load_student,
+    register,
+)
+from collegium.coordinator.students.consistency import Consistency
+from collegium.coordinator.students.supervised import Supervised
+
+__all__ = [
+    "METHODS",
+    "Consistency",
+    "NetworkStudent",
+    "Problem",
+    "StudentMethod",
+    "Supervised",
+    "fit_student",
+    "load_student",
+    "register",
+]

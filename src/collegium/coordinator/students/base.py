@@ -1,0 +1,162 @@
+"""What a student is, what it learns from, and how a method is found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+from torch import Tensor, nn
+
+from collegium.protocol.devices import resolve_device, set_threads
+from collegium.protocol.errors import ConfigurationError, DataError
+from collegium.protocol.models import build_network, load_network, network_inputs, save_network
+from collegium.protocol.task import Task
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+_BATCH = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What every method gets: all of it public or paid for.
+
+    Parameters
+    ----------
+    pool : shape ``[inputs, …]`` as the task says, unlabelled.
+    indices : shape ``[labels]``, positions in the pool.
+    labels : shape ``[labels]``, class numbers.
+    """
+
+    task: Task
+    pool: NDArray[Any]
+    indices: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    seed: int
+    device: str
+    progress: Progress
+
+    def generator(self) -> torch.Generator:
+        """A fresh generator on the device, the same for the same seed."""
+        return torch.Generator(device=self.device).manual_seed(self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkStudent:
+    """A torch network that labels inputs of its task."""
+
+    architecture: str
+    task: Task
+    network: nn.Module
+    device: str
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Class probabilities, shape ``[n, classes]``."""
+        self.network.eval()
+        rows = []
+        with torch.no_grad():
+            for start in range(0, len(x), _BATCH):
+                logits = self.network(network_inputs(x[start : start + _BATCH]).to(self.device))
+                rows.append(torch.softmax(logits.float(), dim=1).cpu().numpy())
+        return np.concatenate(rows).astype(np.float64)
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Class numbers, shape ``[n]``."""
+        return self.probabilities(x).argmax(axis=1).astype(np.int64)
+
+    def save(self, path: Path) -> None:
+        """Write the weights as safetensors, with what is needed to load them."""
+        save_network(path, self.network, self.architecture, self.task)
+
+
+def load_student(path: Path, *, device: str = "auto") -> NetworkStudent:
+    """Read what `NetworkStudent.save` wrote; StorageError or DataError when the file is something else."""
+    saved = load_network(path)
+    target = resolve_device(device)
+    return NetworkStudent(saved.name, saved.task, saved.network.to(target), target)
+
+
+class StudentMethod(Protocol):
+    """One way to learn. Its public settings are pydantic fields; one file each."""
+
+    name: ClassVar[str]
+
+    def fit(self, problem: Problem) -> NetworkStudent: ...
+
+
+METHODS: dict[str, type[BaseModel]] = {}
+
+_Method = TypeVar("_Method", bound=type[BaseModel])
+
+
+def register(method: _Method) -> _Method:
+    """Class decorator: make a method known under its ``name``."""
+    METHODS[method.name] = method  # type: ignore[attr-defined]
+    return method
+
+
+def fit_student(
+    method: str,
+    pool: NDArray[Any],
+    indices: Sequence[int] | NDArray[np.int64],
+    labels: Sequence[int] | NDArray[np.int64],
+    task: Task,
+    *,
+    seed: int,
+    device: str = "auto",
+    threads: int = 1,
+    options: Mapping[str, float | int | str | bool] | None = None,
+    progress: Progress | None = None,
+) -> NetworkStudent:
+    """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
+
+    Raises ConfigurationError for an unknown method or option, DataError when the labels cannot teach
+    anything: none at all, one class only, a class the task does not have.
+    """
+    if method not in METHODS:
+        raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
+    positions = np.asarray(indices, dtype=np.int64)
+    classes = np.asarray(labels, dtype=np.int64)
+    _check_labels(positions, classes, len(pool), task)
+    try:
+        chosen = METHODS[method].model_validate(dict(options or {}))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = ".".join(str(part) for part in wrong["loc"])
+        raise ConfigurationError(f"student.options.{place}: {wrong['msg']}") from error
+    set_threads(threads)
+    target = resolve_device(device)
+    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None))
+    student: NetworkStudent = chosen.fit(problem)  # type: ignore[attr-defined]
+    return student
+
+
+def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inputs: int, task: Task) -> None:
+    if len(positions) == 0:
+        raise DataError("no query got a label: ask more queries, lower the threshold or raise the budget")
+    if positions.shape != classes.shape or positions.min() < 0 or positions.max() >= inputs:
+        raise DataError(f"labels do not fit a pool of {inputs} inputs")
+    if classes.min() < 0 or classes.max() >= len(task.classes):
+        raise DataError(f"a label is outside the task's {len(task.classes)} classes")
+    if len(np.unique(classes)) < 2:
+        only = task.classes[int(classes[0])]
+        raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
+
+
+def new_network(problem: Problem, architecture: str) -> nn.Module:
+    """A freshly initialised network on the problem's device; the same for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(problem.seed)
+        return build_network(architecture, problem.task).to(problem.device)
+
+
+def pool_tensor(problem: Problem) -> Tensor:
+    """The whole pool as a network's input, on the device."""
+    return network_inputs(problem.pool).to(problem.device)

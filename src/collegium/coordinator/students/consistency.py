@@ -1,0 +1,113 @@
+"""A semi-supervised student: the labels, and agreement with itself on the unlabelled pool.
+
+Each unlabelled image is labelled by a moving average of the student (Tarvainen and Valpola 2017) as
+seen under a weak change; where that answer is confident, the student must give it under a strong change
+(FixMatch, Sohn et al. 2020; UDA, Xie et al. 2020). The answers are first drawn towards the class
+frequencies of the issued labels (distribution alignment, Berthelot et al. 2020), which keeps a class
+from swallowing others.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
+from collegium.coordinator.students.supervised import student_network
+from collegium.protocol.augmentation import STRONG, WEAK, Strength, augment
+from collegium.protocol.devices import mixed_precision
+from collegium.protocol.task import Frozen
+
+
+@register
+class Consistency(Frozen):
+    """FixMatch with a moving-average teacher and distribution alignment."""
+
+    name: ClassVar[str] = "consistency"
+
+    network: str = "default"
+    steps: int = Field(default=1200, gt=0)
+    labelled_batch: int = Field(default=64, gt=0)
+    unlabelled_batch: int = Field(default=160, gt=0)
+    learning_rate: float = Field(default=4e-3, gt=0)
+    confidence: float = Field(default=0.9, gt=0, lt=1)
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    ramp: float = Field(default=0.2, gt=0, le=1)
+    """Fraction of the steps over which the unlabelled loss gains its full weight."""
+
+    def fit(self, problem: Problem) -> NetworkStudent:
+        architecture = student_network(self.network, problem)
+        network = new_network(problem, architecture)
+        average = copy.deepcopy(network).eval()
+        pool = pool_tensor(problem)
+        positions = torch.as_tensor(problem.indices, device=problem.device)
+        y = torch.as_tensor(problem.labels, device=problem.device)
+        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, self.learning_rate, total_steps=self.steps, pct_start=0.1
+        )
+        generator = problem.generator()
+        alignment = Alignment(y, len(problem.task.classes))
+        network.train()
+        for step in range(self.steps):
+            chosen = torch.randint(len(y), (self.labelled_batch,), generator=generator, device=problem.device)
+            others = torch.randint(len(pool), (self.unlabelled_batch,), generator=generator, device=problem.device)
+            labelled = _change(pool[positions[chosen]], STRONG, generator)
+            unlabelled = pool[others]
+            with torch.no_grad(), mixed_precision(problem.device):
+                answers = torch.softmax(average(_change(unlabelled, WEAK, generator)).float(), dim=1)
+            confidence, pseudo = alignment(answers).max(dim=1)
+            with mixed_precision(problem.device):
+                logits = network(torch.cat([labelled, _change(unlabelled, STRONG, generator)]))
+                supervised = F.cross_entropy(logits[: len(chosen)], y[chosen], label_smoothing=self.label_smoothing)
+                each = F.cross_entropy(logits[len(chosen) :], pseudo, reduction="none")
+            agreement = (each * (confidence > self.confidence)).mean()
+            loss = supervised + min(1.0, step / (self.ramp * self.steps)) * agreement
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            follow(average, network, step)
+            problem.progress(step + 1, self.steps)
+        return NetworkStudent(architecture, problem.task, average, problem.device)
+
+
+class Alignment:
+    """Scales answers so that on average the classes are as frequent as among the issued labels.
+
+    Few labels say little about frequencies: ten imaginary labels of each class are added to them.
+    """
+
+    def __init__(self, labels: Tensor, classes: int) -> None:
+        counts = torch.bincount(labels, minlength=classes).float() + 10.0
+        self._wanted = counts / counts.sum()
+        self._mean = self._wanted.clone()
+
+    def __call__(self, answers: Tensor) -> Tensor:
+        self._mean = 0.99 * self._mean + 0.01 * answers.mean(dim=0)
+        aligned = answers * (self._wanted / self._mean)
+        return aligned / aligned.sum(dim=1, keepdim=True)
+
+
+def follow(average: nn.Module, network: nn.Module, step: int, *, longest: float = 0.99) -> None:
+    """Move ``average`` towards ``network``; quick at first, then with memory ``longest``."""
+    memory = min(longest, (step + 1) / (step + 10))
+    with torch.no_grad():
+        for kept, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
+            if kept.dtype.is_floating_point:
+                kept.lerp_(new, 1 - memory)
+            else:
+                kept.copy_(new)
+
+
+def _change(x: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
+    """Augment images; rows of a table get a little noise in proportion instead."""
+    if x.ndim == 4:
+        return augment(x, strength, generator)
+    spread = 0.02 if strength is WEAK else 0.1
+    return x + spread * torch.randn(x.shape, generator=generator, device=x.device)

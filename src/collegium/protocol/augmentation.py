@@ -1,0 +1,91 @@
+"""Random changes of images that keep their class, drawn per image and applied to a whole batch at once.
+
+Teachers and students use the same ones. Strengths are public constants: nothing here looks at data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How far an image may be changed. Angles in radians, lengths as fractions of half the image's side."""
+
+    rotation_rad: float
+    scale: float
+    shear: float
+    shift: float
+    elastic: float = 0.0
+    thickness: float = 0.0
+    """Probability of a thicker or thinner stroke (single-channel images only)."""
+    erase: float = 0.0
+    """Probability of a blanked square, a third of the side wide."""
+
+
+WEAK = Strength(rotation_rad=0.15, scale=0.1, shear=0.1, shift=0.1)
+STRONG = Strength(rotation_rad=0.4, scale=0.2, shear=0.3, shift=0.15, elastic=0.06, thickness=0.4, erase=0.5)
+
+
+def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
+    """A changed copy of ``images``, shape ``[n, channels, height, width]``, float in [0, 1].
+
+    The generator belongs to the same device as the images.
+    """
+    changed = _warp(images, strength, generator)
+    if strength.thickness and images.shape[1] == 1:
+        changed = _vary_thickness(changed, strength.thickness, generator)
+    if strength.erase:
+        changed = _erase(changed, strength.erase, generator)
+    return changed
+
+
+def _uniform(n: int, bound: float, images: Tensor, generator: torch.Generator) -> Tensor:
+    return (torch.rand(n, generator=generator, device=images.device, dtype=images.dtype) * 2 - 1) * bound
+
+
+def _warp(images: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
+    n = len(images)
+    angle = _uniform(n, strength.rotation_rad, images, generator)
+    scale_x = 1 + _uniform(n, strength.scale, images, generator)
+    scale_y = 1 + _uniform(n, strength.scale, images, generator)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    matrix = images.new_zeros(n, 2, 3)
+    matrix[:, 0, 0] = cos * scale_x
+    matrix[:, 0, 1] = _uniform(n, strength.shear, images, generator) - sin * scale_y
+    matrix[:, 1, 0] = sin * scale_x
+    matrix[:, 1, 1] = cos * scale_y
+    matrix[:, 0, 2] = _uniform(n, strength.shift, images, generator)
+    matrix[:, 1, 2] = _uniform(n, strength.shift, images, generator)
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    if strength.elastic:
+        field = torch.randn(n, 2, 7, 7, generator=generator, device=images.device, dtype=images.dtype)
+        smooth = F.interpolate(field, size=images.shape[-2:], mode="bicubic", align_corners=False)
+        grid = grid + strength.elastic * smooth.permute(0, 2, 3, 1)
+    return F.grid_sample(images, grid, align_corners=False)
+
+
+def _vary_thickness(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    n = len(images)
+    thick = F.max_pool2d(images, 3, 1, 1)
+    thin = -F.max_pool2d(-images, 3, 1, 1)
+    draw = torch.rand(n, 1, 1, 1, generator=generator, device=images.device)
+    amount = torch.rand(n, 1, 1, 1, generator=generator, device=images.device, dtype=images.dtype)
+    changed = torch.where(draw < probability * 0.6, torch.lerp(images, thick, amount), images)
+    return torch.where(draw > 1 - probability * 0.4, torch.lerp(images, thin, 0.6 * amount), changed)
+
+
+def _erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    n, _, height, width = images.shape
+
+    def near_centre(size: int) -> Tensor:
+        centre = torch.rand(n, 1, generator=generator, device=images.device) * size
+        return (torch.arange(size, device=images.device) - centre).abs() < size / 6
+
+    square = near_centre(height)[:, None, :, None] & near_centre(width)[:, None, None, :]
+    chosen = torch.rand(n, 1, 1, 1, generator=generator, device=images.device) < probability
+    return images.masked_fill(square & chosen, 0.0)

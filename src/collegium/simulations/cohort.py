@@ -1,0 +1,111 @@
+"""The institutions of a simulation: who they are and which records each holds.
+
+Each party's records go to a file of its own in the run's folder. The virtual parties and the real
+party processes read the same files, under the same names, with the same keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from collegium.protocol.errors import ConfigurationError, StorageError
+from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.partitions import partition
+
+RECORDS = "records.npz"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One institution of the cohort and its own folder."""
+
+    name: str
+    folder: Path
+
+    @property
+    def source(self) -> DataSource:
+        """Its records, for whoever plays this party."""
+        return DataSource(source=str(self.folder / RECORDS), group="group")
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """All institutions of a run."""
+
+    members: tuple[Member, ...]
+
+    def member(self, index: int) -> Member:
+        if not 0 <= index < len(self.members):
+            raise ConfigurationError(f"party {index} of {len(self.members)}: the engine has too many nodes")
+        return self.members[index]
+
+
+def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> tuple[Cohort, Examples]:
+    """Deal the private records to the parties under ``folder/parties``; equal settings find them dealt already.
+
+    Returns the cohort and all private records (what a pooled baseline would learn from).
+    Raises ConfigurationError when a party would get no record at all.
+    """
+    private = load(config.private, config.task, data_root=data_root)
+    if private.y is None:
+        raise ConfigurationError(f"private.source {config.private.source!r} has no labels to teach from")
+    base = folder / "parties"
+    digest = _settings_digest(config)
+    stamp = base / "cohort.json"
+    if not (stamp.is_file() and json.loads(stamp.read_text())["settings"] == digest):
+        names = _deal(config, private, base)
+        stamp.write_text(json.dumps({"settings": digest, "names": names}, indent=1))
+    return find(folder), private
+
+
+def find(folder: Path) -> Cohort:
+    """The cohort that `prepare` left in ``folder``."""
+    stamp = folder / "parties" / "cohort.json"
+    try:
+        names = json.loads(stamp.read_text())["names"]
+    except OSError as error:
+        raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
+    return Cohort(tuple(Member(name, folder / "parties" / name) for name in names))
+
+
+def party_key(seed: int | None, name: str) -> bytes | None:
+    """The key by which a seeded run assigns records to teachers; None lets the party make its own secret."""
+    return None if seed is None else hashlib.sha256(f"collegium split key {seed} {name}".encode()).digest()
+
+
+def _settings_digest(config: SimulationConfig) -> str:
+    chosen = config.model_dump_json(include={"private", "partition", "task", "seed"})
+    return hashlib.sha256(chosen.encode()).hexdigest()
+
+
+def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
+    parts = partition(private, config.partition, seed=config.seed or 0)
+    width = len(str(len(parts) - 1))
+    names = []
+    for index, part in enumerate(parts):
+        name = f"party-{index:0{width}d}"
+        if len(part) == 0:
+            raise ConfigurationError(f"{name} would hold no record: use fewer parties or a milder skew")
+        names.append(name)
+        _write(private.take(part), base / name)
+    return names
+
+
+def _write(examples: Examples, folder: Path) -> None:
+    groups = examples.groups if examples.groups is not None else np.arange(0)
+    arrays = {"x": examples.x, "y": examples.y}
+    if examples.groups is not None:
+        arrays["group"] = groups
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / "records.unfinished.npz"
+        np.savez(unfinished, **arrays)  # type: ignore[arg-type]
+        unfinished.replace(folder / RECORDS)
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror}") from error

@@ -1,0 +1,64 @@
+"""The Flower app: virtual parties answer through a ClientApp, the coordinator runs in a ServerApp.
+
+`flwr run .` finds `client_app` and `server_app` here and reads the run's folder from its configuration;
+`collegium simulate` makes the same apps for a folder with `apps_for`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from collegium.protocol.messages import Request
+from collegium.simulations.flower_parties import RECORD, FlowerParties
+from collegium.simulations.virtual import virtual_party
+
+Drive = Callable[[FlowerParties], None]
+"""What the coordinator does once its parties are there."""
+
+
+def answer(message: Message, context: Context, folder: Path) -> Message:
+    """One request in, one reply out, by the party that this node plays."""
+    party = virtual_party(folder, int(context.node_config["partition-id"]))
+    data = message.content.config_records[RECORD]["request"]
+    reply = party.handle(Request.from_bytes(data if isinstance(data, bytes) else b""))
+    return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)
+
+
+def apps_for(folder: Path, run_id: str, expected: int, drive: Drive) -> tuple[ServerApp, ClientApp]:
+    """A server app that runs ``drive`` and a client app that plays the parties of ``folder``."""
+    client = ClientApp()
+
+    @client.query("collegium")
+    def _answer(message: Message, context: Context) -> Message:
+        return answer(message, context, folder)
+
+    server = ServerApp()
+
+    @server.main()
+    def _main(grid: Grid, context: Context) -> None:
+        drive(FlowerParties(grid, run_id=run_id, expected=expected))
+
+    return server, client
+
+
+client_app = ClientApp()
+
+
+@client_app.query("collegium")
+def _answer_in_app(message: Message, context: Context) -> Message:
+    return answer(message, context, Path(str(context.run_config["folder"])))
+
+
+server_app = ServerApp()
+
+
+@server_app.main()
+def _main_in_app(grid: Grid, context: Context) -> None:
+    from collegium.simulations.simulate import drive_prepared
+
+    drive_prepared(grid, Path(str(context.run_config["folder"])))

@@ -1,0 +1,33 @@
+"""Flower's environment, set before it is imported: telemetry off, nothing fetched, no home folder written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from collegium.protocol.errors import ConfigurationError
+
+
+def prepare_flower(folder: Path) -> None:
+    """Make Flower and Ray quiet, offline and confined to ``folder``; a user's own setting wins.
+
+    Raises ConfigurationError when Flower is not installed.
+    """
+    settings = {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_HOME": str(folder / "flower"),
+        "HF_HUB_OFFLINE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_worker_niceness": "0",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    try:
+        import flwr
+        import ray  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError("simulations need Flower: pip install 'collegium[simulation]'") from error
+    del flwr

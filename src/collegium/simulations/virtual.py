@@ -1,0 +1,42 @@
+"""A virtual party: the same `Party` object that a real process serves, made from the run's folder."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+from collegium.parties.party import Party
+from collegium.protocol.inputs import PoolStore, load
+from collegium.simulations.cohort import find, party_key
+from collegium.simulations.config import SimulationConfig
+
+SETTINGS = "simulation.json"
+
+
+def write_settings(config: SimulationConfig, folder: Path) -> None:
+    """Leave the settings where virtual parties, in whatever process, find them."""
+    (folder / SETTINGS).write_text(config.model_dump_json(indent=1))
+
+
+@functools.lru_cache(maxsize=4)
+def read_settings(folder: Path) -> SimulationConfig:
+    """What `write_settings` left."""
+    return SimulationConfig.model_validate(json.loads((folder / SETTINGS).read_text()))
+
+
+@functools.lru_cache(maxsize=1024)
+def virtual_party(folder: Path, index: int) -> Party:
+    """Party number ``index`` of the run in ``folder``, kept for the life of this process."""
+    config = read_settings(folder)
+    member = find(folder).member(index)
+    return Party(
+        member.name,
+        load(member.source, config.task, data_root=None),
+        config.task,
+        folder=member.folder,
+        pools=PoolStore(folder / "pools"),
+        device=config.engine.device,
+        threads=config.engine.threads,
+        split_key=party_key(config.seed, member.name),
+    )
