@@ -1,0 +1,341 @@
+"""The gRPC service that parties attend: admission, one session per party, delivery of requests.
+
+Every method but `Attendance.__init__` runs on the server's asyncio loop; ``present`` and ``changed``
+are what other threads may look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from collegium.protocol import limits
+from collegium.protocol.certificates import Subject, read_certificate, read_subject
+from collegium.protocol.channels import SERVER_OPTIONS, SERVICE, refusal, server_credentials
+from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation, VersionMismatch
+from collegium.protocol.identities import Credentials
+from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
+from collegium.protocol.roster import Roster
+from collegium.protocol.task import Task
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+logger = logging.getLogger("collegium.sessions")
+
+EventKind = Literal["connected", "disconnected", "refused", "violation"]
+
+
+@dataclass(frozen=True)
+class SessionEvent:
+    """Something that happened to a connection. Holds nothing secret and nothing that a party computed."""
+
+    kind: EventKind
+    party: str | None
+    """Whom the certificate names; None when there is no such name."""
+    peer: str
+    """Network address."""
+    detail: str
+
+
+OnEvent = Callable[[SessionEvent], None]
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """How long the coordinator waits for what."""
+
+    hello_timeout_s: float = 10.0
+    """From the opening of a stream to its Hello."""
+    reconnect_grace_s: float = 20.0
+    """How long a party that is gone may take to come back before its requests are given up."""
+    late_replies: int = 64
+    """Replies that nobody waits for any more and that a session may send beyond what it was asked."""
+
+
+class Posted:
+    """A request as every asked party gets it: encoded once, when the first session sends it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @cached_property
+    def data(self) -> bytes:
+        return pb.FromCoordinator(request=self.request.to_proto()).SerializeToString()
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request to one party that waits for its answer."""
+
+    party: str
+    posted: Posted
+    answers: queue.SimpleQueue[tuple[str, ReplyBody]]
+    given_up: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.party, self.posted.request.request_id)
+
+
+@dataclass(eq=False)
+class _Session:
+    """One party's open stream. The outbox holds keys of pending requests, so its length is bounded by them."""
+
+    subject: Subject
+    peer: str
+    replies_left: int
+    outbox: asyncio.Queue[tuple[str, str] | CollegiumError | None] = field(default_factory=asyncio.Queue)
+    """A request to send; an error to end with; None for the farewell."""
+
+
+class Attendance:
+    """Who is here, and what each still has to answer."""
+
+    def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:
+        self.present: set[str] = set()
+        self.changed = threading.Condition()
+        self._roster, self._on_event, self._limits = roster, on_event, session_limits
+        self._task_json = task.model_dump_json()
+        self._sessions: dict[str, _Session] = {}
+        self._pending: dict[tuple[str, str], Pending] = {}
+        self._farewell: str | None = None
+        self._emptied = asyncio.Event()
+
+    async def listen(self, address: str, credentials: Credentials) -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
+        # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
+        handler = grpc.stream_stream_rpc_method_handler(self._attend)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler}),))
+        port = server.add_secure_port(address, server_credentials(credentials))
+        await server.start()
+        return server, port
+
+    def post(self, pending: Collection[Pending]) -> None:
+        """Deliver requests to those who are here, and keep them for those who come back."""
+        for request in pending:
+            self._pending[request.key] = request
+            session = self._sessions.get(request.party)
+            if session is not None:
+                self._send(session, request)
+            else:
+                self._start_grace(request)
+
+    def withdraw(self, pending: Collection[Pending]) -> None:
+        """Nobody waits for these any more."""
+        for request in pending:
+            self._forget(request)
+
+    async def replace_roster(self, roster: Roster) -> None:
+        self._roster = roster
+        for session in list(self._sessions.values()):
+            try:
+                roster.admit(session.subject)
+            except IdentityError as error:
+                session.outbox.put_nowait(error)
+
+    async def farewell(self, reason: str, timeout_s: float) -> None:
+        self._farewell = reason
+        for session in self._sessions.values():
+            session.outbox.put_nowait(None)
+        if self._sessions:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout_s)
+
+    # -- one stream ------------------------------------------------------------------------------
+
+    async def _attend(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        peer, name = context.peer(), None
+        try:
+            try:
+                subject = _certified(context)
+                name = subject.name
+                await self._take_hello(subject, context)
+            except CollegiumError as error:
+                self._tell("refused", name, peer, str(error))
+                raise
+            await self._hold(_Session(subject, peer, self._limits.late_replies), context)
+        except CollegiumError as error:
+            status, details, metadata = refusal(error)
+            await context.abort(status, details, metadata)
+
+    async def _take_hello(self, subject: Subject, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Raise what is wrong with whoever opened this stream; greet it otherwise."""
+        try:
+            async with asyncio.timeout(self._limits.hello_timeout_s):
+                message = _parse(await context.read())
+        except TimeoutError as error:
+            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s") from error
+        if message.WhichOneof("body") != "hello":
+            raise ProtocolViolation("a party says Hello first")
+        hello = message.hello
+        if hello.protocol_version != limits.PROTOCOL_VERSION:
+            raise VersionMismatch(
+                f"this party speaks version {hello.protocol_version} of the protocol, the coordinator "
+                f"{limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
+            )
+        if hello.party != subject.name:
+            raise IdentityError(f"the certificate is {subject.name}'s, the Hello says {hello.party[:64]!r}")
+        self._roster.admit(subject)
+        welcome = pb.Welcome(
+            protocol_version=limits.PROTOCOL_VERSION, consortium=self._roster.consortium, task_json=self._task_json
+        )
+        await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
+
+    async def _hold(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Send and receive until the party goes, is told to go, or breaks the protocol."""
+        self._enter(session)
+        sending = asyncio.ensure_future(self._send_all(session, context))
+        receiving = asyncio.ensure_future(self._receive_all(session, context))
+        reason = "the connection was lost"
+        try:
+            done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            reason = "it closed its side" if receiving in done else "farewell"
+            for task in done:
+                await task
+        except CollegiumError as error:
+            reason = str(error)
+            if isinstance(error, ProtocolViolation):
+                self._tell("violation", session.subject.name, session.peer, reason)
+                self._fail_all(session, Failure.of(error))
+            raise
+        finally:
+            sending.cancel()
+            receiving.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+            self._leave(session, reason)
+
+    async def _send_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while (item := await session.outbox.get()) is not None:
+            if isinstance(item, CollegiumError):
+                raise item
+            if (request := self._pending.get(item)) is not None:
+                session.replies_left += 1
+                await context.write(request.posted.data)
+        farewell = pb.Farewell(reason=self._farewell or "the run is over")
+        await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
+
+    async def _receive_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while (data := await context.read()) is not EOF:
+            message = _parse(data)
+            if message.WhichOneof("body") != "reply":
+                raise ProtocolViolation("a party says Hello once and then answers")
+            session.replies_left -= 1
+            if session.replies_left < 0:
+                raise ProtocolViolation("more answers than questions")
+            self._take_reply(session, message.reply)
+
+    def _take_reply(self, session: _Session, message: pb.Reply) -> None:
+        request = self._pending.get((session.subject.name, message.request_id))
+        if request is None:
+            return
+        body: ReplyBody
+        try:
+            body = Reply.from_proto(message).body
+        except ProtocolViolation as error:
+            self._tell("violation", session.subject.name, session.peer, str(error))
+            body = Failure.of(error)
+        self._answer(request, body)
+
+    # -- who is here -----------------------------------------------------------------------------
+
+    def _enter(self, session: _Session) -> None:
+        name = session.subject.name
+        earlier = self._sessions.get(name)
+        self._sessions[name] = session
+        if earlier is not None:
+            earlier.outbox.put_nowait(
+                IdentityError(f"another process has connected as {name}: run one process for each party")
+            )
+        else:
+            with self.changed:
+                self.present.add(name)
+                self.changed.notify_all()
+        self._tell("connected", name, session.peer, "in place of an earlier session" if earlier else "admitted")
+        if self._farewell is not None:
+            session.outbox.put_nowait(None)
+            return
+        for request in list(self._pending.values()):
+            if request.party == name:
+                self._send(session, request)
+
+    def _leave(self, session: _Session, reason: str) -> None:
+        name = session.subject.name
+        self._tell("disconnected", name, session.peer, reason)
+        if self._sessions.get(name) is not session:
+            return
+        del self._sessions[name]
+        with self.changed:
+            self.present.discard(name)
+            self.changed.notify_all()
+        for request in list(self._pending.values()):
+            if request.party == name:
+                self._start_grace(request)
+        if not self._sessions:
+            self._emptied.set()
+
+    # -- what is still to be answered ------------------------------------------------------------
+
+    def _send(self, session: _Session, request: Pending) -> None:
+        if request.given_up is not None:
+            request.given_up.cancel()
+            request.given_up = None
+        session.outbox.put_nowait(request.key)
+
+    def _start_grace(self, request: Pending) -> None:
+        gone = Failure("unreachable", "its connection is lost, and it did not come back in time")
+        loop = asyncio.get_running_loop()
+        request.given_up = loop.call_later(self._limits.reconnect_grace_s, self._answer, request, gone)
+
+    def _answer(self, request: Pending, body: ReplyBody) -> None:
+        if self._pending.get(request.key) is request:
+            self._forget(request)
+            request.answers.put((request.party, body))
+
+    def _fail_all(self, session: _Session, failure: Failure) -> None:
+        for request in list(self._pending.values()):
+            if request.party == session.subject.name:
+                self._answer(request, failure)
+
+    def _forget(self, request: Pending) -> None:
+        self._pending.pop(request.key, None)
+        if request.given_up is not None:
+            request.given_up.cancel()
+            request.given_up = None
+
+    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str) -> None:
+        try:
+            self._on_event(SessionEvent(kind, party, peer, detail))
+        except Exception:
+            logger.exception("an observer of sessions failed")
+
+
+def _certified(context: grpc.aio.ServicerContext[bytes, bytes]) -> Subject:
+    """Whom the peer's certificate names; TLS has verified it against the authority."""
+    chain = list(context.auth_context().get("x509_pem_cert", ()))
+    if not chain:
+        raise IdentityError("no certificate was shown")
+    subject = read_subject(read_certificate(chain[0]))
+    if subject.role != "party":
+        raise IdentityError(f"this is the certificate of a {subject.role}, not of a party")
+    return subject
+
+
+def _parse(data: Any) -> pb.FromParty:
+    if data is EOF:
+        raise ProtocolViolation("the stream ended before its Hello")
+    try:
+        return pb.FromParty.FromString(data)
+    except DecodeError as error:
+        raise ProtocolViolation("bytes that are no message of this protocol") from error

@@ -1,0 +1,189 @@
+"""Parties over gRPC: who may come in, one session for each, and requests that outlive a broken connection.
+
+Everything about sessions happens on one asyncio loop in a thread of its own (`Attendance`); `GrpcParties`
+is the synchronous face that rounds call from other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Collection, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from collegium.coordinator.attendance import Attendance, OnEvent, Pending, Posted, SessionEvent, SessionLimits
+from collegium.coordinator.parties import OnReply
+from collegium.protocol.channels import require_tls13, split_address
+from collegium.protocol.errors import QuorumNotReached, StorageError
+from collegium.protocol.identities import Credentials
+from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody
+from collegium.protocol.roster import Roster
+from collegium.protocol.task import Task
+
+logger = logging.getLogger("collegium.sessions")
+
+Result = TypeVar("Result")
+
+
+def log_event(event: SessionEvent) -> None:
+    """Write an event to the log ``collegium.sessions``."""
+    level = logging.INFO if event.kind in ("connected", "disconnected") else logging.WARNING
+    logger.log(level, "%s: %s from %s: %s", event.kind, event.party or "somebody", event.peer, event.detail)
+
+
+class GrpcParties:
+    """The parties that dialled in (a `Parties`), behind mutual TLS 1.3.
+
+    Parameters
+    ----------
+    credentials
+        The coordinator's own identity.
+    roster
+        Whom to admit; `replace_roster` changes it while running.
+    task
+        Sent to every party on arrival.
+    run_id
+        Goes with every request.
+    on_event
+        Called on the server's thread, so it must be quick, for every connection, disconnection,
+        refusal and breach of the protocol.
+    session_limits
+        Timeouts; see `SessionLimits`.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        roster: Roster,
+        task: Task,
+        run_id: str,
+        on_event: OnEvent = log_event,
+        session_limits: SessionLimits = SessionLimits(),
+    ) -> None:
+        self._credentials, self._run_id = credentials, run_id
+        self._attendance = Attendance(roster, task, on_event, session_limits)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
+        self._server: Any = None
+
+    def start(self, address: str) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port.
+
+        StorageError when the port cannot be had; ConfigurationError when it would accept TLS 1.2.
+        """
+        host, _ = split_address(address)
+        self._thread.start()
+        try:
+            self._server, port = self._run(self._attendance.listen(address, self._credentials))
+        except (RuntimeError, OSError) as error:
+            self.close()
+            raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
+        try:
+            require_tls13({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+        except BaseException:
+            self.close()
+            raise
+        return port
+
+    def names(self) -> list[str]:
+        """Parties that are connected now, sorted."""
+        with self._attendance.changed:
+            return sorted(self._attendance.present)
+
+    def wait_for(self, wanted: Collection[str] | int, *, timeout_s: float) -> list[str]:
+        """Wait until these parties (or so many) are connected; return who is.
+
+        QuorumNotReached, naming the missing ones, when ``timeout_s`` passes first.
+        """
+
+        def here() -> bool:
+            present = self._attendance.present
+            return len(present) >= wanted if isinstance(wanted, int) else present.issuperset(wanted)
+
+        with self._attendance.changed:
+            if self._attendance.changed.wait_for(here, timeout_s):
+                return sorted(self._attendance.present)
+            present = sorted(self._attendance.present)
+        if isinstance(wanted, int):
+            raise QuorumNotReached(f"{len(present)} of {wanted} parties connected within {timeout_s:g} s; start more")
+        missing = sorted(set(wanted) - set(present))
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        raise QuorumNotReached(f"not connected within {timeout_s:g} s: {shown}; start them")
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """Send each party its request; see `Parties.ask`.
+
+        A party that loses its connection is asked again, under the same request id, when it comes back
+        within ``SessionLimits.reconnect_grace_s``. ``on_reply`` is called on the caller's thread.
+        May be called from several threads at once.
+        """
+        deadline = time.monotonic() + timeout_s
+        answers: queue.SimpleQueue[tuple[str, ReplyBody]] = queue.SimpleQueue()
+        request_id = secrets.token_hex(16)
+        posted: dict[int, Posted] = {}
+        pending: list[Pending] = []
+        for name, body in requests.items():
+            shared = posted.setdefault(id(body), Posted(Request(request_id, self._run_id, body)))
+            pending.append(Pending(name, shared, answers))
+        replies: dict[str, ReplyBody] = {}
+        self._loop.call_soon_threadsafe(self._attendance.post, pending)
+        try:
+            while len(replies) < len(pending):
+                try:
+                    name, reply = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    break
+                replies[name] = reply
+                if on_reply is not None:
+                    on_reply(name, reply)
+        finally:
+            self._loop.call_soon_threadsafe(self._attendance.withdraw, pending)
+        present = set(self.names())
+        for name in requests:
+            if name not in replies:
+                replies[name] = (
+                    Failure("deadline", f"no answer within {timeout_s:g} s")
+                    if name in present
+                    else Failure("unreachable", "its connection is lost")
+                )
+        return replies
+
+    def replace_roster(self, roster: Roster) -> None:
+        """Admit by this roster from now on; who is no longer on it is cut off."""
+        self._run(self._attendance.replace_roster(roster))
+
+    def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
+        """Tell every party, those that come back later too, that the run is over."""
+        self._run(self._attendance.farewell(reason, timeout_s))
+
+    def close(self) -> None:
+        """Stop listening and cut every session; parties come back later unless they were told farewell."""
+        if not self._thread.is_alive():
+            return
+        if self._server is not None:
+            self._run(self._server.stop(grace=None))
+            self._server = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> GrpcParties:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result()
+
+
+__all__ = ["GrpcParties", "OnEvent", "SessionEvent", "SessionLimits", "log_event"]

@@ -1,0 +1,269 @@
+"""A party's side of the connection: dial out, say who we are, answer requests, come back when cut off.
+
+Requests are answered one by one on a thread of their own, so that a fit of many minutes delays
+neither keepalive nor the reading of what comes in. A request that is repeated while it is being
+answered is answered once; one that is repeated later is answered by the Party, from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+from pydantic import ValidationError
+
+from collegium import __version__
+from collegium.protocol import limits
+from collegium.protocol.channels import (
+    ATTEND,
+    CONNECT_TIMEOUT_S,
+    channel_credentials,
+    channel_options,
+    error_of,
+    explain_failure,
+)
+from collegium.protocol.errors import (
+    CollegiumError,
+    ConfigurationError,
+    ProtocolViolation,
+    Unreachable,
+    VersionMismatch,
+)
+from collegium.protocol.identities import Credentials
+from collegium.protocol.messages import Failure, Reply, Request
+from collegium.protocol.task import Task
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+logger = logging.getLogger("collegium.party")
+
+MAX_WAITING_REQUESTS = 256
+
+
+class Answers(Protocol):
+    """Whatever answers requests: a Party."""
+
+    def handle(self, request: Request) -> Reply: ...
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Waiting times between attempts: exponential, with jitter so that parties do not come back at once."""
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+
+    def delay_s(self, failures: int, uniform: Callable[[float, float], float]) -> float:
+        """Before the next attempt after ``failures`` in a row (from 1 on)."""
+        ceiling: float = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+        return uniform(ceiling / 2, ceiling)
+
+
+class PartySession:
+    """Serves one party until the coordinator says farewell, `stop` is called, or going on is hopeless.
+
+    Parameters
+    ----------
+    open_party
+        Called once, with the consortium's task, on the first welcome.
+    credentials
+        Checked again before every attempt, so that a certificate that expires is told plainly.
+    address
+        ``host:port`` of the coordinator; the host is the name that its certificate must carry.
+    on_connected
+        Called after every welcome.
+    sleep, uniform
+        The waiting and the jitter, for tests; ``sleep`` may return early when the party is stopped.
+    """
+
+    def __init__(
+        self,
+        open_party: Callable[[Task], Answers],
+        credentials: Credentials,
+        address: str,
+        *,
+        on_connected: Callable[[], None] = lambda: None,
+        backoff: Backoff = Backoff(),
+        sleep: Callable[[float], object] | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._open_party, self._credentials, self._address = open_party, credentials, address
+        self._on_connected, self._backoff, self._uniform = on_connected, backoff, uniform
+        self._stopping = threading.Event()
+        self._sleep = sleep or self._stopping.wait
+        self._call: Any = None
+        self._task: Task | None = None
+        self._worker: Worker | None = None
+
+    def run(self) -> str:
+        """Serve; return the coordinator's farewell, or "stopped". Raises the error that made it hopeless."""
+        failures = 0
+        try:
+            while not self._stopping.is_set():
+                self._credentials.check_validity()
+                welcomed = threading.Event()
+                try:
+                    return self._attend(welcomed)
+                except Unreachable as error:
+                    failures = 1 if welcomed.is_set() else failures + 1
+                    if not self._stopping.is_set():
+                        self._wait(error, failures, explain=not welcomed.is_set())
+            return "stopped"
+        finally:
+            if self._worker is not None:
+                self._worker.close()
+
+    def stop(self) -> None:
+        """End `run` soon, from any thread or signal handler."""
+        self._stopping.set()
+        if (call := self._call) is not None:
+            call.cancel()
+
+    def _wait(self, error: Unreachable, failures: int, *, explain: bool) -> None:
+        """Wait before the next attempt, or raise when the cause is no mere cut.
+
+        A wrong certificate on the other side stops only a party that was never welcomed: later it is
+        more likely to be somebody in the network, whom waiting outlasts.
+        """
+        said: CollegiumError = error
+        if explain:
+            said = explain_failure(self._address, self._credentials)
+            if not isinstance(said, Unreachable) and self._task is None:
+                raise said
+        delay_s = self._backoff.delay_s(failures, self._uniform)
+        logger.warning("%s; trying again in %.1f s", said, delay_s)
+        self._sleep(delay_s)
+
+    def _attend(self, welcomed: threading.Event) -> str:
+        """One connection, from Hello to Farewell; raises Unreachable when it is cut."""
+        outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        hello = pb.Hello(
+            protocol_version=limits.PROTOCOL_VERSION, party=self._credentials.name, software=f"collegium {__version__}"
+        )
+        outbox.put(pb.FromParty(hello=hello).SerializeToString())
+        options = channel_options(self._address)
+        with grpc.secure_channel(self._address, channel_credentials(self._credentials), options) as channel:
+            call: Any = channel.stream_stream(ATTEND, request_serializer=bytes, response_deserializer=bytes)(
+                iter(outbox.get, None)
+            )
+            self._call = call
+            patience = threading.Timer(CONNECT_TIMEOUT_S, call.cancel)
+            patience.daemon = True
+            patience.start()
+            try:
+                if self._stopping.is_set():
+                    return "stopped"
+                for data in call:
+                    message = _parse(data)
+                    match message.WhichOneof("body"):
+                        case "welcome":
+                            patience.cancel()
+                            worker = self._take_welcome(message.welcome)
+                            welcomed.set()
+                            worker.reply_to(outbox)
+                            self._on_connected()
+                        case "request" if self._worker is not None:
+                            self._worker.take(message.request)
+                        case "farewell":
+                            return str(message.farewell.reason[: limits.MAX_TEXT_CHARS])
+                        case _:
+                            raise ProtocolViolation("the coordinator sent something unknown: update Collegium")
+                raise Unreachable("the coordinator ended the connection")
+            except grpc.RpcError as error:
+                if self._stopping.is_set():
+                    return "stopped"
+                raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
+            finally:
+                patience.cancel()
+                self._call = None
+                if self._worker is not None:
+                    self._worker.reply_to(None)
+                outbox.put(None)
+                call.cancel()
+
+    def _take_welcome(self, welcome: pb.Welcome) -> Worker:
+        if welcome.protocol_version != limits.PROTOCOL_VERSION:
+            raise VersionMismatch(
+                f"the coordinator speaks version {welcome.protocol_version} of the protocol, this party "
+                f"{limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
+            )
+        try:
+            task = Task.model_validate_json(welcome.task_json[: limits.MAX_JSON_BYTES])
+        except ValidationError as error:
+            raise ProtocolViolation("the coordinator sent a task that is not valid: update Collegium") from error
+        if self._worker is None:
+            self._task = task
+            self._worker = Worker(self._open_party(task))
+        elif task != self._task:
+            raise ConfigurationError("the consortium's task has changed since this party started: start it again")
+        return self._worker
+
+
+class Worker:
+    """The thread on which a party answers, and where its answers go at the moment."""
+
+    def __init__(self, party: Answers) -> None:
+        self._party = party
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: set[tuple[str, str]] = set()
+        self._outbox: queue.SimpleQueue[bytes | None] | None = None
+        # A daemon: a process that is told to stop does not wait for a fit to end.
+        self._thread = threading.Thread(target=self._work, name="party", daemon=True)
+        self._thread.start()
+
+    def reply_to(self, outbox: queue.SimpleQueue[bytes | None] | None) -> None:
+        """Send answers here from now on; None drops them (they are asked for again, and remembered)."""
+        with self._lock:
+            self._outbox = outbox
+
+    def take(self, message: pb.Request) -> None:
+        """Have a request answered, unless it is being answered already."""
+        try:
+            request = Request.from_proto(message)
+        except ProtocolViolation as error:
+            self._send(Reply(message.request_id, Failure.of(error)))
+            return
+        key = (request.run_id, request.request_id)
+        with self._lock:
+            if key in self._waiting:
+                return
+            full = len(self._waiting) >= MAX_WAITING_REQUESTS
+            if not full:
+                self._waiting.add(key)
+        if full:
+            self._send(Reply(request.request_id, Failure("protocol", "too many requests are waiting at this party")))
+        else:
+            self._requests.put(request)
+
+    def close(self) -> None:
+        self._requests.put(None)
+
+    def _work(self) -> None:
+        while (request := self._requests.get()) is not None:
+            reply = self._party.handle(request)
+            with self._lock:
+                self._waiting.discard((request.run_id, request.request_id))
+            self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        data = pb.FromParty(reply=reply.to_proto()).SerializeToString()
+        if len(data) > limits.MAX_MESSAGE_BYTES:
+            too_long = Failure("protocol", "the answer is too long: ask for fewer queries at once")
+            data = pb.FromParty(reply=Reply(reply.request_id, too_long).to_proto()).SerializeToString()
+        with self._lock:
+            if self._outbox is not None:
+                self._outbox.put(data)
+
+
+def _parse(data: bytes) -> pb.FromCoordinator:
+    try:
+        return pb.FromCoordinator.FromString(data)
+    except DecodeError as error:
+        raise ProtocolViolation("the coordinator sent bytes that are no message of this protocol") from error

@@ -1,0 +1,274 @@
+"""X.509 of a consortium: one certificate authority, signing requests, certificates of parties and coordinators.
+
+TLS keys are ECDSA P-256 (gRPC's TLS library takes no Ed25519 certificates). Each certificate also
+carries its holder's Ed25519 signing key, in an extension that the holder has signed: one document
+binds name, TLS key and signing key, and nobody can have another's signing key certified as theirs.
+Pure functions over bytes; files are in `collegium.protocol.identities`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Literal, get_args
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from collegium.protocol.errors import IdentityError
+from collegium.protocol.task import PARTY_NAME
+
+Role = Literal["party", "coordinator"]
+
+SIGNING_KEY_OID = x509.ObjectIdentifier("2.25.226015053978625745633806602240951590548")
+"""Extension: version byte 1, 32 bytes of Ed25519 public key, 64 bytes of its signature on the TLS key."""
+SIGNING_KEY_PURPOSE = b"collegium/v1/signing-key-of/"
+
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 365
+CLOCK_SKEW = timedelta(minutes=5)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a certificate says about its holder."""
+
+    name: str
+    role: Role
+    signing_key: bytes
+    """Ed25519 public key, 32 bytes."""
+    fingerprint: str
+    """SHA-256 of the certificate, hexadecimal."""
+    not_after: datetime
+
+
+@dataclass(frozen=True)
+class Authority:
+    """The consortium's certificate authority."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+    @classmethod
+    def create(cls, consortium: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> Authority:
+        now = now or utc_now()
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} authority")])
+        certificate = (
+            _builder(name, name, key.public_key(), now, days)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key)
+
+    @property
+    def pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the authority's certificate, hexadecimal: what a party compares when it enrols."""
+        return self.certificate.fingerprint(hashes.SHA256()).hex()
+
+    def issue(
+        self,
+        request_pem: bytes,
+        *,
+        name: str,
+        role: Role,
+        hosts: Sequence[str] = (),
+        days: int = CERTIFICATE_DAYS,
+        now: datetime | None = None,
+    ) -> bytes:
+        """A certificate, PEM, for the keys in a signing request.
+
+        ``name`` and ``role`` are the consortium's decision and must be what the request asks for.
+        ``hosts`` are the DNS names and IP addresses under which a coordinator is dialled. A party's
+        certificate is good for dialling alone, a coordinator's for listening alone.
+        IdentityError when the request is malformed, asks for something else or proves no key.
+        """
+        request = _load_request(request_pem)
+        asked = _name_and_role(request.subject, request.extensions)
+        if asked != (name, role):
+            raise IdentityError(f"the signing request is for {asked[1]} {asked[0]}, not for {role} {name}")
+        tls_key = request.public_key()
+        assert isinstance(tls_key, ec.EllipticCurvePublicKey)
+        extension = _signing_extension(request.extensions)
+        _checked_signing_key(extension.value, name, tls_key)
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        certificate = (
+            _builder(request.subject, self.certificate.subject, tls_key, now or utc_now(), days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_uri(name, role), *map(_host, hosts)]), critical=False)
+            .add_extension(authority_key, critical=False)
+            .add_extension(extension, critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def signing_request(
+    name: str, role: Role, tls_key: ec.EllipticCurvePrivateKey, signing_key: Ed25519PrivateKey
+) -> bytes:
+    """A certificate signing request, PEM, that proves possession of both keys."""
+    if PARTY_NAME.fullmatch(name) is None:
+        raise IdentityError(f"{name[:64]!r} is not a name: use 1 to 63 lower-case letters, digits and inner hyphens")
+    proof = signing_key.sign(_signing_statement(name, tls_key.public_key()))
+    extension = x509.UnrecognizedExtension(
+        SIGNING_KEY_OID, b"\x01" + signing_key.public_key().public_bytes_raw() + proof
+    )
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .add_extension(x509.SubjectAlternativeName([_uri(name, role)]), critical=False)
+        .add_extension(extension, critical=False)
+        .sign(tls_key, hashes.SHA256())
+    )
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def read_certificate(pem: bytes) -> x509.Certificate:
+    """The first certificate in ``pem``; IdentityError when there is none."""
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise IdentityError("not a certificate in PEM form") from error
+
+
+def read_subject(certificate: x509.Certificate) -> Subject:
+    """Who holds a certificate of this consortium; IdentityError when it is of another make.
+
+    Does not verify who issued it (`verify_issued` does, and TLS does on every connection).
+    """
+    try:
+        name, role = _name_and_role(certificate.subject, certificate.extensions)
+        tls_key = certificate.public_key()
+        if not isinstance(tls_key, ec.EllipticCurvePublicKey):
+            raise IdentityError("the certificate's key is not ECDSA P-256")
+        signing_key = _checked_signing_key(_signing_extension(certificate.extensions).value, name, tls_key)
+    except ValueError as error:
+        raise IdentityError("the certificate is malformed") from error
+    fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
+    return Subject(name, role, signing_key, fingerprint, certificate.not_valid_after_utc)
+
+
+def verify_issued(certificate: x509.Certificate, authority: x509.Certificate) -> None:
+    """IdentityError unless ``authority`` signed ``certificate``."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise IdentityError("the certificate was issued by another authority") from error
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _key_usage(*, certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certificates,
+        crl_sign=certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _uri(name: str, role: Role) -> x509.UniformResourceIdentifier:
+    return x509.UniformResourceIdentifier(f"urn:collegium:{role}:{name}")
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise IdentityError(f"{host!r} is neither a DNS name nor an IP address") from error
+
+
+def _name_and_role(subject: x509.Name, extensions: x509.Extensions) -> tuple[str, Role]:
+    """The name and role in the alternative names, which the subject's common name must repeat."""
+    try:
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound as error:
+        raise IdentityError("the certificate names no party: it was not made by Collegium") from error
+    uris = list(names.get_values_for_type(x509.UniformResourceIdentifier))
+    common = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    for role in get_args(Role):
+        prefix = f"urn:collegium:{role}:"
+        if len(uris) == 1 and uris[0].startswith(prefix):
+            name = uris[0].removeprefix(prefix)
+            if PARTY_NAME.fullmatch(name) and common == [name]:
+                return name, role
+    raise IdentityError("the certificate names no party: it was not made by Collegium")
+
+
+def _signing_extension(extensions: x509.Extensions) -> x509.UnrecognizedExtension:
+    try:
+        value = extensions.get_extension_for_oid(SIGNING_KEY_OID).value
+    except x509.ExtensionNotFound as error:
+        raise IdentityError("the certificate carries no signing key: it was not made by Collegium") from error
+    assert isinstance(value, x509.UnrecognizedExtension)
+    return value
+
+
+def _signing_statement(name: str, tls_key: ec.EllipticCurvePublicKey) -> bytes:
+    public = tls_key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return SIGNING_KEY_PURPOSE + name.encode() + b"\x00" + public
+
+
+def _checked_signing_key(value: bytes, name: str, tls_key: ec.EllipticCurvePublicKey) -> bytes:
+    if len(value) != 97 or value[0] != 1:
+        raise IdentityError("the signing key's extension is malformed")
+    public, proof = value[1:33], value[33:]
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(proof, _signing_statement(name, tls_key))
+    except InvalidSignature as error:
+        raise IdentityError("the holder of the TLS key does not hold the signing key beside it") from error
+    return public
+
+
+def _load_request(pem: bytes) -> x509.CertificateSigningRequest:
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        key = request.public_key()
+        request.extensions  # noqa: B018 -- parses them, so that a malformed one is refused here
+    except (ValueError, TypeError) as error:
+        raise IdentityError("not a certificate signing request in PEM form") from error
+    if not request.is_signature_valid:
+        raise IdentityError("the signing request's own signature is wrong")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the signing request's key is not ECDSA P-256")
+    return request

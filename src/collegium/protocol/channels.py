@@ -1,0 +1,169 @@
+"""gRPC as both sides use it: mutual TLS 1.3, limits and keepalive, errors to status codes and back."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+
+from collegium.protocol import limits
+from collegium.protocol.errors import (
+    CollegiumError,
+    ConfigurationError,
+    IdentityError,
+    ProtocolViolation,
+    Unreachable,
+    VersionMismatch,
+    error_for_code,
+)
+from collegium.protocol.identities import Credentials
+
+SERVICE = "collegium.v1.Consortium"
+ATTEND = f"/{SERVICE}/Attend"
+ERROR_CODE_KEY = "collegium-error"
+"""Trailing metadata that names our error code, since several codes share a gRPC status."""
+
+KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30, 20
+HANDSHAKE_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 20
+
+Options = list[tuple[str, Any]]
+
+_SHARED_OPTIONS: Options = [
+    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+SERVER_OPTIONS: Options = [
+    *_SHARED_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 4),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * 1000),
+    ("grpc.max_connection_idle_ms", 3 * HANDSHAKE_TIMEOUT_S * 1000),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_S * 500),
+]
+
+STATUS_OF_CODE: dict[str, grpc.StatusCode] = {
+    "error": grpc.StatusCode.UNKNOWN,
+    "configuration": grpc.StatusCode.FAILED_PRECONDITION,
+    "data": grpc.StatusCode.FAILED_PRECONDITION,
+    "pool-mismatch": grpc.StatusCode.DATA_LOSS,
+    "identity": grpc.StatusCode.UNAUTHENTICATED,
+    "version": grpc.StatusCode.FAILED_PRECONDITION,
+    "protocol": grpc.StatusCode.INVALID_ARGUMENT,
+    "unreachable": grpc.StatusCode.UNAVAILABLE,
+    "quorum": grpc.StatusCode.ABORTED,
+    "refused": grpc.StatusCode.PERMISSION_DENIED,
+    "budget": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unsupported-accounting": grpc.StatusCode.FAILED_PRECONDITION,
+    "ledger-corrupt": grpc.StatusCode.DATA_LOSS,
+    "storage": grpc.StatusCode.INTERNAL,
+}
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` or ``[ipv6]:port``; ConfigurationError for anything else."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"{address!r} is not an address: write host:port, as in coordinator.example.org:7443")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether dialling ``host`` stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def channel_options(address: str) -> Options:
+    """Options of a party's channel: one connection of its own, never a proxy for this machine itself."""
+    proxy = int(not is_loopback(split_address(address)[0]))
+    return [*_SHARED_OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", proxy)]
+
+
+def server_credentials(credentials: Credentials) -> grpc.ServerCredentials:
+    """Listen as this identity; a peer must show a certificate of the same authority."""
+    return grpc.ssl_server_credentials(
+        [(credentials.tls_key_pem, credentials.certificate_pem)],
+        root_certificates=credentials.authority_pem,
+        require_client_auth=True,
+    )
+
+
+def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
+    """Dial as this identity; the peer's certificate must be of the same authority and name the host dialled."""
+    return grpc.ssl_channel_credentials(credentials.authority_pem, credentials.tls_key_pem, credentials.certificate_pem)
+
+
+def refusal(error: CollegiumError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+    """Status, detail text and trailing metadata that carry an error to the peer."""
+    status = STATUS_OF_CODE.get(error.code, grpc.StatusCode.UNKNOWN)
+    return status, str(error)[: limits.MAX_TEXT_CHARS], ((ERROR_CODE_KEY, error.code),)
+
+
+def error_of(
+    status: grpc.StatusCode, details: str | None, metadata: Iterable[tuple[str, str | bytes]] | None
+) -> CollegiumError:
+    """The error that a peer sent by `refusal`, or what gRPC itself reports about the connection."""
+    text = (details or "")[: limits.MAX_TEXT_CHARS]
+    for key, value in metadata or ():
+        if key == ERROR_CODE_KEY and isinstance(value, str):
+            return error_for_code(value, text)
+    if status is grpc.StatusCode.UNIMPLEMENTED:
+        return VersionMismatch("the coordinator does not know this protocol: install the same version on both sides")
+    return Unreachable(f"the connection failed: {text or status.name}")
+
+
+def require_tls13(host: str, port: int) -> None:
+    """ConfigurationError when the TLS server on this port accepts anything older than TLS 1.3."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as plain, context.wrap_socket(plain):
+            pass
+    except OSError:
+        return
+    raise ConfigurationError(
+        "gRPC was loaded before Collegium and would accept TLS 1.2: import collegium first, or start with "
+        "GRPC_SSL_CIPHER_SUITES=ECDHE-RSA-AES256-GCM-SHA384 in the environment"
+    )
+
+
+def explain_failure(address: str, credentials: Credentials) -> CollegiumError:
+    """Why a connection failed, found by one TLS 1.3 handshake of our own, which names the cause where gRPC does not.
+
+    IdentityError: the server's certificate is of another authority, expired or for another host.
+    ProtocolViolation: what listens there does not speak TLS 1.3. Unreachable: anything else.
+    """
+    host, port = split_address(address)
+    context = ssl.create_default_context(cadata=credentials.authority_pem.decode("ascii"))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return Unreachable(f"the coordinator at {address} closed the connection")
+    except ssl.SSLCertVerificationError as error:
+        return IdentityError(
+            f"the coordinator at {address} is not the one of this consortium: {error.verify_message}; check the "
+            "address, and that authority.pem is the consortium's"
+        )
+    except ssl.SSLError as error:
+        return ProtocolViolation(f"no TLS 1.3 at {address}: {error.reason or error}; check the address")
+    except OSError as error:
+        return Unreachable(f"cannot reach the coordinator at {address}: {error.strerror or error}")

@@ -1,0 +1,216 @@
+"""The folder that holds one identity: keys, certificate and the authority it trusts.
+
+    authority.pem     the consortium's certificate authority
+    certificate.pem   this party's (or the coordinator's) certificate
+    tls-key.pem       ECDSA P-256, mode 0600, never leaves the folder
+    signing-key.pem   Ed25519, mode 0600, never leaves the folder
+
+Enrolment is `create_identity` (makes the keys, returns the signing request), the authority's
+`issue`, and `install_certificate`. A new certificate for the same signing key replaces the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.protocol.certificates import (
+    CERTIFICATE_DAYS,
+    CLOCK_SKEW,
+    Authority,
+    Role,
+    Subject,
+    read_certificate,
+    read_subject,
+    signing_request,
+    utc_now,
+    verify_issued,
+)
+from collegium.protocol.errors import IdentityError, StorageError
+
+AUTHORITY, CERTIFICATE = "authority.pem", "certificate.pem"
+TLS_KEY, SIGNING_KEY, AUTHORITY_KEY = "tls-key.pem", "signing-key.pem", "authority-key.pem"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A checked identity, ready for TLS and for signing."""
+
+    subject: Subject
+    authority_pem: bytes = field(repr=False)
+    certificate_pem: bytes = field(repr=False)
+    tls_key_pem: bytes = field(repr=False)
+    signing_key: Ed25519PrivateKey = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    @classmethod
+    def load(cls, folder: Path, role: Role, *, now: datetime | None = None) -> Credentials:
+        """Read and check a folder; IdentityError says which file is wrong and what to do."""
+        authority_pem = _read(folder / AUTHORITY)
+        certificate_pem = _read(folder / CERTIFICATE)
+        tls_key_pem = _read_private(folder / TLS_KEY)
+        try:
+            certificate, authority = read_certificate(certificate_pem), read_certificate(authority_pem)
+            subject = read_subject(certificate)
+            verify_issued(certificate, authority)
+        except IdentityError as error:
+            raise IdentityError(f"{folder}: {error}; ask the consortium for a new {CERTIFICATE}") from error
+        tls_key = _private_key(tls_key_pem, folder / TLS_KEY)
+        if not isinstance(tls_key, ec.EllipticCurvePrivateKey) or tls_key.public_key() != certificate.public_key():
+            raise IdentityError(f"{folder / TLS_KEY} is not the key of {CERTIFICATE}: restore the one, or enrol again")
+        signing_key = read_signing_key(folder)
+        if signing_key.public_key().public_bytes_raw() != subject.signing_key:
+            raise IdentityError(f"{folder / SIGNING_KEY} is not the key in {CERTIFICATE}: restore it, or enrol again")
+        if subject.role != role:
+            raise IdentityError(f"{folder} holds the identity of a {subject.role}; a {role}'s is needed here")
+        credentials = cls(subject, authority_pem, certificate_pem, tls_key_pem, signing_key)
+        credentials.check_validity(now)
+        return credentials
+
+    def check_validity(self, now: datetime | None = None) -> None:
+        """IdentityError when the certificate (or its authority's) is expired or not yet valid."""
+        now = now or utc_now()
+        for whose, pem in (("the certificate", self.certificate_pem), ("the authority", self.authority_pem)):
+            certificate = read_certificate(pem)
+            if now > certificate.not_valid_after_utc:
+                expired = certificate.not_valid_after_utc.date().isoformat()
+                raise IdentityError(f"{whose} of {self.name} expired on {expired}: ask the consortium for a new one")
+            if now < certificate.not_valid_before_utc - CLOCK_SKEW:
+                raise IdentityError(f"{whose} of {self.name} is not valid yet: check this machine's clock")
+
+
+def create_identity(folder: Path, name: str, role: Role) -> bytes:
+    """Make what keys the folder lacks, and return a signing request, PEM, for them.
+
+    Called again (rotation) it makes a new TLS key only when there is none, and keeps the signing key.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+    if not (folder / SIGNING_KEY).exists():
+        _write_private(folder / SIGNING_KEY, _key_pem(Ed25519PrivateKey.generate()))
+    if not (folder / TLS_KEY).exists():
+        _write_private(folder / TLS_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+    tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
+    if not isinstance(tls_key, ec.EllipticCurvePrivateKey):
+        raise IdentityError(f"{folder / TLS_KEY} is not an ECDSA key: move it away and enrol again")
+    return signing_request(name, role, tls_key, read_signing_key(folder))
+
+
+def install_certificate(folder: Path, role: Role, certificate_pem: bytes, authority_pem: bytes) -> Credentials:
+    """Put an issued certificate beside its keys; IdentityError, and nothing written, when it does not fit them."""
+    certificate = read_certificate(certificate_pem)
+    verify_issued(certificate, read_certificate(authority_pem))
+    tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
+    if tls_key.public_key() != certificate.public_key():
+        raise IdentityError(f"the certificate is not for the key in {folder}")
+    _write(folder / AUTHORITY, authority_pem)
+    _write(folder / CERTIFICATE, certificate_pem)
+    return Credentials.load(folder, role)
+
+
+def issue_kit(
+    authority: Authority,
+    folder: Path,
+    name: str,
+    role: Role,
+    *,
+    hosts: Sequence[str] = (),
+    days: int = CERTIFICATE_DAYS,
+) -> Credentials:
+    """Enrolment in one step on one machine: for trials, tests and the coordinator's own identity."""
+    request = create_identity(folder, name, role)
+    certificate = authority.issue(request, name=name, role=role, hosts=hosts, days=days)
+    return install_certificate(folder, role, certificate, authority.pem)
+
+
+def save_authority(authority: Authority, folder: Path) -> None:
+    """Write the authority's certificate and key; StorageError when one is there already."""
+    if (folder / AUTHORITY_KEY).exists():
+        raise StorageError(f"{folder} holds an authority already: every certificate would become worthless")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write_private(folder / AUTHORITY_KEY, _key_pem(authority.key))
+    _write(folder / AUTHORITY, authority.pem)
+
+
+def load_authority(folder: Path) -> Authority:
+    """The authority saved in a folder; IdentityError when it is missing or its parts do not fit."""
+    certificate = read_certificate(_read(folder / AUTHORITY))
+    key = _private_key(_read_private(folder / AUTHORITY_KEY), folder / AUTHORITY_KEY)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise IdentityError(f"{folder / AUTHORITY_KEY} is not the key of {AUTHORITY}")
+    return Authority(certificate, key)
+
+
+def read_signing_key(folder: Path) -> Ed25519PrivateKey:
+    """The Ed25519 key of an identity."""
+    key = _private_key(_read_private(folder / SIGNING_KEY), folder / SIGNING_KEY)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{folder / SIGNING_KEY} is not an Ed25519 key")
+    return key
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _private_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey | Ed25519PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise IdentityError(f"{path} is not an unencrypted private key in PEM form") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey | Ed25519PrivateKey):
+        raise IdentityError(f"{path} is of a kind that Collegium does not use")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise IdentityError(f"{path} is missing: enrol this party, or name the folder with its credentials") from error
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _read_private(path: Path) -> bytes:
+    data = _read(path)
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise IdentityError(f"others can read {path}: run chmod 600 on it, and enrol again if it may have been copied")
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    _replace(path, data, 0o644)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    _replace(path, data, 0o600)
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    """Write beside and rename, so that a crash leaves the old file or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error

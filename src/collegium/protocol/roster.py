@@ -1,0 +1,87 @@
+"""The roster: which parties the consortium admits, and by which signing key it knows each.
+
+A party is pinned by its Ed25519 key, so its certificate can be renewed without touching the roster;
+a stolen certificate is revoked by its fingerprint, a party that leaves by ``admitted``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from collegium.protocol.certificates import Subject
+from collegium.protocol.errors import IdentityError, StorageError
+from collegium.protocol.limits import MAX_PARTIES
+from collegium.protocol.task import PARTY_NAME, Frozen
+
+Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
+
+
+class RosterEntry(Frozen):
+    """One party."""
+
+    signing_key: Hex32
+    """Ed25519 public key."""
+    admitted: bool = True
+    revoked_certificates: tuple[Hex32, ...] = ()
+    """SHA-256 fingerprints."""
+
+
+class Roster(Frozen):
+    """The parties of a consortium by name."""
+
+    version: Literal[1] = 1
+    consortium: str = Field(min_length=1, max_length=128)
+    parties: dict[PartyName, RosterEntry] = Field(max_length=MAX_PARTIES)
+
+    @classmethod
+    def of(cls, consortium: str, signing_keys: Mapping[str, bytes]) -> Roster:
+        """A roster that admits these parties."""
+        entries = {name: RosterEntry(signing_key=key.hex()) for name, key in sorted(signing_keys.items())}
+        return cls(consortium=consortium, parties=entries)
+
+    @classmethod
+    def load(cls, path: Path) -> Roster:
+        """Read a roster file; StorageError or IdentityError when it cannot be used."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise StorageError(f"cannot read the roster {path}: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise IdentityError(f"the roster {path} is not valid: {place}: {first['msg']}") from error
+
+    def save(self, path: Path) -> None:
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            os.replace(beside, path)
+        except OSError as error:
+            raise StorageError(f"cannot write the roster {path}: {error.strerror}") from error
+
+    def with_party(self, subject: Subject) -> Roster:
+        """The roster with one more party, or a party known by a new signing key."""
+        entry = RosterEntry(signing_key=subject.signing_key.hex())
+        return self.model_copy(update={"parties": {**self.parties, subject.name: entry}})
+
+    def admit(self, subject: Subject) -> None:
+        """IdentityError unless the roster admits the holder of this certificate."""
+        entry = self.parties.get(subject.name)
+        if entry is None:
+            raise IdentityError(f"{subject.name} is not on the roster of {self.consortium}: ask to be admitted")
+        if not entry.admitted:
+            raise IdentityError(f"{subject.name} is no longer admitted to {self.consortium}")
+        if entry.signing_key != subject.signing_key.hex():
+            raise IdentityError(f"{subject.name} is on the roster with another signing key: enrol it again")
+        if subject.fingerprint in entry.revoked_certificates:
+            raise IdentityError(f"this certificate of {subject.name} was revoked: ask for a new one")
+
+    def admitted(self) -> list[str]:
+        """Names of the admitted parties, sorted."""
+        return sorted(name for name, entry in self.parties.items() if entry.admitted)
