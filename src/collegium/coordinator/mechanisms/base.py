@@ -70,7 +70,10 @@ class Noise(Protocol):
 class Stage(Protocol):
     """One charged step of a mechanism. The labeller charges it for a batch, then runs it on that batch."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the ledger calls this step, e.g. ``threshold`` or ``release``."""
+        ...
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """What one query costs here whatever the votes are (data-independent), on ``orders``."""

@@ -78,7 +78,7 @@ class SeededNoise:
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         noisy = counts + self._generator.gumbel(0.0, _positive(scale), counts.shape)
-        return noisy.argmax(axis=1).astype(np.int64)
+        return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
 def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
@@ -90,4 +90,4 @@ def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
 def _positive(scale: float) -> float:
     if not (math.isfinite(scale) and scale > 0.0):
         raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
-    return float(scale)
+    return scale

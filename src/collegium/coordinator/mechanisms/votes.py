@@ -32,7 +32,7 @@ def winners(noisy: NDArray[np.float64] | IntArray) -> IntArray:
     The rule is fixed and public, and the analysis of the discrete mechanisms covers it: class i wins
     when it is above every earlier class and at least level with every later one.
     """
-    return noisy.argmax(axis=1).astype(np.int64)
+    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
 def check_positive(mechanism: str, **values: float) -> None:
