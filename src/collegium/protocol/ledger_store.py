@@ -58,7 +58,15 @@ class EntryStore:
         # A copy on a medium that cannot be written has no write-ahead log, and nobody to wait for.
         still = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
         with _reported(path):
-            return cls(path, _connect(f"{path.resolve().as_uri()}?{'immutable=1' if still else 'mode=ro'}"))
+            connection = _connect(f"{path.resolve().as_uri()}?{'immutable=1' if still else 'mode=ro'}")
+        store = cls(path, connection)
+        try:
+            if not store._has_table():
+                raise StorageError(f"the ledger {path} has no entries yet; start its owner first")
+        except BaseException:
+            connection.close()
+            raise
+        return store
 
     def begin(self) -> bool:
         """Make the table where there is none, and tell whether there was none.
@@ -66,11 +74,11 @@ class EntryStore:
         Call it inside ``writing`` and let the first row follow, so that both become durable together: a
         table without rows is a damaged ledger, not a new one.
         """
+        if self._has_table():
+            return False
         with _reported(self.path):
-            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                return False
             self._connection.execute(_SCHEMA)
-            return True
+        return True
 
     def rows(self, from_seq: int = 0) -> list[Row]:
         """All rows from ``from_seq`` on, in order, as of one moment."""
@@ -100,6 +108,10 @@ class EntryStore:
                 with _reported(self.path):
                     self._connection.execute("ROLLBACK")
             raise
+
+    def _has_table(self) -> bool:
+        with _reported(self.path):
+            return bool(self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
     def close(self) -> None:
         with _reported(self.path):
