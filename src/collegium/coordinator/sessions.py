@@ -1,6 +1,6 @@
 """Parties over gRPC: who may come in, one session for each, and requests that outlive a broken connection.
 
-Everything about sessions happens on one asyncio loop in a thread of its own (`Attendance`); `GrpcParties`
+Everything about sessions happens on one asyncio loop in a thread of its own (`Reception`); `GrpcParties`
 is the synchronous face that rounds call from other threads.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from collegium.coordinator.attendance import Attendance, OnEvent, Pending, Posted, SessionEvent, SessionLimits
+from collegium.coordinator.reception import Reception, OnEvent, Pending, Posted, SessionEvent, SessionLimits
 from collegium.coordinator.parties import OnReply
 from collegium.protocol.channels import require_tls13, split_address
 from collegium.protocol.errors import QuorumNotReached, StorageError
@@ -64,10 +64,10 @@ class GrpcParties:
         task: Task,
         run_id: str,
         on_event: OnEvent = log_event,
-        session_limits: SessionLimits = SessionLimits(),
+        session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
     ) -> None:
         self._credentials, self._run_id = credentials, run_id
-        self._attendance = Attendance(roster, task, on_event, session_limits)
+        self._reception = Reception(roster, task, on_event, session_limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
         self._server: Any = None
@@ -80,7 +80,7 @@ class GrpcParties:
         host, _ = split_address(address)
         self._thread.start()
         try:
-            self._server, port = self._run(self._attendance.listen(address, self._credentials))
+            self._server, port = self._run(self._reception.listen(address, self._credentials))
         except (RuntimeError, OSError) as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
@@ -93,8 +93,8 @@ class GrpcParties:
 
     def names(self) -> list[str]:
         """Parties that are connected now, sorted."""
-        with self._attendance.changed:
-            return sorted(self._attendance.present)
+        with self._reception.changed:
+            return sorted(self._reception.present)
 
     def wait_for(self, wanted: Collection[str] | int, *, timeout_s: float) -> list[str]:
         """Wait until these parties (or so many) are connected; return who is.
@@ -103,13 +103,13 @@ class GrpcParties:
         """
 
         def here() -> bool:
-            present = self._attendance.present
+            present = self._reception.present
             return len(present) >= wanted if isinstance(wanted, int) else present.issuperset(wanted)
 
-        with self._attendance.changed:
-            if self._attendance.changed.wait_for(here, timeout_s):
-                return sorted(self._attendance.present)
-            present = sorted(self._attendance.present)
+        with self._reception.changed:
+            if self._reception.changed.wait_for(here, timeout_s):
+                return sorted(self._reception.present)
+            present = sorted(self._reception.present)
         if isinstance(wanted, int):
             raise QuorumNotReached(f"{len(present)} of {wanted} parties connected within {timeout_s:g} s; start more")
         missing = sorted(set(wanted) - set(present))
@@ -134,7 +134,7 @@ class GrpcParties:
             shared = posted.setdefault(id(body), Posted(Request(request_id, self._run_id, body)))
             pending.append(Pending(name, shared, answers))
         replies: dict[str, ReplyBody] = {}
-        self._loop.call_soon_threadsafe(self._attendance.post, pending)
+        self._loop.call_soon_threadsafe(self._reception.post, pending)
         try:
             while len(replies) < len(pending):
                 try:
@@ -145,7 +145,7 @@ class GrpcParties:
                 if on_reply is not None:
                     on_reply(name, reply)
         finally:
-            self._loop.call_soon_threadsafe(self._attendance.withdraw, pending)
+            self._loop.call_soon_threadsafe(self._reception.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:
@@ -158,11 +158,11 @@ class GrpcParties:
 
     def replace_roster(self, roster: Roster) -> None:
         """Admit by this roster from now on; who is no longer on it is cut off."""
-        self._run(self._attendance.replace_roster(roster))
+        self._run(self._reception.replace_roster(roster))
 
     def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
         """Tell every party, those that come back later too, that the run is over."""
-        self._run(self._attendance.farewell(reason, timeout_s))
+        self._run(self._reception.farewell(reason, timeout_s))
 
     def close(self) -> None:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""

@@ -112,9 +112,7 @@ def refusal(error: CollegiumError) -> tuple[grpc.StatusCode, str, tuple[tuple[st
     return status, str(error)[: limits.MAX_TEXT_CHARS], ((ERROR_CODE_KEY, error.code),)
 
 
-def error_of(
-    status: grpc.StatusCode, details: str | None, metadata: Iterable[tuple[str, str | bytes]] | None
-) -> CollegiumError:
+def error_of(status: grpc.StatusCode, details: str | None, metadata: Iterable[Any] | None) -> CollegiumError:
     """The error that a peer sent by `refusal`, or what gRPC itself reports about the connection."""
     text = (details or "")[: limits.MAX_TEXT_CHARS]
     for key, value in metadata or ():

@@ -1,6 +1,6 @@
 """The gRPC service that parties attend: admission, one session per party, delivery of requests.
 
-Every method but `Attendance.__init__` runs on the server's asyncio loop; ``present`` and ``changed``
+Every method but `Reception.__init__` runs on the server's asyncio loop; ``present`` and ``changed``
 are what other threads may look at.
 """
 
@@ -99,7 +99,7 @@ class _Session:
     """A request to send; an error to end with; None for the farewell."""
 
 
-class Attendance:
+class Reception:
     """Who is here, and what each still has to answer."""
 
     def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:

@@ -1,0 +1,152 @@
+"""`collegium party`: what an institution runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from pydantic import Field, ValidationError
+
+from collegium.protocol.certificates import utc_now
+from collegium.protocol.errors import ConfigurationError, StorageError
+from collegium.protocol.identities import Credentials
+from collegium.protocol.inputs.sources import DataSource, data_root
+from collegium.protocol.limits import PROTOCOL_VERSION
+from collegium.protocol.task import Frozen, Task
+
+app = typer.Typer(no_args_is_help=True, help="What an institution runs.")
+
+ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
+
+
+class PartyConfig(Frozen):
+    """The party's TOML file. Relative paths start at the folder of the file."""
+
+    coordinator: str
+    """``host:port``; the host is the name that the coordinator's certificate carries."""
+    credentials: Path
+    """Folder with certificate and keys."""
+    data: DataSource
+    """The party's own records."""
+    folder: Path
+    """Where fitted teachers, the split key and pools are kept."""
+    data_root: Path | None = None
+    device: str = "auto"
+    threads: int = Field(default=1, ge=1)
+
+    @classmethod
+    def read(cls, path: Path) -> PartyConfig:
+        """Read the file; StorageError or ConfigurationError says what is wrong with it."""
+        try:
+            config = cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+        except ValidationError as error:
+            mistakes = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            raise ConfigurationError(f"{path}: {mistakes}") from error
+        base = path.resolve().parent
+        root = base / config.data_root if config.data_root is not None else None
+        places = {"credentials": base / config.credentials, "folder": base / config.folder, "data_root": root}
+        return config.model_copy(update=places)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"at": at, "level": record.levelname.lower(), "message": record.getMessage()})
+
+
+def configure_logging(as_json: bool) -> None:
+    """Log to standard error: plain lines, or JSON lines for a program."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+@app.command()
+def serve(
+    config_file: ConfigFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+) -> None:
+    """Answer the coordinator's requests until it says that the run is over.
+
+    Example: collegium party serve clinic-1.toml
+    """
+    configure_logging(as_json)
+    log = logging.getLogger("collegium.party")
+    config = PartyConfig.read(config_file)
+    credentials = Credentials.load(config.credentials, "party")
+
+    from collegium.parties.session import Answers, PartySession
+
+    def open_party(task: Task) -> Answers:
+        from collegium.parties.party import Party
+        from collegium.protocol.inputs import PoolStore, load
+
+        log.info("loading the records of %s", credentials.name)
+        return Party(
+            credentials.name,
+            load(config.data, task, data_root=data_root(config.data_root)),
+            task,
+            folder=config.folder,
+            pools=PoolStore(config.folder / "pools"),
+            device=config.device,
+            threads=config.threads,
+            progress=lambda ready, wanted: log.info("teachers ready: %d of %d", ready, wanted),
+        )
+
+    session = PartySession(
+        open_party,
+        credentials,
+        config.coordinator,
+        on_connected=lambda: log.info("connected to %s", config.coordinator),
+    )
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        session.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    log.info("%s dials %s", credentials.name, config.coordinator)
+    log.info("ended: %s", session.run())
+
+
+@app.command()
+def show(
+    config_file: ConfigFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print what this party is: identity, certificate, coordinator, data.
+
+    Example: collegium party show clinic-1.toml
+    """
+    config = PartyConfig.read(config_file)
+    credentials = Credentials.load(config.credentials, "party")
+    subject = credentials.subject
+    facts: dict[str, str | int] = {
+        "party": subject.name,
+        "coordinator": config.coordinator,
+        "data": config.data.source,
+        "folder": str(config.folder),
+        "certificate_sha256": subject.fingerprint,
+        "certificate_days_left": (subject.not_after - utc_now()).days,
+        "signing_key": subject.signing_key.hex(),
+        "protocol_version": PROTOCOL_VERSION,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', ' '):<22}{value}")
