@@ -24,9 +24,9 @@ def import_torchvision() -> ModuleType:
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-    library = torch.library.Library("torchvision", "DEF")
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for name in _OPERATORS:
         if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}{_SCHEMA}")
+            library.define(f"{name}{_SCHEMA}")  # type: ignore[no-untyped-call]
     _kept.append(library)
     return importlib.import_module("torchvision")

@@ -22,7 +22,7 @@ def canonical_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 def canonical_bytes(array: NDArray[Any]) -> memoryview:
     """The row-major little-endian bytes of ``array``, without a copy where it has them already."""
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return memoryview(little.reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def array_spec(array: NDArray[Any]) -> ArraySpec:

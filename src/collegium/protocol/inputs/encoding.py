@@ -6,6 +6,7 @@ Nothing here looks at more than one record: no mean, no range, no set of categor
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -38,22 +39,17 @@ def text_of(value: object) -> str:
         value = value.decode("utf-8", errors="replace")
     text = str(value).strip()
     whole = _WHOLE_NUMBER.fullmatch(text)
-    return whole.group(1) if whole else text
+    text = whole.group(1) if whole else text
+    return "0" if text == "-0" else text
 
 
 def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
     """`text_of` of every value."""
-    spelled: dict[object, str] = {}
-    found = []
-    for value in values.array:
-        try:
-            text = spelled.get(value)
-            if text is None:
-                text = spelled[value] = text_of(value)
-        except TypeError:
-            text = text_of(value)
-        found.append(text)
-    return np.array(found, dtype=np.str_)
+    if values.dtype == object:  # mixed types, among which True equals 1
+        return np.array([text_of(value) for value in values.array], dtype=np.str_)
+    codes, distinct = pd.factorize(values)
+    texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
+    return texts[codes]
 
 
 def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered: bool) -> NDArray[np.int64]:
@@ -131,9 +127,15 @@ def encode_matrix(matrix: NDArray[Any], inputs: TableInputs, *, origin: str) -> 
 
 
 def _encode_numbers(values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str) -> None:
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        unread = 0
+    else:
+        texts, where = np.unique(texts_of(values), return_inverse=True)
+        read = [_number(text) for text in texts]
+        numbers = np.array([math.nan if number is None else number for number in read])[where]
+        unread = sum(read[place] is None for place in where)
     missing = np.isnan(numbers)
-    unread = sum(text.lower() not in MISSING for text in texts_of(values[missing]))
     if unread:
         raise DataError(
             f"{origin}: column {column.name}: {unread} values are no numbers and none of the marks for a missing "
@@ -144,8 +146,18 @@ def _encode_numbers(values: pd.Series[Any], column: NumberColumn, part: NDArray[
     part[:, 1] = missing
 
 
+def _number(text: str) -> float | None:
+    """The number, NaN for a mark of a missing value, None for text that is neither."""
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> None:
     places = {text_of(name): place for place, name in enumerate(column.categories)}
-    other = len(column.categories)
-    found = np.array([places.get(text, other) for text in texts_of(values)], dtype=np.int64)
+    texts, where = np.unique(texts_of(values), return_inverse=True)
+    found = np.array([places.get(text, len(column.categories)) for text in texts], dtype=np.int64)[where]
     part[np.arange(len(found)), found] = 1

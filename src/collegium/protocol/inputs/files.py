@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -53,9 +54,12 @@ def read_file(path: Path, split: str, task: Task) -> Records:
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     """A CSV file, every value as text: what a column looks like must not hang on its other rows."""
+    settings: dict[str, Any] = {"index_col": False} | options
     try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **options)
-    except UNREADABLE as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.DataFrame(pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **settings))
+    except (*UNREADABLE, pd.errors.ParserWarning) as error:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
@@ -96,6 +100,9 @@ def _read_npz(path: Path, split: str) -> Records:
         raise DataError(f"{path}: {' and '.join(f'x{part}' for part in parts)} are no rows of one shape")
     x = np.concatenate(inputs) if len(inputs) > 1 else inputs[0]
     columns: dict[str, NDArray[Any]] = {}
+    labels = [arrays[f"y{part}"] for part in parts if f"y{part}" in arrays]
+    if labels and sum(len(array) if array.ndim == 1 else -1 for array in labels) != len(x):
+        raise DataError(f"{path}: labels of shape {[list(array.shape) for array in labels]} for {len(x)} rows of x")
     for first in [name for name in arrays if name.endswith(parts[0])]:
         name = first.removesuffix(parts[0])
         values = [arrays[name + part] for part in parts if name + part in arrays]
@@ -104,8 +111,6 @@ def _read_npz(path: Path, split: str) -> Records:
         column = np.concatenate(values)
         if len(column) == len(x):
             columns[name] = column
-        elif name == "y":
-            raise DataError(f"{path}: {len(x)} rows of x, but {len(column)} labels")
     numbered = "y" in columns and np.issubdtype(columns["y"].dtype, np.integer)
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
     return Records(str(path), frame, lambda indices: x[indices], numbered=numbered)

@@ -54,6 +54,8 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
 
 def _chosen(source: DataSource, records: Records) -> Indices:
     order = np.arange(len(records), dtype=np.int64)
+    if len(order) == 0:
+        raise DataError(f"{records.origin} holds no records")
     if records.sorted_by_class and source.shuffle_seed is None and (source.start or source.stop is not None):
         raise DataError(f"{records.origin} is sorted by class: give shuffle_seed to choose a part of it")
     if source.shuffle_seed is not None:

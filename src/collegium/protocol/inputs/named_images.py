@@ -69,7 +69,7 @@ def read_celeba(split: str, root: Path | None) -> Records:
         for part in _SPLITS[split]:
             _torchvision("CelebA", "celeba", root, split=part)
     assert folder is not None
-    attributes = read_csv(folder / "list_attr_celeba.txt", sep=r"\s+", header=1)
+    attributes = read_csv(folder / "list_attr_celeba.txt", sep=r"\s+", header=1, index_col=None)
     parts = read_csv(folder / "list_eval_partition.txt", sep=r"\s+", header=None, index_col=0)
     people = read_csv(folder / "identity_CelebA.txt", sep=r"\s+", header=None, index_col=0)
     wanted = {"train": ["0"], "test": ["2"], "all": ["0", "1", "2"]}[split]

@@ -21,7 +21,6 @@ HEART_COLUMNS = (
     "num",
 )  # fmt: skip
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-_WITHOUT_HEADER = {"header": None, "index_col": False}
 
 
 def read_digits(split: str, root: Path | None) -> Records:
@@ -52,7 +51,7 @@ def read_iris(split: str, root: Path | None) -> Records:
 def read_adult(split: str, root: Path | None) -> Records:
     """UCI Adult: ``adult.data`` and ``adult.test``, each compressed or not; the class is ``income``."""
     names = {"train": ["adult.data"], "test": ["adult.test"], "all": ["adult.data", "adult.test"]}[split]
-    parts = [read_csv(_compressed(name, root), names=ADULT_COLUMNS, comment="|", **_WITHOUT_HEADER) for name in names]
+    parts = [read_csv(_compressed(name, root), names=ADULT_COLUMNS, comment="|", header=None) for name in names]
     frame = pd.concat(parts, ignore_index=True)
     frame["income"] = frame["income"].str.rstrip(".")
     return Records("adult", frame, label="income")
@@ -68,7 +67,7 @@ def read_heart(split: str, root: Path | None) -> Records:
     parts = []
     for hospital in HOSPITALS:
         path = _compressed(f"heart_processed.{hospital}.data", root)
-        parts.append(read_csv(path, names=HEART_COLUMNS, **_WITHOUT_HEADER).assign(hospital=hospital))
+        parts.append(read_csv(path, names=HEART_COLUMNS, header=None).assign(hospital=hospital))
     frame = pd.concat(parts, ignore_index=True)
     for name in ("trestbps", "chol"):
         frame[name] = frame[name].mask(frame[name].str.fullmatch(r"0(\.0*)?"), "")

@@ -6,11 +6,13 @@ name of its own, so that a reader never meets half a pool and two writers never 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +23,8 @@ from numpy.typing import NDArray
 from collegium.protocol.errors import CollegiumError, PoolMismatch, StorageError
 from collegium.protocol.inputs.arrays import array_spec, canonical_bytes, canonical_header
 from collegium.protocol.messages import ArraySpec, PoolChunk, PoolState
+
+ABANDONED_AFTER_S = 24 * 3600
 
 
 @dataclass
@@ -60,6 +64,7 @@ class PoolStore:
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
+                _remove_abandoned(folder)
             except OSError as error:
                 raise _storage_error(folder, error) from error
 
@@ -106,7 +111,11 @@ class PoolStore:
                     return self.state(spec)
                 arriving = self._arriving[spec.sha256] = self._start(spec)
             if chunk.offset_bytes == arriving.received_bytes:
-                self._append(arriving, chunk.data)
+                try:
+                    self._append(arriving, chunk.data)
+                except StorageError:
+                    del self._arriving[spec.sha256]
+                    raise
                 if arriving.received_bytes >= spec.size_bytes:
                     del self._arriving[spec.sha256]
                     self._finish(spec, arriving)
@@ -118,7 +127,7 @@ class PoolStore:
         Raises
         ------
         PoolMismatch
-            When no complete pool of that name is here, or the file was changed since it was written.
+            When no complete pool of that name is here, or its file was changed since; it then counts as absent.
         """
         with self._lock:
             array = self._arrays.get(sha256)
@@ -134,10 +143,13 @@ class PoolStore:
         path = self._path(spec.sha256, "bin")
         try:
             array = np.memmap(path, dtype=np.dtype(spec.dtype).newbyteorder("<"), mode="r", shape=spec.shape)
-        except (OSError, ValueError) as error:
-            raise PoolMismatch(f"{path} is damaged: remove it, and the pool is sent again") from error
-        if array_spec(array) != spec or path.stat().st_size != spec.size_bytes:
-            raise PoolMismatch(f"{path} is not the pool of its name: remove it, and the pool is sent again")
+            sound = array_spec(array) == spec
+        except (OSError, ValueError):
+            sound = False
+        if not sound:
+            with contextlib.suppress(OSError):
+                self._path(spec.sha256, "json").unlink(missing_ok=True)
+            raise PoolMismatch(f"{path} was damaged and is no longer used: start again, and the pool is sent anew")
         return array
 
     def _stored_spec(self, sha256: str) -> ArraySpec | None:
@@ -208,6 +220,14 @@ class PoolStore:
     def _path(self, sha256: str, ending: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{sha256}.{ending}"
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what a process left that ended while a pool was arriving."""
+    for path in folder.glob("*part"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
+                path.unlink()
 
 
 def _storage_error(folder: Path | None, error: OSError) -> StorageError:

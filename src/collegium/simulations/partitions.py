@@ -1,0 +1,189 @@
+"""Divide one data set over simulated parties, by the partitioners of flwr-datasets.
+
+Only labels, one column and positions go to them, in memory; records that belong together stay together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from collegium.protocol.errors import ConfigurationError, DataError
+from collegium.protocol.inputs import Examples
+from collegium.protocol.limits import MAX_PARTIES
+from collegium.protocol.task import Frozen
+
+Kind = Literal["iid", "dirichlet", "quantity", "column"]
+Indices = NDArray[np.int64]
+
+
+class PartitionConfig(Frozen):
+    """How a simulation divides its records over the parties.
+
+    ``iid``: equal shares at random. ``dirichlet``: each class is divided by shares drawn from a Dirichlet
+    distribution of concentration ``alpha`` (label skew). ``quantity``: the records, in random order, are
+    divided by such shares (size skew). ``column``: one party per value of ``column``, in the values' order.
+    """
+
+    kind: Kind = "iid"
+    parties: int | None = Field(default=None, ge=1, le=MAX_PARTIES)
+    """Needed by every kind but ``column``, which finds it in the data and checks it where it is given."""
+    seed: int = Field(default=0, ge=0)
+    alpha: float = Field(default=1.0, gt=0)
+    column: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> PartitionConfig:
+        if (self.kind == "column") != (self.column is not None):
+            raise ValueError('column goes with kind = "column", and only with it')
+        if self.kind != "column" and self.parties is None:
+            raise ValueError(f'kind = "{self.kind}" needs the number of parties')
+        return self
+
+
+def partition(
+    examples: Examples,
+    *,
+    kind: Kind = "iid",
+    parties: int | None = None,
+    seed: int = 0,
+    alpha: float = 1.0,
+    column: str | None = None,
+) -> list[Indices]:
+    """The positions of each party's records, ascending: disjoint, and together all of them.
+
+    The same examples, settings and seed give the same parts. Records of one group stay in one part.
+    Under ``dirichlet`` and ``quantity`` with a small ``alpha`` a party may be left without a record.
+
+    Raises
+    ------
+    ConfigurationError
+        When flwr-datasets is not installed, when there are more parties than records (or groups), when the
+        column does not exist or has another number of values than there are parties.
+    DataError
+        When labels are needed and absent, or when a group has records under several values of the column.
+    """
+    config = PartitionConfig(kind=kind, parties=parties, seed=seed, alpha=alpha, column=column)
+    unit_of_record, first_records = _units(examples)
+    units = len(first_records)
+    if config.parties is not None and config.parties > units:
+        what = "records" if examples.groups is None else "groups of records"
+        raise ConfigurationError(f"{config.parties} parties cannot divide {units} {what}: ask for fewer parties")
+    rng = np.random.default_rng(config.seed)
+    match config.kind:
+        case "column":
+            values = _column(examples, config)
+            _check_groups_agree(values, unit_of_record, first_records)
+            parts = _by_column(values[first_records])
+            if config.parties not in (None, len(parts)):
+                raise ConfigurationError(
+                    f"column {config.column} has {len(parts)} values for {config.parties} parties: correct either"
+                )
+        case "iid":
+            parts = _iid(rng.permutation(units), _parties_of(config))
+        case "quantity":
+            parts = _by_quantity(rng.permutation(units), _parties_of(config), config.alpha, rng)
+        case "dirichlet":
+            parts = _by_label(rng.permutation(units), examples.labels()[first_records], config)
+    party_of_unit = np.empty(units, dtype=np.int64)
+    for party, part in enumerate(parts):
+        party_of_unit[part] = party
+    party_of_record = party_of_unit[unit_of_record]
+    order = np.argsort(party_of_record, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(party_of_record, minlength=len(parts)))
+    return np.split(order, ends[:-1])
+
+
+def _parties_of(config: PartitionConfig) -> int:
+    """The number of parties of a kind that needs it."""
+    assert config.parties is not None
+    return config.parties
+
+
+def _units(examples: Examples) -> tuple[Indices, Indices]:
+    """What is divided, groups or else records: the unit of each record, and the first record of each unit."""
+    if examples.groups is None:
+        everyone = np.arange(len(examples), dtype=np.int64)
+        return everyone, everyone
+    _, first, inverse = np.unique(examples.groups, return_index=True, return_inverse=True)
+    return inverse.astype(np.int64), first.astype(np.int64)
+
+
+def _column(examples: Examples, config: PartitionConfig) -> NDArray[np.str_]:
+    assert config.column is not None
+    if config.column not in examples.columns:
+        there = ", ".join(examples.columns) or "none"
+        raise ConfigurationError(f"there is no column {config.column} to partition by; there are: {there}")
+    return examples.columns[config.column]
+
+
+def _check_groups_agree(values: NDArray[np.str_], unit_of_record: Indices, first_records: Indices) -> None:
+    astray = np.unique(unit_of_record[values != values[first_records][unit_of_record]])
+    if len(astray):
+        raise DataError(
+            f"{len(astray)} groups have records under several values of the column: each would touch teachers of "
+            "several parties, so no record-level ε would hold; partition by another column or name another group"
+        )
+
+
+def _iid(order: Indices, parties: int) -> list[Indices]:
+    partitioner = _partitioners().IidPartitioner(num_partitions=parties)
+    return _parts(partitioner, {"unit": order}, parties)
+
+
+def _by_quantity(order: Indices, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    ends = np.rint(np.cumsum(rng.dirichlet(np.full(parties, alpha))) * len(order)).astype(np.int64)
+    ends[-1] = len(order)
+    sizes = np.diff(ends, prepend=0)
+    # SizePartitioner refuses empty parts, so that it gets the others alone.
+    filled = np.flatnonzero(sizes)
+    partitioner = _partitioners().SizePartitioner([int(size) for size in sizes[filled]])
+    parts = [np.empty(0, dtype=np.int64)] * parties
+    for party, part in zip(filled, _parts(partitioner, {"unit": order}, len(filled)), strict=True):
+        parts[party] = part
+    return parts
+
+
+def _by_label(order: Indices, labels: Indices, config: PartitionConfig) -> list[Indices]:
+    partitioner = _partitioners().DirichletPartitioner(
+        num_partitions=_parties_of(config),
+        partition_by="label",
+        alpha=config.alpha,
+        min_partition_size=0,
+        self_balancing=False,
+        shuffle=False,
+        seed=config.seed,
+    )
+    return _parts(partitioner, {"unit": order, "label": labels[order]}, _parties_of(config))
+
+
+def _by_column(values: NDArray[np.str_]) -> list[Indices]:
+    partitioner = _partitioners().NaturalIdPartitioner(partition_by="value")
+    units = np.arange(len(values), dtype=np.int64)
+    return _parts(partitioner, {"unit": units, "value": values}, len(np.unique(values)))
+
+
+def _parts(partitioner: Any, columns: dict[str, NDArray[Any]], parties: int) -> list[Indices]:
+    from datasets import Dataset
+
+    partitioner.dataset = Dataset.from_dict({name: values.tolist() for name, values in columns.items()})
+    # NaturalIdPartitioner draws a progress bar for what takes no time.
+    with contextlib.redirect_stderr(io.StringIO()):
+        parts = [partitioner.load_partition(party)["unit"] for party in range(parties)]
+    return [np.array(part, dtype=np.int64) for part in parts]
+
+
+def _partitioners() -> Any:
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        from flwr_datasets import partitioner
+    except ImportError as error:
+        raise ConfigurationError("partitions need flwr-datasets: pip install 'collegium[simulation]'") from error
+    return partitioner
