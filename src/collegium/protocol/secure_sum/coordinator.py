@@ -1,0 +1,302 @@
+"""The coordinator's side of one secure sum: it relays, waits, adds up, and opens the total alone.
+
+It never holds a single vector: masked vectors are added on arrival. A reply that breaks the
+protocol is refused with a named error, and its sender counts as dropped out from then on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from collegium.protocol.secure_sum import keys, messages, shamir
+from collegium.protocol.secure_sum.errors import (
+    ImpossibleTotal,
+    MalformedMessage,
+    ReplayedRound,
+    SumAborted,
+    TooFewSurvivors,
+    UnexpectedParty,
+    WrongGraph,
+    WrongShare,
+)
+from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
+from collegium.protocol.secure_sum.phases import Phase, phase_of_reply
+from collegium.protocol.secure_sum.setup import IntArray, RingArray, SumSetup
+from collegium.protocol.v1 import secure_sum_pb2 as pb
+
+
+@dataclass(frozen=True, eq=False)
+class SumResult:
+    """The total and whose vectors it holds.
+
+    Parameters
+    ----------
+    total : exact integer sum, shape ``[length]``.
+    survivors : names of the parties whose vectors are in it.
+    """
+
+    total: IntArray
+    survivors: tuple[str, ...]
+
+
+class CoordinatorSum:
+    """One round: ``requests()``, ``accept()`` for each reply, ``close_phase()``, five times; then ``result``."""
+
+    def __init__(self, setup: SumSetup) -> None:
+        self.setup = setup
+        self.phase = Phase.ADVERTISE
+        self._failed = False
+        self._result: SumResult | None = None
+        self._asked: set[int] = set(range(setup.plan.parties))
+        self._answered: set[int] = set()
+        parameters = pb.AdvertiseKeys(parameters=setup.parameters())
+        self._shared_request = pb.SecureSumRequest(setup=setup.digest, advertise_keys=parameters)
+        self._own_requests: dict[int, pb.SecureSumRequest] = {}
+        self._adverts: dict[int, messages.Advert] = {}
+        self._holders: dict[int, IndexArray] = {}
+        self._nonces: dict[int, bytes] = {}
+        self._seed_commitments: dict[int, bytes] = {}
+        self._sealed: dict[int, list[bytes]] = {}
+        self._senders: dict[int, list[int]] = {}
+        self._sum: RingArray = np.zeros(setup.length, dtype=setup.word)
+        self._views: dict[int, bytes] = {}
+        self._survivors: list[int] = []
+        self._signatures: dict[int, bytes] = {}
+        self._opened: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
+
+    def requests(self) -> dict[str, pb.SecureSumRequest]:
+        """The current phase's request for every party that it concerns, answered or not."""
+        self._require_running()
+        names = self.setup.names
+        return {names[i]: self._own_requests.get(i, self._shared_request) for i in sorted(self._asked)}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Parties that have been asked in this phase and have not answered."""
+        return tuple(self.setup.names[i] for i in sorted(self._asked - self._answered))
+
+    @property
+    def can_finish(self) -> bool:
+        """In the last phase: whether the total can be opened without waiting for anyone else."""
+        return self.phase is Phase.UNMASK and not self._short_of_shares()
+
+    @property
+    def result(self) -> SumResult:
+        """The total; raises SumAborted before the last phase is closed."""
+        if self._result is None:
+            raise SumAborted("the sum is not finished: close all five phases first")
+        return self._result
+
+    def accept(self, party: str, reply: pb.SecureSumReply) -> None:
+        """Take one party's reply to this phase's request.
+
+        Raises
+        ------
+        UnexpectedParty
+            When the party was not asked in this phase or has answered (its first answer stands).
+        SecureSumViolation
+            When the reply breaks the protocol; the party then counts as dropped out.
+        """
+        self._require_running()
+        index = self.setup.index.get(party, -1)
+        if index not in self._asked or index in self._answered:
+            raise UnexpectedParty(f"{party} was not asked in this phase, or has answered it already")
+        try:
+            if reply.setup != self.setup.digest:
+                raise ReplayedRound(f"the reply of {party} belongs to another round")
+            if phase_of_reply(reply) is not self.phase:
+                raise MalformedMessage(f"{party} answered another phase than {self.phase.name.lower()}")
+            self._take(index, reply)
+        except Exception:
+            self._asked.discard(index)
+            raise
+        self._answered.add(index)
+
+    def close_phase(self) -> None:
+        """Go on with those who answered; whoever did not has dropped out.
+
+        Raises
+        ------
+        TooFewSurvivors
+            When fewer than the quorum are left, or a secret cannot be recovered.
+        WrongShare, ImpossibleTotal
+            When a dishonest party has spoiled the sum. No total is released.
+        """
+        self._require_running()
+        try:
+            self._close()
+        except Exception:
+            self._failed = True
+            raise
+
+    def _require_running(self) -> None:
+        if self._failed or self.phase is Phase.DONE:
+            raise SumAborted("this sum is finished or has failed; start a new round")
+
+    def _close(self) -> None:
+        quorum, left = self.setup.plan.quorum, len(self._answered)
+        if left < quorum and self.phase is not Phase.UNMASK:
+            raise TooFewSurvivors(
+                f"{left} of {self.setup.plan.parties} parties answered {self.phase.name.lower()}; {quorum} are needed"
+            )
+        order = np.array(sorted(self._answered), dtype=np.int64)
+        if self.phase is Phase.ADVERTISE:
+            self._prepare_share_keys(order)
+        elif self.phase is Phase.SHARE:
+            self._prepare_mask_input(order)
+        elif self.phase is Phase.MASK:
+            self._prepare_sign_survivors(order)
+        elif self.phase is Phase.SIGN:
+            self._prepare_unmask(order)
+        else:
+            self._result = self._open_total()
+        self.phase = Phase(self.phase + 1)
+        self._asked, self._answered = self._answered, set()
+
+    def _take(self, index: int, reply: pb.SecureSumReply) -> None:
+        if self.phase is Phase.ADVERTISE:
+            self._take_advert(index, reply.keys_advertised)
+        elif self.phase is Phase.SHARE:
+            self._take_shares(index, reply.keys_shared)
+        elif self.phase is Phase.MASK:
+            self._take_vector(index, reply.input_masked)
+        elif self.phase is Phase.SIGN:
+            name = self.setup.names[index]
+            signature = reply.survivors_signed.signature
+            keys.verify(self.setup.roster[name], signature, self._signed, name, "the survivors' list")
+            self._signatures[index] = signature
+        else:
+            self._take_opened(index, reply.unmasked)
+
+    def _take_advert(self, index: int, message: pb.KeysAdvertised) -> None:
+        advert = messages.unpack_advert(message)
+        name = self.setup.names[index]
+        signed = keys.advert_message(
+            self.setup.digest, index, advert.channel_key, advert.mask_key, advert.nonce_commitment
+        )
+        keys.verify(self.setup.roster[name], advert.signature, signed, name, "its advert")
+        self._adverts[index] = advert
+
+    def _prepare_share_keys(self, participants: IndexArray) -> None:
+        message = messages.pack_adverts(self._adverts, self.setup.plan.parties)
+        columns = (message.channel_keys, message.mask_keys, message.nonce_commitments, message.signatures)
+        self._participants = participants
+        self._transcript = adverts_transcript(self.setup.digest, message.participants, columns)
+        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, share_keys=message)
+
+    def _take_shares(self, index: int, message: pb.KeysShared) -> None:
+        name = self.setup.names[index]
+        nonce = messages.fixed(message.graph_nonce, messages.KEY_BYTES, "graph_nonce")
+        if keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, index, nonce) != self._adverts[index].nonce_commitment:
+            raise WrongGraph(f"{name} does not open the graph nonce that it committed to")
+        holders = holders_of(index, nonce, self._transcript, self._participants, self.setup.plan.neighbours)
+        sealed = messages.unpack_column(message.shares, holders.size, messages.SEALED_BYTES, f"shares of {name}")
+        self._seed_commitments[index] = messages.fixed(
+            message.self_seed_commitment, messages.KEY_BYTES, "self_seed_commitment"
+        )
+        self._nonces[index], self._holders[index], self._sealed[index] = nonce, holders, sealed
+
+    def _prepare_mask_input(self, sharers: IndexArray) -> None:
+        parties, digest = self.setup.plan.parties, self.setup.digest
+        inbox: dict[int, list[tuple[int, bytes]]] = {i: [] for i in sharers.tolist()}
+        for sender in sharers.tolist():
+            for holder, sealed in zip(self._holders[sender].tolist(), self._sealed.pop(sender), strict=True):
+                if holder in inbox:
+                    inbox[holder].append((sender, sealed))
+        sharers_bitmap = messages.pack_set(sharers, parties)
+        self._sharers, self._sharers_bitmap = sharers, sharers_bitmap
+        for receiver, entries in inbox.items():
+            senders = self._senders[receiver] = [sender for sender, _ in entries]
+            message = pb.MaskInput(
+                sharers=sharers_bitmap,
+                senders=messages.pack_set(np.array(senders, dtype=np.int64), parties),
+                graph_nonces=b"".join(self._nonces[sender] for sender in senders),
+                shares=b"".join(sealed for _, sealed in entries),
+            )
+            self._own_requests[receiver] = pb.SecureSumRequest(setup=digest, mask_input=message)
+
+    def _take_vector(self, index: int, message: pb.InputMasked) -> None:
+        name = self.setup.names[index]
+        vector = messages.unpack_vector(message, self.setup)
+        seen = keys.view_message(self._transcript, self._sharers_bitmap)
+        keys.verify(self.setup.roster[name], message.view_signature, seen, name, "the list of sharers")
+        self._views[index] = message.view_signature
+        np.add(self._sum, vector, out=self._sum)
+
+    def _prepare_sign_survivors(self, survivors: IndexArray) -> None:
+        bitmap = messages.pack_set(survivors, self.setup.plan.parties)
+        self._survivors, self._survivors_bitmap = survivors.tolist(), bitmap
+        self._signed = keys.survivors_message(self._transcript, self._sharers_bitmap, bitmap)
+        self._own_requests.clear()
+        message = pb.SignSurvivors(survivors=bitmap)
+        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, sign_survivors=message)
+
+    def _prepare_unmask(self, signers: IndexArray) -> None:
+        parties = self.setup.plan.parties
+        dropped = np.setdiff1d(self._sharers, np.array(self._survivors, dtype=np.int64))
+        message = pb.Unmask(
+            survivors=self._survivors_bitmap,
+            dropped=messages.pack_set(dropped, parties),
+            signers=messages.pack_set(signers, parties),
+            signatures=b"".join(self._signatures[i] for i in signers.tolist()),
+            view_signatures=b"".join(self._views[i] for i in self._survivors),
+        )
+        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, unmask=message)
+
+    def _take_opened(self, index: int, message: pb.Unmasked) -> None:
+        owners = self._senders[index]
+        shares = messages.unpack_column(message.shares, len(owners), shamir.SHARE_BYTES, "opened shares")
+        for owner, opened in zip(owners, shares, strict=True):
+            self._opened[owner][index] = opened
+
+    def _short_of_shares(self) -> list[int]:
+        threshold = self.setup.plan.threshold
+        return [owner for owner in self._sharers.tolist() if len(self._opened[owner]) < threshold]
+
+    def _open_secret(self, owner: int) -> bytes:
+        """One secret of ``owner``: the one that all honest holders have opened."""
+        opened = self._opened[owner]
+        holders = tuple(sorted(opened)[: self.setup.plan.threshold])
+        return shamir.open_secret(holders, [opened[holder] for holder in holders])
+
+    def _open_total(self) -> SumResult:
+        setup, names = self.setup, self.setup.names
+        short = self._short_of_shares()
+        if short:
+            raise TooFewSurvivors(
+                f"the secret of {names[short[0]]} and {len(short) - 1} more cannot be recovered: "
+                f"fewer than {setup.plan.threshold} of their holders answered"
+            )
+        total, survivors = self._sum, set(self._survivors)
+        for owner in self._sharers.tolist():
+            secret = self._open_secret(owner)
+            if owner in survivors:
+                if keys.commit(keys.SELF_SEED_COMMITMENT, setup.digest, owner, secret) != self._seed_commitments[owner]:
+                    raise WrongShare(f"the shares of {names[owner]}'s self seed do not open its commitment")
+                key = keys.derive_key(secret, keys.SELF_MASK, setup.digest, owner)
+                np.subtract(total, keys.mask(key, setup.length, setup.word), out=total)
+            else:
+                self._remove_pairwise_masks(owner, secret, survivors)
+        span = setup.high - setup.low
+        if int(total.max()) > len(survivors) * span:
+            raise ImpossibleTotal("an entry of the total exceeds what all survivors together can have sent")
+        values = total.astype(np.int64) + len(survivors) * setup.low
+        return SumResult(values, tuple(names[i] for i in self._survivors))
+
+    def _remove_pairwise_masks(self, owner: int, secret: bytes, survivors: set[int]) -> None:
+        """Take the masks that survivors share with a drop-out out of the sum."""
+        setup = self.setup
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if keys.public_key(private) != self._adverts[owner].mask_key:
+            raise WrongShare(f"the shares of {setup.names[owner]}'s mask key do not open the key it advertised")
+        peers = (set(self._senders[owner]) | set(self._holders[owner].tolist())) & survivors
+        for peer in peers:
+            agreed = keys.agree(private, self._adverts[peer].mask_key)
+            low, high = min(owner, peer), max(owner, peer)
+            key = keys.derive_key(agreed, keys.PAIRWISE_MASK, self._transcript, low, high)
+            pair = keys.mask(key, setup.length, setup.word)
+            # The surviving peer added this mask if its index is the lower one.
+            (np.subtract if peer == low else np.add)(self._sum, pair, out=self._sum)

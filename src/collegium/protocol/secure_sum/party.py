@@ -1,0 +1,314 @@
+"""A party's side of one secure sum: five requests in order, one reply each, then nothing more.
+
+It owns the round's secrets (two X25519 keys, a graph nonce, a self-mask seed), checks everything
+the coordinator shows before it answers, and forgets them on the last reply or on the first error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, MutableSet
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from collegium.protocol.errors import IdentityError
+from collegium.protocol.secure_sum import keys, messages, shamir
+from collegium.protocol.secure_sum.errors import (
+    AskedTwice,
+    BothSecretsAsked,
+    ForgedSignature,
+    InconsistentSurvivors,
+    ReplayedRound,
+    SumAborted,
+    SwappedKeys,
+    TooFewSurvivors,
+    WrongGraph,
+)
+from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
+from collegium.protocol.secure_sum.phases import Phase, phase_of_request
+from collegium.protocol.secure_sum.plan import signatures_to_check
+from collegium.protocol.secure_sum.setup import IntArray, SumSetup
+from collegium.protocol.v1 import secure_sum_pb2 as pb
+
+RandomBytes = Callable[[int], bytes]
+
+
+class _Secrets:
+    """What leaves this process only as shares, or never."""
+
+    def __init__(self, random_bytes: RandomBytes) -> None:
+        self.channel = X25519PrivateKey.from_private_bytes(random_bytes(32))
+        self.mask_bytes = random_bytes(32)
+        self.mask = X25519PrivateKey.from_private_bytes(self.mask_bytes)
+        self.graph_nonce = random_bytes(32)
+        self.self_seed = random_bytes(32)
+        self.held: dict[int, tuple[bytes, bytes]] = {}
+        """Shares of others: owner → (of its self seed, of its mask key)."""
+
+
+class PartySum:
+    """One party in one round.
+
+    Parameters
+    ----------
+    setup : what was agreed; see `accept_parameters` for a proposal that came from outside.
+    name : this party's name on the roster.
+    sign : signs bytes with the party's Ed25519 identity; the key itself stays where it is.
+    values : this party's integers, shape ``[setup.length]``, each within ``[setup.low, setup.high]``.
+    used_rounds : round ids that this party has begun; a round found there is refused, a new one is added.
+        Give a durable set, or a round can be run again after a restart.
+    random_bytes : source of all secrets; the operating system's unless a test injects another.
+
+    Raises
+    ------
+    IdentityError
+        When the name is not on the roster.
+    ValueOutOfRange, WrongLength
+        When the values do not fit the set-up.
+    """
+
+    def __init__(
+        self,
+        setup: SumSetup,
+        name: str,
+        sign: Callable[[bytes], bytes],
+        values: IntArray,
+        used_rounds: MutableSet[str],
+        random_bytes: RandomBytes = os.urandom,
+    ) -> None:
+        if name not in setup.index:
+            raise IdentityError(f"{name} is not on the roster of {setup.consortium}")
+        self.setup = setup
+        self.name = name
+        self._me = setup.index[name]
+        self._sign = sign
+        self._encoded = setup.encode(values)
+        self._used_rounds = used_rounds
+        self._random_bytes = random_bytes
+        self._next = Phase.ADVERTISE
+        self._secrets: _Secrets | None = None
+        self._verified: set[int] = set()
+
+    @property
+    def done(self) -> bool:
+        """Whether this party has answered everything or given up."""
+        return self._next is Phase.DONE
+
+    def handle(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
+        """The reply to the coordinator's next request.
+
+        Raises
+        ------
+        SecureSumViolation
+            A subclass names what is wrong. The party has then forgotten its secrets and answers no more.
+        TooFewSurvivors
+            When the coordinator goes on with fewer parties than the quorum.
+        """
+        if self._next is Phase.DONE and self._secrets is None:
+            raise SumAborted(f"{self.name} has finished or abandoned this sum; start a new round")
+        try:
+            reply = self._answer(request)
+        except Exception:
+            self._forget()
+            raise
+        reply.setup = self.setup.digest
+        if self._next is Phase.DONE:
+            self._forget()
+        return reply
+
+    def _forget(self) -> None:
+        self._secrets = None
+        self._encoded = self._encoded[:0]
+        self._next = Phase.DONE
+
+    def _answer(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
+        if request.setup != self.setup.digest:
+            raise ReplayedRound("the request belongs to another round, consortium, roster or vector than this one")
+        phase = phase_of_request(request)
+        if phase is not self._next:
+            raise AskedTwice(f"{phase.name.lower()} was asked for when {self._next.name.lower()} was due")
+        self._next = Phase(phase + 1)
+        if phase is Phase.ADVERTISE:
+            return self._advertise(request.advertise_keys)
+        secrets = self._secrets
+        if secrets is None:
+            raise SumAborted("the secrets of this round are gone; start a new round")
+        if phase is Phase.SHARE:
+            return self._share(request.share_keys, secrets)
+        if phase is Phase.MASK:
+            return self._mask(request.mask_input, secrets)
+        if phase is Phase.SIGN:
+            return self._sign_survivors(request.sign_survivors)
+        return self._unmask(request.unmask, secrets)
+
+    def _advertise(self, request: pb.AdvertiseKeys) -> pb.SecureSumReply:
+        if request.parameters != self.setup.parameters():
+            raise ReplayedRound("the parameters shown differ from those that were set up")
+        if self.setup.round_id in self._used_rounds:
+            raise ReplayedRound(f"round {self.setup.round_id} has been run before; a round id serves once")
+        self._used_rounds.add(self.setup.round_id)
+        secrets = self._secrets = _Secrets(self._random_bytes)
+        digest = self.setup.digest
+        channel_key, mask_key = keys.public_key(secrets.channel), keys.public_key(secrets.mask)
+        commitment = keys.commit(keys.GRAPH_COMMITMENT, digest, self._me, secrets.graph_nonce)
+        signature = self._sign(keys.advert_message(digest, self._me, channel_key, mask_key, commitment))
+        self._advert = messages.Advert(channel_key, mask_key, commitment, signature)
+        return pb.SecureSumReply(
+            keys_advertised=pb.KeysAdvertised(
+                channel_key=channel_key, mask_key=mask_key, nonce_commitment=commitment, signature=signature
+            )
+        )
+
+    def _share(self, request: pb.ShareKeys, secrets: _Secrets) -> pb.SecureSumReply:
+        plan, digest = self.setup.plan, self.setup.digest
+        adverts = self._adverts = messages.unpack_adverts(request, plan.parties)
+        self._require_quorum(adverts.participants.size, "participants")
+        if adverts.of.get(self._me) != self._advert:
+            raise SwappedKeys(f"the list of adverts does not hold the keys that {self.name} advertised")
+        self._transcript = adverts_transcript(digest, adverts.bitmap, adverts.columns)
+        self._holders = holders_of(
+            self._me, secrets.graph_nonce, self._transcript, adverts.participants, plan.neighbours
+        )
+        holders = self._holders.tolist()
+        seed_shares = shamir.share(secrets.self_seed, plan.threshold, holders, self._random_bytes)
+        key_shares = shamir.share(secrets.mask_bytes, plan.threshold, holders, self._random_bytes)
+        sealed = []
+        for holder, seed_share, key_share in zip(holders, seed_shares, key_shares, strict=True):
+            key = self._channel_key(holder, secrets, self._me, holder)
+            sealed.append(keys.seal(key, seed_share + key_share))
+        return pb.SecureSumReply(
+            keys_shared=pb.KeysShared(
+                graph_nonce=secrets.graph_nonce,
+                self_seed_commitment=keys.commit(keys.SELF_SEED_COMMITMENT, digest, self._me, secrets.self_seed),
+                shares=b"".join(sealed),
+            )
+        )
+
+    def _mask(self, request: pb.MaskInput, secrets: _Secrets) -> pb.SecureSumReply:
+        parties = self.setup.plan.parties
+        sharers = messages.unpack_set(request.sharers, parties, "sharers")
+        senders = messages.unpack_set(request.senders, parties, "senders")
+        self._require_quorum(sharers.size, "parties that shared keys")
+        if not set(sharers.tolist()) <= set(self._adverts.of) or self._me not in sharers:
+            raise WrongGraph("the parties said to have shared keys are not participants of this round")
+        if self._me in senders or not set(senders.tolist()) <= set(sharers.tolist()):
+            raise WrongGraph("a share is passed on for a party that is not said to have shared keys")
+        self._sharers, self._sharers_bitmap, self._senders = sharers, request.sharers, senders
+        nonces = messages.unpack_column(request.graph_nonces, senders.size, messages.KEY_BYTES, "graph_nonces")
+        shares = messages.unpack_column(request.shares, senders.size, messages.SEALED_BYTES, "shares")
+        for sender, nonce, sealed in zip(senders.tolist(), nonces, shares, strict=True):
+            self._check_chosen_by(sender, nonce)
+            key = self._channel_key(sender, secrets, sender, self._me)
+            opened = keys.open_sealed(key, sealed, self.setup.names[sender])
+            secrets.held[sender] = (opened[: shamir.SHARE_BYTES], opened[shamir.SHARE_BYTES :])
+        peers = set(senders.tolist()) | (set(self._holders.tolist()) & set(sharers.tolist()))
+        vector = self._masked_vector(sorted(peers), secrets)
+        signature = self._sign(keys.view_message(self._transcript, request.sharers))
+        return pb.SecureSumReply(
+            input_masked=pb.InputMasked(ring_bits=self.setup.ring_bits, vector=vector, view_signature=signature)
+        )
+
+    def _masked_vector(self, peers: list[int], secrets: _Secrets) -> bytes:
+        """Values + self mask + masks shared with higher indices − masks shared with lower ones."""
+        setup = self.setup
+        self_key = keys.derive_key(secrets.self_seed, keys.SELF_MASK, setup.digest, self._me)
+        vector = self._encoded + keys.mask(self_key, setup.length, setup.word)
+        for peer in peers:
+            agreed = keys.agree(secrets.mask, self._adverts.of[peer].mask_key)
+            low, high = min(self._me, peer), max(self._me, peer)
+            key = keys.derive_key(agreed, keys.PAIRWISE_MASK, self._transcript, low, high)
+            pair = keys.mask(key, setup.length, setup.word)
+            (np.add if self._me == low else np.subtract)(vector, pair, out=vector)
+        self._encoded = self._encoded[:0]
+        return vector.tobytes()
+
+    def _sign_survivors(self, request: pb.SignSurvivors) -> pb.SecureSumReply:
+        survivors = messages.unpack_set(request.survivors, self.setup.plan.parties, "survivors")
+        self._require_quorum(survivors.size, "survivors")
+        if self._me not in survivors or not set(survivors.tolist()) <= set(self._sharers.tolist()):
+            raise InconsistentSurvivors("the survivors' list leaves this party out or names one that shared no keys")
+        self._survivors = survivors
+        self._signed = keys.survivors_message(self._transcript, self._sharers_bitmap, request.survivors)
+        return pb.SecureSumReply(survivors_signed=pb.SurvivorsSigned(signature=self._sign(self._signed)))
+
+    def _unmask(self, request: pb.Unmask, secrets: _Secrets) -> pb.SecureSumReply:
+        parties = self.setup.plan.parties
+        survivors = set(messages.unpack_set(request.survivors, parties, "survivors").tolist())
+        dropped = set(messages.unpack_set(request.dropped, parties, "dropped").tolist())
+        if survivors & dropped or survivors | dropped != set(self._sharers.tolist()):
+            raise BothSecretsAsked("a party is named both alive and dropped, or neither; nothing is opened")
+        if survivors != set(self._survivors.tolist()):
+            raise InconsistentSurvivors("the survivors' list differs from the one that this party signed")
+        self._check_signatures(request)
+        self._check_views(request)
+        opened = [secrets.held[owner][0 if owner in survivors else 1] for owner in self._senders.tolist()]
+        return pb.SecureSumReply(unmasked=pb.Unmasked(shares=b"".join(opened)))
+
+    def _check_signatures(self, request: pb.Unmask) -> None:
+        """Enough survivors signed the very list that this party signed (see `signatures_to_check`)."""
+        plan = self.setup.plan
+        signers = messages.unpack_set(request.signers, plan.parties, "signers")
+        signatures = messages.unpack_column(request.signatures, signers.size, messages.SIGNATURE_BYTES, "signatures")
+        if signers.size < plan.quorum or not set(signers.tolist()) <= set(self._survivors.tolist()):
+            raise InconsistentSurvivors(f"{signers.size} signatures are shown; {plan.quorum} survivors have to sign")
+        checked = signatures_to_check(signers.size, plan.quorum, plan.parties, plan.security_bits)
+        tickets = np.frombuffer(self._random_bytes(8 * signers.size), dtype="<u8")
+        for position in np.argsort(tickets, kind="stable")[:checked].tolist():
+            signer = self.setup.names[int(signers[position])]
+            try:
+                keys.verify(
+                    self.setup.roster[signer], signatures[position], self._signed, signer, "the survivors' list"
+                )
+            except ForgedSignature as error:
+                raise InconsistentSurvivors(f"{error}: another list was signed, or the signature is forged") from None
+
+    def _check_views(self, request: pb.Unmask) -> None:
+        """Everyone whose self seed is about to be opened masked its vector with the same parties as all others.
+
+        Without this the coordinator could show one party a list of sharers without its honest neighbours, take
+        its hardly masked vector, and have its self seed opened by exactly these neighbours.
+        """
+        entries = self._survivors.size
+        signatures = messages.unpack_column(
+            request.view_signatures, entries, messages.SIGNATURE_BYTES, "view_signatures"
+        )
+        seen = keys.view_message(self._transcript, self._sharers_bitmap)
+        for position in np.flatnonzero(np.isin(self._survivors, self._senders)).tolist():
+            owner = self.setup.names[int(self._survivors[position])]
+            try:
+                keys.verify(self.setup.roster[owner], signatures[position], seen, owner, "the list of sharers")
+            except ForgedSignature as error:
+                raise InconsistentSurvivors(f"{error}: it may have been shown another list") from None
+
+    def _require_quorum(self, count: int, whom: str) -> None:
+        quorum = self.setup.plan.quorum
+        if count < quorum:
+            raise TooFewSurvivors(f"{count} {whom} are left; {quorum} are needed to hide a single vector")
+
+    def _channel_key(self, peer: int, secrets: _Secrets, sender: int, receiver: int) -> bytes:
+        """The key that seals the one message from sender to receiver; the peer's advert is verified first."""
+        advert = self._adverts.of[peer]
+        if peer not in self._verified:
+            name = self.setup.names[peer]
+            message = keys.advert_message(
+                self.setup.digest, peer, advert.channel_key, advert.mask_key, advert.nonce_commitment
+            )
+            keys.verify(self.setup.roster[name], advert.signature, message, name, "its advert")
+            self._verified.add(peer)
+        agreed = keys.agree(secrets.channel, advert.channel_key)
+        return keys.derive_key(agreed, keys.CHANNEL, self._transcript, sender, receiver)
+
+    def _check_chosen_by(self, sender: int, nonce: bytes) -> None:
+        """The sender's committed nonce really makes this party one of its holders."""
+        name = self.setup.names[sender]
+        if (
+            keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, sender, nonce)
+            != self._adverts.of[sender].nonce_commitment
+        ):
+            raise WrongGraph(f"the graph nonce shown for {name} is not the one that it committed to")
+        chosen: IndexArray = holders_of(
+            sender, nonce, self._transcript, self._adverts.participants, self.setup.plan.neighbours
+        )
+        if self._me not in chosen:
+            raise WrongGraph(f"{self.name} is not a neighbour that the nonce of {name} chooses")

@@ -1,0 +1,230 @@
+r"""How many neighbours each party needs, and how many of them open a secret: computed, not guessed.
+
+Every participant i chooses k *holders* uniformly among the others, by a nonce that it committed to
+before it saw the others' keys. Its two secrets are shared t-of-k among them, and it exchanges a
+pairwise mask with each of them and with everyone who chose it. Bell et al. 2020 (section 4, "not
+too few, not too many neighbours") bound the same events; here the choices of honest parties are
+independent, which makes the bounds below plain union bounds that hold even when the coordinator
+picks the drop-outs after it has seen the graph.
+
+Notation: n parties on the roster, at most C of them collude with the coordinator, D drop out,
+Q = ⌊(n + C)/2⌋ + 1 is the least number of participants and of survivors that an honest party
+accepts. As 2Q > n + C and an honest party signs one survivors' list, two lists cannot both gather Q
+signatures: all honest parties open the same list. A party's self seed is opened only beside its
+signature under the list of sharers, so its vector is masked with every holder on that list.
+
+*Secrecy.* Let H be the honest survivors of that list, |H| ≥ Q − C. The coordinator learns more than
+the sum over H only if (a) some honest party has at least t corrupt holders, or (b) H splits into
+S and R, |S| ≤ |R|, without an edge between them, while every member of S has t holders among the
+corrupt parties and S (a holder in R would be an edge). For |S| = s the smaller of two bounds holds,
+
+  A_s = C(n, s) · Pr[Hyp(Q − 1, C + s − 1, k) ≥ t]^s,
+  B_s = C(n, s) · C(n − s, r) · Pr[Hyp(n − 1, r, k) = 0]^s · Pr[Hyp(n − 1, s, k) = 0]^r,  r = max(s, Q − C − s),
+
+with Hyp(population, marked, draws) the number of marked among the draws; (a) is A_1. The sum over
+s = 1 … (n − C)/2 is the failure probability.
+
+*Liveness.* A secret is lost when more than k − t of its holders drop out:
+n · Pr[Hyp(n − 1, D, k) > k − t].
+
+Where no k below (n − 1)/2 is enough (small n), everyone holds everyone's shares and t = Q − 1: no
+secret opens to C colluders, the graph cannot be split, and every run with Q parties left at the end
+completes; both failure probabilities are zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from collegium.protocol.errors import ConfigurationError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """Who shares with how many, and what may go wrong with which probability.
+
+    Parameters
+    ----------
+    parties : n, the size of the roster.
+    neighbours : k, holders that each party chooses; ``parties − 1`` is the complete graph.
+    threshold : t, shares that open a secret.
+    colluding : C, parties that may collude with the coordinator.
+    dropped : D, parties that may drop out at any phase.
+    security_bits : the failure probability against collusion is at most 2 to the minus this.
+    secrecy_failure, liveness_failure : the computed bounds (probabilities; 0 for the complete graph).
+    """
+
+    parties: int
+    neighbours: int
+    threshold: int
+    colluding: int
+    dropped: int
+    security_bits: int
+    secrecy_failure: float
+    liveness_failure: float
+
+    @property
+    def quorum(self) -> int:
+        """Q: fewest participants, survivors and signatures that an honest party accepts."""
+        return (self.parties + self.colluding) // 2 + 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every party holds shares of every other."""
+        return self.neighbours == self.parties - 1
+
+    @property
+    def honest_survivors(self) -> int:
+        """Fewest honest parties whose vectors any opened sum holds."""
+        return self.quorum - self.colluding
+
+
+def _log_choose(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
+    return np.asarray(gammaln(np.add(n, 1.0)) - gammaln(np.add(k, 1.0)) - gammaln(np.subtract(n, k) + 1.0))
+
+
+def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: int, least: int) -> FloatArray:
+    """log Pr[Hyp(population, marked, draws) ≥ least] for each entry of ``marked``; −inf where impossible."""
+    marks = np.atleast_1d(np.asarray(marked, dtype=np.float64))[:, None]
+    if least <= 0:
+        return np.zeros(marks.shape[0])
+    hits = np.arange(least, draws + 1, dtype=np.float64)[None, :]
+    possible = (hits <= marks) & (draws - hits <= population - marks)
+    hits_ok = np.where(possible, hits, 0.0)
+    misses_ok = np.where(possible, draws - hits, 0.0)
+    log_mass = _log_choose(marks, hits_ok) + _log_choose(population - marks, misses_ok) - _log_choose(population, draws)
+    return np.minimum(0.0, logsumexp(np.where(possible, log_mass, -np.inf), axis=1))
+
+
+def secrecy_failure(parties: int, colluding: int, neighbours: int, threshold: int) -> float:
+    """Bound on the probability that the coordinator and its colluders learn more than one sum.
+
+    The sum over s of min(A_s, B_s) of this module's docstring (after Bell et al. 2020, section 4).
+    """
+    quorum = (parties + colluding) // 2 + 1
+    if neighbours >= parties - 1:
+        return 0.0 if threshold > colluding else 1.0
+    s = np.arange(1, max(2, (parties - colluding) // 2 + 1), dtype=np.float64)
+    r = np.maximum(s, quorum - colluding - s)
+    sets = _log_choose(parties, s)
+    inside = np.minimum(colluding + s - 1, quorum - 1)
+    log_a = sets + s * log_hypergeometric_tail(quorum - 1, inside, neighbours, threshold)
+
+    def log_none(marked: FloatArray) -> FloatArray:
+        left = parties - 1 - marked
+        safe = np.maximum(left, neighbours)
+        value = _log_choose(safe, neighbours) - _log_choose(parties - 1, neighbours)
+        return np.where(left >= neighbours, value, -np.inf)
+
+    log_b = sets + _log_choose(parties - s, r) + s * log_none(r) + r * log_none(s)
+    return float(min(1.0, math.exp(min(0.0, float(logsumexp(np.minimum(log_a, log_b)))))))
+
+
+def liveness_failure(parties: int, dropped: int, neighbours: int, threshold: int) -> float:
+    """Bound on the probability that ``dropped`` random drop-outs make some secret unrecoverable."""
+    log_tail = log_hypergeometric_tail(parties - 1, dropped, neighbours, neighbours - threshold + 1)
+    return float(min(1.0, parties * math.exp(float(log_tail[0]))))
+
+
+def _least_threshold(parties: int, colluding: int, neighbours: int, log2_failure: int) -> int | None:
+    """The smallest t in (C·k/n, k] that meets the secrecy bound; the bound falls as t grows."""
+    target = 2.0**log2_failure
+    low, high = 2, neighbours
+    if secrecy_failure(parties, colluding, neighbours, high) > target:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if secrecy_failure(parties, colluding, neighbours, middle) <= target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@lru_cache(maxsize=256)
+def plan_graph(
+    parties: int,
+    dropout_fraction: float = 0.3,
+    collusion_fraction: float = 0.1,
+    security_bits: int = 40,
+    liveness: float = 1e-6,
+) -> GraphPlan:
+    """The sparsest graph that meets both failure bounds, or the complete graph.
+
+    Parameters
+    ----------
+    parties : size of the roster, at least 3.
+    dropout_fraction : largest fraction that may drop out over all phases; ⌊fraction · parties⌋ parties.
+    collusion_fraction : largest fraction that may collude with the coordinator; rounded up, at least one party.
+    security_bits : half of 2^−security_bits goes to the graph, half to the check of the survivors' signatures.
+    liveness : largest probability that the stated drop-outs make the sum fail.
+
+    Raises
+    ------
+    ConfigurationError
+        When the fractions contradict each other: fewer than Q parties would be left.
+    """
+    if parties < 3:
+        raise ConfigurationError(
+            f"a secure sum needs at least 3 parties, got {parties}; use the mode 'clear' for fewer"
+        )
+    if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0 and 0.0 < liveness < 1.0):
+        raise ConfigurationError("dropout, collusion and liveness are fractions in [0, 1)")
+    if not 1 <= security_bits <= 128:
+        raise ConfigurationError(f"security_bits must lie in 1 to 128, got {security_bits}")
+    dropped = math.floor(dropout_fraction * parties + 1e-9)
+    colluding = max(1, math.ceil(collusion_fraction * parties - 1e-9))
+    quorum = (parties + colluding) // 2 + 1
+    if parties - dropped < quorum or quorum - 2 < colluding:
+        raise ConfigurationError(
+            f"{parties} parties cannot bear {dropped} drop-outs and {colluding} colluders at once: "
+            f"{quorum} must remain; lower the drop-out or collusion fraction"
+        )
+
+    def plan_with(neighbours: int) -> GraphPlan | None:
+        threshold = _least_threshold(parties, colluding, neighbours, -(security_bits + 1))
+        if threshold is None:
+            return None
+        failure = liveness_failure(parties, dropped, neighbours, threshold)
+        if failure > liveness:
+            return None
+        secrecy = secrecy_failure(parties, colluding, neighbours, threshold)
+        return GraphPlan(parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure)
+
+    # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap.
+    low, high = 3, min(quorum - 2, (parties - 2) // 2)
+    best = plan_with(high) if high >= low else None
+    while best is not None and low < high:
+        middle = (low + high) // 2
+        found = plan_with(middle)
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    if best is not None:
+        return best
+    return GraphPlan(parties, parties - 1, quorum - 1, colluding, dropped, security_bits, 0.0, 0.0)
+
+
+def signatures_to_check(shown: int, quorum: int, parties: int, security_bits: int) -> int:
+    """How many of ``shown`` survivors' signatures a party verifies, drawn by its own coin.
+
+    If fewer than ``quorum`` of them are valid, all of a random sample of s are with probability at
+    most C(quorum − 1, s)/C(shown, s); the smallest s that makes this at most
+    2^−(security_bits + 1)/parties is returned, never more than ``quorum`` (which is conclusive).
+    """
+    target = -(security_bits + 1) * math.log(2.0) - math.log(parties)
+    log_probability = 0.0
+    for checked in range(min(quorum, shown)):
+        if log_probability <= target:
+            return checked
+        log_probability += math.log(max(quorum - 1 - checked, 0) / (shown - checked) or 5e-324)
+    return min(quorum, shown)

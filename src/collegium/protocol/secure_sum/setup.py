@@ -1,0 +1,194 @@
+"""What is fixed before a secure sum starts: round, roster, vector, ring and graph, and their digest.
+
+Every signature, key and message of the sum is bound to the digest, so that nothing of one round,
+consortium or roster is of any use in another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.secure_sum.errors import InsufficientPlan, ValueOutOfRange, WrongLength
+from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secrecy_failure
+from collegium.protocol.v1 import secure_sum_pb2 as pb
+
+RingArray = NDArray[np.unsignedinteger]
+IntArray = NDArray[np.int64]
+
+RING_BITS = (16, 32)
+MAX_LENGTH = 1 << 26
+"""Longest vector: 67 million entries, 256 MiB in the larger ring."""
+
+
+def choose_ring(parties: int, low: int, high: int) -> int:
+    """The smallest ring, 16 or 32 bits, in which ``parties`` values of [low, high] cannot wrap around.
+
+    A value v travels as v − low in [0, high − low]; the sum of all is at most parties · (high − low),
+    which has to be below 2^bits. Then the ring element is the integer sum itself.
+
+    Raises
+    ------
+    ConfigurationError
+        When no ring is large enough, or low exceeds high.
+    """
+    if low > high:
+        raise ConfigurationError(f"the range of a value is empty: {low} to {high}")
+    for bits in RING_BITS:
+        if parties * (high - low) < 1 << bits:
+            return bits
+    raise ConfigurationError(
+        f"{parties} parties times the range {high - low} needs more than {RING_BITS[-1]} bits; narrow the range"
+    )
+
+
+@dataclass(frozen=True)
+class SumSetup:
+    """Everything both sides agree on before the first key is made.
+
+    Parameters
+    ----------
+    consortium, round_id : names; a round id is used once.
+    roster : Ed25519 public key (32 bytes) of each party.
+    length : entries of the vector.
+    low, high : inclusive range of one party's entries.
+    plan : the graph; see `plan_graph`.
+
+    Raises
+    ------
+    ConfigurationError
+        When the ring cannot hold the sum, the plan is for another number of parties, or a field is malformed.
+    """
+
+    consortium: str
+    round_id: str
+    roster: Mapping[str, bytes]
+    length: int
+    low: int
+    high: int
+    plan: GraphPlan
+
+    def __post_init__(self) -> None:
+        if len(self.roster) != self.plan.parties:
+            raise ConfigurationError(f"the plan is for {self.plan.parties} parties, the roster has {len(self.roster)}")
+        if not 1 <= self.length <= MAX_LENGTH:
+            raise ConfigurationError(f"the vector's length must lie in 1 to {MAX_LENGTH}, got {self.length}")
+        for name, key in self.roster.items():
+            if len(key) != 32:
+                raise ConfigurationError(f"the public key of {name} has {len(key)} bytes; an Ed25519 key has 32")
+        if len(set(self.roster.values())) != len(self.roster):
+            raise ConfigurationError("two parties of the roster share one public key")
+        choose_ring(len(self.roster), self.low, self.high)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Parties in the order of their indices."""
+        return tuple(sorted(self.roster))
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Index of each party."""
+        return {name: position for position, name in enumerate(self.names)}
+
+    @cached_property
+    def ring_bits(self) -> int:
+        """16 or 32."""
+        return choose_ring(len(self.roster), self.low, self.high)
+
+    @cached_property
+    def word(self) -> np.dtype[np.unsignedinteger]:
+        """Little-endian unsigned word of the ring."""
+        return np.dtype(f"<u{self.ring_bits // 8}")
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one masked vector."""
+        return self.length * self.ring_bits // 8
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over all fields, each with its length."""
+        hasher = hashlib.sha256(b"collegium/v1/secure-sum/setup")
+        for text in (self.consortium, self.round_id):
+            raw = text.encode()
+            hasher.update(struct.pack("<I", len(raw)) + raw)
+        plan = self.plan
+        hasher.update(struct.pack("<IqqI", self.length, self.low, self.high, self.ring_bits))
+        hasher.update(struct.pack("<IIII", plan.neighbours, plan.threshold, plan.colluding, plan.security_bits))
+        hasher.update(struct.pack("<I", len(self.names)))
+        for name in self.names:
+            raw = name.encode()
+            hasher.update(struct.pack("<I", len(raw)) + raw + self.roster[name])
+        return hasher.digest()
+
+    def encode(self, values: IntArray) -> RingArray:
+        """Ring elements of one party's vector; raises WrongLength or ValueOutOfRange."""
+        vector = np.asarray(values)
+        if vector.shape != (self.length,) or not np.issubdtype(vector.dtype, np.integer):
+            raise WrongLength(f"the vector must hold {self.length} integers, got {vector.dtype} of {vector.shape}")
+        if int(vector.min()) < self.low or int(vector.max()) > self.high:
+            raise ValueOutOfRange(f"a value lies outside [{self.low}, {self.high}], the range set up for this sum")
+        return (vector.astype(np.int64) - self.low).astype(self.word)
+
+    def parameters(self) -> pb.SumParameters:
+        """What the coordinator proposes to a party; the roster is not sent, each side has its own."""
+        return pb.SumParameters(
+            consortium=self.consortium,
+            round_id=self.round_id,
+            length=self.length,
+            low=self.low,
+            high=self.high,
+            ring_bits=self.ring_bits,
+            neighbours=self.plan.neighbours,
+            threshold=self.plan.threshold,
+            colluding=self.plan.colluding,
+            security_bits=self.plan.security_bits,
+        )
+
+
+def accept_parameters(
+    parameters: pb.SumParameters, roster: Mapping[str, bytes], *, collusion_fraction: float, security_bits: int = 40
+) -> SumSetup:
+    """The set-up that a party accepts: its own roster, the coordinator's proposal, its own demands.
+
+    Raises
+    ------
+    InsufficientPlan
+        When the proposed graph protects against fewer colluders, or with fewer bits, than demanded.
+    ConfigurationError
+        When the ring is too small or a field is malformed.
+    """
+    parties = len(roster)
+    k, t, colluding = parameters.neighbours, parameters.threshold, parameters.colluding
+    if parties < 3 or not 2 <= t <= k < parties or parameters.security_bits > 128:
+        raise InsufficientPlan(f"a graph with {k} neighbours and threshold {t} is impossible among {parties} parties")
+    if colluding + 2 > (parties + colluding) // 2 + 1 or colluding < max(1, collusion_fraction * parties - 1e-9):
+        raise InsufficientPlan(f"protection against {colluding} colluders is proposed, fewer than demanded")
+    failure = secrecy_failure(parties, colluding, k, t)
+    if parameters.security_bits < security_bits or failure > 2.0 ** -(security_bits + 1):
+        raise InsufficientPlan(
+            f"{k} neighbours with threshold {t} fail with probability {failure:.2g}, above 2^-{security_bits + 1}"
+        )
+    quorum = (parties + colluding) // 2 + 1
+    dropped = parties - quorum
+    liveness = 0.0 if k == parties - 1 else liveness_failure(parties, dropped, k, t)
+    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness)
+    setup = SumSetup(
+        parameters.consortium,
+        parameters.round_id,
+        dict(roster),
+        parameters.length,
+        parameters.low,
+        parameters.high,
+        plan,
+    )
+    if parameters.ring_bits != setup.ring_bits:
+        raise InsufficientPlan(f"a ring of {parameters.ring_bits} bits is proposed, {setup.ring_bits} are needed")
+    return setup
