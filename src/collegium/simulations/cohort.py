@@ -19,6 +19,7 @@ from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 
 RECORDS = "records.npz"
+GROUP = "group"
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,12 @@ class Member:
 
     name: str
     folder: Path
+    grouped: bool
 
     @property
     def source(self) -> DataSource:
         """Its records, for whoever plays this party."""
-        return DataSource(source=str(self.folder / RECORDS), group="group")
+        return DataSource(source=str(self.folder / RECORDS), group=GROUP if self.grouped else None)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
     stamp = base / "cohort.json"
     if not (stamp.is_file() and json.loads(stamp.read_text())["settings"] == digest):
         names = _deal(config, private, base)
-        stamp.write_text(json.dumps({"settings": digest, "names": names}, indent=1))
+        grouped = private.groups is not None
+        stamp.write_text(json.dumps({"settings": digest, "grouped": grouped, "names": names}, indent=1))
     return find(folder), private
 
 
@@ -68,10 +71,10 @@ def find(folder: Path) -> Cohort:
     """The cohort that `prepare` left in ``folder``."""
     stamp = folder / "parties" / "cohort.json"
     try:
-        names = json.loads(stamp.read_text())["names"]
+        dealt = json.loads(stamp.read_text())
     except OSError as error:
         raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
-    return Cohort(tuple(Member(name, folder / "parties" / name) for name in names))
+    return Cohort(tuple(Member(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
 
 
 def party_key(seed: int | None, name: str) -> bytes | None:
@@ -85,7 +88,7 @@ def _settings_digest(config: SimulationConfig) -> str:
 
 
 def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
-    parts = partition(private, config.partition, seed=config.seed or 0)
+    parts = partition(private, **config.partition.model_dump())
     width = len(str(len(parts) - 1))
     names = []
     for index, part in enumerate(parts):
@@ -98,14 +101,13 @@ def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
 
 
 def _write(examples: Examples, folder: Path) -> None:
-    groups = examples.groups if examples.groups is not None else np.arange(0)
-    arrays = {"x": examples.x, "y": examples.y}
+    arrays = {"x": examples.x, "y": examples.labels()}
     if examples.groups is not None:
-        arrays["group"] = groups
+        arrays[GROUP] = examples.groups
     try:
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / "records.unfinished.npz"
-        np.savez(unfinished, **arrays)  # type: ignore[arg-type]
+        np.savez(unfinished, allow_pickle=False, **arrays)
         unfinished.replace(folder / RECORDS)
     except OSError as error:
         raise StorageError(f"cannot write {folder}: {error.strerror}") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from collegium.coordinator.config import RunConfig
@@ -37,5 +35,16 @@ class SimulationConfig(RunConfig):
     partition: PartitionConfig
     engine: EngineConfig = EngineConfig()
     baseline: BaselineConfig | None = None
-    research: Literal[True, False] = True
+    research: bool = True
     """Also record what only a simulation may know: true labels, gaps, data-dependent ε."""
+
+
+def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | None) -> SimulationConfig:
+    """The configuration with what the command line says instead."""
+    if queries is not None:
+        config = config.model_copy(update={"queries": config.queries.model_copy(update={"count": queries})})
+    if seed is not None:
+        teachers = config.teachers.model_copy(update={"seed": seed})
+        partition = config.partition.model_copy(update={"seed": seed})
+        config = config.model_copy(update={"seed": seed, "teachers": teachers, "partition": partition})
+    return config

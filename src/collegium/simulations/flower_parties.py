@@ -79,10 +79,10 @@ class FlowerParties:
             for message in self._grid.pull_messages(waiting):
                 waiting.discard(message.metadata.reply_to_message_id)
                 node = message.metadata.src_node_id
-                body = self._body(message, request_of, node)
-                answers.append((node, body))
+                answer = self._body(message, request_of, node)
+                answers.append((node, answer))
                 if on_reply is not None and names is not None and node in names:
-                    on_reply(names[node][0], body)
+                    on_reply(names[node][0], answer)
             self._tick.wait(_POLL_S)
         return answers
 

@@ -1,0 +1,149 @@
+"""A run with virtual parties on Flower's simulation engine."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
+from collegium.coordinator.parties import Parties
+from collegium.coordinator.public_data import PublicData, load_public
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs import Examples, PoolStore
+from collegium.simulations.cohort import Cohort, prepare
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.flower_env import prepare_flower
+from collegium.simulations.virtual import read_settings, write_settings
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything that a run needs before its parties are there."""
+
+    config: SimulationConfig
+    folder: Path
+    cohort: Cohort
+    private: Examples
+    public: PublicData
+
+
+def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> PreparedRun:
+    """Load the data, deal the records to the parties and leave the settings in ``folder``; twice is once.
+
+    Raises StorageError when the folder cannot be written, and whatever loading and dealing raise.
+    """
+    folder = folder.resolve()
+    public = load_public(config, data_root)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_settings(config, folder)
+    except OSError as error:
+        raise StorageError(f"cannot write the run folder {folder}: {error.strerror}; choose another") from error
+    cohort, private = prepare(config, folder, data_root=data_root)
+    PoolStore(folder / "pools").put(public.pool.x)
+    return PreparedRun(config, folder, cohort, private, public)
+
+
+def coordinate(run: PreparedRun, parties: Parties, on_progress: OnProgress | None, **more: Any) -> dict[str, Any]:
+    """Let a coordinator drive the run over ``parties``; returns what run.json says."""
+    coordinator = Coordinator(
+        run.config,
+        parties,
+        run.folder,
+        roster=[member.name for member in run.cohort.members],
+        public=run.public,
+        research=run.config.research,
+        keep_votes=run.config.research,
+        baseline=baseline_of(run, on_progress),
+        device=run.config.engine.device,
+        threads=run.config.engine.workers * run.config.engine.threads,
+        progress=on_progress,
+        **more,
+    )
+    return coordinator.run()
+
+
+def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Run it with one virtual party per member of the cohort; returns what run.json says."""
+    prepare_flower(run.folder)
+    from flwr.simulation import run_simulation
+
+    from collegium.simulations.flower_app import apps_for
+    from collegium.simulations.flower_parties import FlowerParties
+
+    result: dict[str, Any] = {}
+
+    def drive(parties: FlowerParties) -> None:
+        result.update(coordinate(run, parties, on_progress))
+
+    members = len(run.cohort.members)
+    server, client = apps_for(run.folder, run.config.name, members, drive)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_simulation(server, client, members, backend_config=_engine(run.config))
+    return result
+
+
+def drive_prepared(grid: Grid, folder: Path) -> None:
+    """What the server app does under `flwr run .`: the run that was prepared in ``folder``."""
+    from rich.console import Console
+
+    from collegium.simulations.flower_parties import FlowerParties
+    from collegium.simulations.progress import RunProgress
+    from collegium.simulations.summary import print_summary
+
+    console = Console(force_terminal=False)
+    run = prepare_run(read_settings(folder), folder, data_root=None)
+    parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort.members))
+    print_summary(coordinate(run, parties, RunProgress(console)), folder, console)
+
+
+def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | None:
+    """Measures the model that pooled records would give, if the configuration asks for it."""
+    wanted, holdout = run.config.baseline, run.public.holdout
+    if wanted is None or holdout is None:
+        return None
+
+    def measure() -> Mapping[str, Any]:
+        from collegium.coordinator.students import fit_student
+
+        student = fit_student(
+            wanted.method,
+            run.private.x,
+            np.arange(len(run.private)),
+            run.private.labels(),
+            run.config.task,
+            seed=run.config.seed or 0,
+            device=run.config.engine.device,
+            threads=run.config.engine.workers * run.config.engine.threads,
+            options=wanted.options,
+            progress=lambda done, total: on_progress(Progress("baseline", done, total)) if on_progress else None,
+        )
+        accuracy = float((student.predict(holdout.x) == holdout.labels()).mean())
+        return {"method": wanted.method, "records": len(run.private), "accuracy": accuracy}
+
+    return measure
+
+
+def _engine(config: SimulationConfig) -> dict[str, Any]:
+    return {
+        "init_args": {
+            "num_cpus": config.engine.workers,
+            "include_dashboard": False,
+            "logging_level": "ERROR",
+            "log_to_driver": False,
+        },
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }

@@ -1,0 +1,64 @@
+"""`collegium simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def simulate(
+    config: Annotated[Path, typer.Argument(help="A TOML file, such as examples/mnist-250.toml.")],
+    run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME by default.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Ask so many queries instead.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Reproduce a run with this seed; never to publish.")] = None,
+    prepare_only: Annotated[bool, typer.Option(help="Only prepare the folder, for `flwr run .`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
+) -> None:
+    """Run many virtual parties on Flower's simulation engine.
+
+    Started again, it goes on where it was: fitted teachers, issued labels and charges are found. With
+    more queries, only the new ones are asked and paid for.
+
+    Examples:
+
+      collegium simulate examples/mnist-250.toml --data-root ~/data
+
+      collegium simulate examples/mnist-250.toml --queries 1000 --seed 1 --run runs/mnist-1
+    """
+    import json
+
+    from rich.console import Console
+
+    from collegium.coordinator.config import read_config
+    from collegium.protocol.inputs import data_root as find_data_root
+    from collegium.simulations.config import SimulationConfig, with_changes
+    from collegium.simulations.progress import RunProgress
+    from collegium.simulations.simulate import prepare_run
+    from collegium.simulations.simulate import simulate as run_it
+    from collegium.simulations.summary import print_summary
+
+    settings = with_changes(read_config(config, SimulationConfig), queries=queries, seed=seed)
+    folder = run or Path("runs") / settings.name
+    console = Console(stderr=as_json)
+    prepared = prepare_run(settings, folder, data_root=find_data_root(data_root))
+    if prepare_only:
+        members = len(prepared.cohort.members)
+        console.print(
+            f"flwr run . --stream --run-config 'folder=\"{prepared.folder}\"' "
+            f"--federation-config 'num-supernodes={members} client-resources-num-cpus=1'",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return
+    with RunProgress(console) as progress:
+        result = run_it(prepared, progress)
+    if as_json:
+        typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        print_summary(result, folder, console)
