@@ -1,0 +1,40 @@
+"""A ledger with one owner, a small grid and cheap charges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.renyi import WIDE_ORDERS
+
+OpenLedger = Callable[..., Ledger]
+
+
+@pytest.fixture
+def owner() -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def open_ledger(path: Path, owner: Ed25519PrivateKey) -> OpenLedger:
+    def open_it(**changes: Any) -> Ledger:
+        settings: dict[str, Any] = {
+            "signer": owner,
+            "orders": WIDE_ORDERS,
+            "delta": 1e-5,
+            "epsilon_budget": 4.0,
+            "name": "five hospitals",
+        }
+        return Ledger.open(path, **(settings | changes))
+
+    return open_it
