@@ -106,9 +106,7 @@ class Faculty:
             for teacher in self._teachers:
                 labels = teacher.predict(block)
                 if labels.shape != (len(block),) or labels.min() < 0 or labels.max() >= self._classes:
-                    raise ProtocolViolation(
-                        "a teacher must predict one class number per input: mend its predict method"
-                    )
+                    raise ConfigurationError("a teacher must predict one class number per input: mend its predict")
                 counts[rows, labels] += 1
         return counts
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from collegium import __version__
 from collegium.parties.faculty import Faculty
+from collegium.parties.memory import fingerprint
+from collegium.protocol import limits
 from collegium.protocol.errors import DataError, ProtocolViolation
 from collegium.protocol.messages import (
     ArraySpec,
     CastVotes,
-    Describe,
     Description,
     Fit,
     Fitted,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 _MAX_FACULTIES = 4
 _MAX_POOLS_REMEMBERED = 8
-_MAX_ROUNDS_PREPARED = 64
+_MAX_ROUNDS_PREPARED = 8
+# As many as fit into one message of 16-bit counts.
+_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 2
 
 
 class Handler(Protocol):
@@ -122,35 +125,38 @@ class CastVotesHandler:
         self._faculties = faculties
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
-        self._prepared: OrderedDict[str, tuple[Request, NDArray[np.int64]]] = OrderedDict()
+        self._prepared: OrderedDict[str, tuple[bytes, NDArray[np.uint16]]] = OrderedDict()
 
     def __call__(self, request: Request) -> Votes | Prepared:
         body = request.body
         assert isinstance(body, CastVotes)
         if body.terms.sum_mode == "clear":
             return Votes(self._votes(body))
+        asked = fingerprint(request)
         if body.round_id in self._prepared:
-            raise ProtocolViolation(f"round {body.round_id} was prepared before: a new round needs a fresh id")
-        votes = self._votes(body)
-        votes.setflags(write=False)
-        self._prepared[body.round_id] = (request, votes)
+            # Two vectors summed in one round would show their difference.
+            if self._prepared[body.round_id][0] != asked:
+                raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
+            return Prepared(body.round_id)
+        self._prepared[body.round_id] = (asked, self._votes(body).astype(np.uint16))
         while len(self._prepared) > _MAX_ROUNDS_PREPARED:
             self._prepared.popitem(last=False)
         return Prepared(body.round_id)
 
     def prepared(self, round_id: str) -> NDArray[np.int64]:
         """The votes kept for a round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
-        try:
-            return self._prepared[round_id][1]
-        except KeyError:
-            raise ProtocolViolation(f"no votes are prepared for round {round_id[:128]}: ask for them first") from None
+        if round_id not in self._prepared:
+            raise ProtocolViolation(f"no votes are prepared for round {round_id[:128]}: ask for them first")
+        return self._prepared[round_id][1].astype(np.int64)
 
     def _votes(self, body: CastVotes) -> NDArray[np.int64]:
+        queries = len(body.inputs.array if isinstance(body.inputs, InlineInputs) else body.inputs.indices)
+        if queries * len(self._task.classes) > _MAX_COUNTS:
+            raise ProtocolViolation(f"{queries} queries are too many at once for this many classes: ask in parts")
         if isinstance(body.inputs, InlineInputs):
             check_inputs(self._task, body.inputs.array)
             return self._faculties.under(body.teacher)[0].votes(body.inputs.array)
         pool = self._pools.open(body.inputs.pool_sha256)
-        check_inputs(self._task, pool)
         positions = body.inputs.indices
         if not 0 <= min(positions) <= max(positions) < len(pool):
             raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
@@ -158,7 +164,9 @@ class CastVotesHandler:
         cast = self._remembered(body.teacher.canonical_json(), body.inputs.pool_sha256)
         missing = sorted(set(positions) - cast.keys())
         if missing:
-            cast.update(zip(missing, faculty.votes(pool[np.array(missing)]), strict=True))
+            inputs = pool[np.array(missing)]
+            check_inputs(self._task, inputs)
+            cast.update(zip(missing, faculty.votes(inputs), strict=True))
         return np.stack([cast[position] for position in positions])
 
     def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:

@@ -30,8 +30,8 @@ class AnswerMemory:
         kept = self._answers.get((request.run_id, request.request_id))
         if kept is None:
             return None
-        fingerprint, answer = kept
-        if fingerprint != _fingerprint(request):
+        asked, answer = kept
+        if asked != fingerprint(request):
             raise ProtocolViolation("this request id was used for another request: use a fresh id")
         self._answers.move_to_end((request.run_id, request.request_id))
         return Reply.from_bytes(answer)
@@ -39,12 +39,15 @@ class AnswerMemory:
     def keep(self, request: Request, reply: Reply) -> None:
         """Remember an answer; the oldest are forgotten."""
         answer = reply.to_bytes()
-        self._answers[(request.run_id, request.request_id)] = (_fingerprint(request), answer)
+        self._answers[(request.run_id, request.request_id)] = (fingerprint(request), answer)
         self._size_bytes += len(answer)
         while len(self._answers) > 1 and (len(self._answers) > _MAX_ANSWERS or self._size_bytes > _MAX_BYTES):
             _, (_, forgotten) = self._answers.popitem(last=False)
             self._size_bytes -= len(forgotten)
 
 
-def _fingerprint(request: Request) -> bytes:
-    return hashlib.sha256(request.to_proto().SerializeToString(deterministic=True)).digest()
+def fingerprint(request: Request) -> bytes:
+    """The same 32 bytes for requests that ask the same within the same run, whatever their ids."""
+    message = request.to_proto()
+    message.request_id = ""
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()

@@ -4,6 +4,10 @@ The teacher is chosen by a keyed hash of the record's own identity (or of its gr
 patient's), never by its position and never to balance counts: adding, removing or changing a record
 then leaves every other record where it is. The key is the party's secret, so that nobody outside can
 aim a record at a teacher.
+
+What that gives: adding or removing one record touches one teacher. Replacing it touches one teacher
+where an identity of its own stays (a column of record or patient numbers); a record known by its
+content alone becomes another record, which is one removed and one added: at most two teachers.
 """
 
 from __future__ import annotations

@@ -72,6 +72,23 @@ def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     )
 
 
+def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 5, padding=2, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        *_convolution(width, 2 * width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(2 * width, 4 * width, stride=1),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(16 * width, len(task.classes)),
+    )
+
+
 def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
@@ -102,6 +119,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
     "paper-cnn": Architecture(_paper_cnn, "image", {"hidden": 384}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
+    "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
 }
 
 
@@ -114,6 +132,7 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
         ``paper-cnn``: PATE's network for MNIST (Papernot et al. 2017, section 4: two convolutions with
         max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
+        ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
         ``linear`` and ``mlp``: for tables.
     task : Task
         Gives the input shape and the number of outputs.

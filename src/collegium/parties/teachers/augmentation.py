@@ -17,11 +17,11 @@ import torch.nn.functional as F
 class Distortion:
     """How far an image may be moved, turned, sized and bent; each amount is drawn per image."""
 
-    shift: float = 0.1
-    rotation_deg: float = 15.0
-    scale: float = 0.15
-    shear: float = 0.15
-    elastic: float = 0.04
+    shift: float = 0.07
+    rotation_deg: float = 12.0
+    scale: float = 0.12
+    shear: float = 0.12
+    elastic: float = 0.06
     elastic_cells: int = 4
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -30,6 +30,7 @@ class ConstantTeacher:
         self._label = 0
 
     def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+        assert examples.y is not None
         counts = np.bincount(examples.y, minlength=self._classes)
         self._label = int(counts.argmax())
 

@@ -1,7 +1,8 @@
 """Teachers that are networks: one training loop, a few fixed recipes.
 
 A recipe is constant: no early stopping and no tuning, so that nothing learned on one split, let alone
-on several, decides how another teacher is fitted.
+on several, decides how another teacher is fitted. The number of steps is constant too, so that the time
+a fit takes does not tell how many records there are.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class NetworkTeacher:
         self._device = resolve_device(device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = build_network(self.architecture, self._task, **self._shape).to(self._device)
+            network = _placed(build_network(self.architecture, self._task, **self._shape), self._device)
             x = network_inputs(examples.x).to(self._device)
             y = torch.from_numpy(np.asarray(examples.y, dtype=np.int64)).to(self._device)
             _train(network, x, y, self._recipe, torch.Generator().manual_seed(seed), self._device)
@@ -112,13 +113,22 @@ class NetworkTeacher:
         if (saved.name, saved.task, saved.options) != (self.architecture, self._task, self._shape):
             raise StorageError(f"{path.name} holds a network for other settings")
         self._device = resolve_device(device)
-        self._network = saved.network.to(self._device)
+        self._network = _placed(saved.network, self._device)
+
+
+def _placed(network: torch.nn.Module, device: str) -> torch.nn.Module:
+    """On its device, channels last: a third faster on the CPU, and the same kernels after a fit and after a load."""
+    network.to(device=torch.device(device))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def _train(
     network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, recipe: Recipe, draws: torch.Generator, device: str
 ) -> None:
-    optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=recipe.steps)
     distortion = Distortion()
     network.train()
@@ -138,17 +148,17 @@ def _train(
 
 
 class SmallCnnTeacher(NetworkTeacher):
-    """A tiny network with augmentation: about one second of one CPU core for 240 digits of 28 × 28."""
+    """A tiny network with augmentation: about one second of one CPU core for digits of 28 × 28."""
 
     architecture = "small-cnn"
-    recipe = Recipe(steps=300, batch=32, learning_rate=0.01, weight_decay=0.05, label_smoothing=0.05, augment=True)
+    recipe = Recipe(steps=240, batch=32, learning_rate=0.02, weight_decay=0.05, label_smoothing=0.05, augment=True)
 
 
 class PaperCnnTeacher(NetworkTeacher):
     """PATE's network as the paper trains it: no augmentation."""
 
     architecture = "paper-cnn"
-    recipe = Recipe(steps=300, batch=32, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
+    recipe = Recipe(steps=100, batch=32, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
 
 
 class MlpTeacher(NetworkTeacher):
