@@ -1,0 +1,261 @@
+"""From vote histograms to labels under a budget: look up, charge, draw, release, in that order.
+
+Every stage of a mechanism is charged for its queries before its noise is drawn, and what it decided is
+on the disk before anyone sees it. A charge whose outcome was lost in a crash is taken up again rather
+than paid twice: nothing had been released under it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from collegium.coordinator.mechanisms import (
+    NEXT_STAGE,
+    IntArray,
+    Mechanism,
+    Noise,
+    SeededNoise,
+    Stage,
+    SystemNoise,
+    Unit,
+)
+from collegium.protocol.errors import BudgetExceeded, LabelConflict
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.ledger_chain import Entry
+from collegium.protocol.ledger_entry import Charge, Release, queries_digest
+from collegium.protocol.renyi import RenyiCurve
+
+_PASSED = 0
+"""What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
+
+
+class Draw(Protocol):
+    """Runs a stage with noise."""
+
+    @property
+    def private(self) -> bool: ...
+
+    def run(
+        self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
+    ) -> IntArray:
+        """Outcome per query, shape ``[queries]``, for ``counts`` of shape ``[queries, classes]``."""
+        ...
+
+
+@dataclass(frozen=True)
+class SystemDraw:
+    """Fresh noise from the operating system's randomness."""
+
+    noise: Noise = field(default_factory=SystemNoise)
+
+    @property
+    def private(self) -> bool:
+        return self.noise.private
+
+    def run(
+        self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
+    ) -> IntArray:
+        return stage.run(counts, self.noise, predictions)
+
+
+@dataclass(frozen=True)
+class SeededDraw:
+    """Noise that follows from a seed, the query and the stage: the same however a run is cut up or resumed."""
+
+    seed: int
+    continuous: bool = False
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def run(
+        self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
+    ) -> IntArray:
+        outcomes = np.empty(len(queries), dtype=np.int64)
+        for row, query in enumerate(queries):
+            name = hashlib.sha256(f"{self.seed}|{stage.name}|{query}".encode()).digest()
+            noise = SeededNoise(int.from_bytes(name[:16], "big"), continuous=self.continuous)
+            own = None if predictions is None else predictions[row : row + 1]
+            outcomes[row] = stage.run(counts[row : row + 1], noise, own)[0]
+        return outcomes
+
+
+class Labeller:
+    """Labels for queries by one mechanism under one ledger.
+
+    Parameters
+    ----------
+    unit : what one neighbour may change; the ledger's budget is counted in it.
+    draw : where the noise comes from.
+    """
+
+    def __init__(self, ledger: Ledger, mechanism: Mechanism, unit: Unit, draw: Draw) -> None:
+        self._ledger = ledger
+        self._stages = mechanism.stages
+        self._draw = draw
+        self._curves = [stage.charge(ledger.settings.orders, unit) for stage in self._stages]
+        self._worst = sum(self._curves[1:], self._curves[0])
+        self._terms: dict[str, float | int | str] = {
+            "name": mechanism.name,
+            "votes_per_unit": unit.votes,
+            "adjacency": unit.adjacency.value,
+            **mechanism.parameters(),
+        }
+        self._open = open_charges(ledger.entries())
+
+    def labels(self, queries: Iterable[str]) -> dict[str, int]:
+        """The labels given out already among ``queries``: class, or ABSTAIN."""
+        held = self._ledger.labels()
+        return {query: held[query] for query in queries if query in held}
+
+    def pending(self, queries: Iterable[str]) -> list[str]:
+        """Those of ``queries`` that have neither a label nor an abstention."""
+        held = self._ledger.labels()
+        return [query for query in queries if query not in held]
+
+    def why_stopped(self, budget: float) -> str:
+        """What stands in the way of the next query, and what to do."""
+        one = self._ledger.settings.epsilon(self._worst)
+        spent = self._ledger.epsilon()
+        return (
+            f"{spent.epsilon:.4g} of ε = {budget:g} is spent (δ = {one.delta:g}) and one more query of "
+            f"{self._terms['name']} does not fit (alone it costs {one.epsilon:.4g}); raise budget.epsilon, "
+            "add noise, or stop here"
+        )
+
+    def worth_asking(self, queries: Sequence[str]) -> list[str]:
+        """The first of ``queries`` that have no label yet and that the budget may still cover, in order."""
+        held = self._ledger.labels()
+        pending = [query for query in queries if query not in held]
+        fresh = [query for query in pending if self._stage_of(query, held) == 0]
+        paid = self._paid_prefix(fresh)
+        more = self._ledger.affordable(self._worst, 1) and self._ledger.affordable(self._curves[0], len(fresh) - paid)
+        left_out = set(fresh[paid + more :])
+        return [query for query in pending if query not in left_out]
+
+    def label(self, queries: Sequence[str], counts: IntArray, predictions: IntArray | None = None) -> bool:
+        """Release a label or an abstention for as many of ``queries`` as the budget allows.
+
+        Parameters
+        ----------
+        queries : distinct keys; those with a label keep it, free of charge.
+        counts : shape ``[queries, classes]``.
+        predictions : shape ``[queries]``, the student's own answers or -1; for interactive mechanisms.
+
+        Returns
+        -------
+        False when the budget stopped it; what still fitted is released.
+        """
+        rows = {query: row for row, query in enumerate(queries)}
+        while True:
+            held = self._ledger.labels()
+            pending = [query for query in queries if query not in held]
+            if not pending:
+                return True
+            first_stage, chunk = self._next_chunk(pending, held)
+            if not chunk:
+                return False
+            at = np.array([rows[query] for query in chunk])
+            try:
+                self._run_stages(first_stage, chunk, counts[at], None if predictions is None else predictions[at])
+            except BudgetExceeded:
+                return False  # another writer of this ledger spent what was left
+
+    def _next_chunk(self, pending: Sequence[str], held: Mapping[str, int]) -> tuple[int, list[str]]:
+        """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
+
+        A query enters only when the budget takes it through every stage, so that none is paid for halfway.
+        """
+        stages = {query: self._stage_of(query, held) for query in pending}
+        furthest = max(stages.values())
+        if furthest > 0:
+            return furthest, [query for query in pending if stages[query] == furthest]
+        size = self._paid_prefix(pending) or self._ledger.affordable(self._worst, len(pending))
+        return 0, list(pending[:size])
+
+    def _run_stages(self, first: int, chunk: list[str], counts: IntArray, predictions: IntArray | None) -> None:
+        alive = np.arange(len(chunk))
+        for number in range(first, len(self._stages)):
+            stage = self._stages[number]
+            queries = [chunk[row] for row in alive]
+            charge = self._charge(number, queries)
+            own = None if predictions is None else predictions[alive]
+            outcomes = self._draw.run(stage, counts[alive], queries, own)
+            passed = outcomes == NEXT_STAGE
+            if passed.any() and number == len(self._stages) - 1:
+                raise AssertionError(f"the last stage, {stage.name}, passed a query on")
+            entries = {
+                mark(query, stage) if onward else query: _PASSED if onward else int(outcome)
+                for query, outcome, onward in zip(queries, outcomes, passed, strict=True)
+            }
+            try:
+                self._ledger.release(charge, entries)
+            except LabelConflict:
+                return  # another process was first: its outcomes count, ours were never shown
+            alive = alive[passed]
+            if not len(alive):
+                return
+
+    def _charge(self, number: int, queries: list[str]) -> int:
+        earlier = self._open.pop(self._claim(number, queries), None)
+        if earlier is not None:
+            return earlier
+        stage = self._stages[number]
+        return self._ledger.charge(
+            purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=queries
+        )
+
+    def _claim(self, number: int, queries: Sequence[str]) -> Claim:
+        return claim(self._stages[number].name, self._terms, self._curves[number], queries)
+
+    def _paid_prefix(self, fresh: Sequence[str]) -> int:
+        """How many of the first queries an interrupted charge has paid for already."""
+        sizes = {open_claim.queries for open_claim in self._open if open_claim.queries <= len(fresh)}
+        return max((size for size in sizes if self._claim(0, fresh[:size]) in self._open), default=0)
+
+    def _stage_of(self, query: str, held: Mapping[str, int]) -> int:
+        return sum(mark(query, stage) in held for stage in self._stages)
+
+
+def mark(query: str, stage: Stage) -> str:
+    """The ledger's key for "this query passed this stage"."""
+    return f"{query}>{stage.name}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a charge paid for: one stage, on its terms, for these queries in this order."""
+
+    purpose: str
+    terms: tuple[tuple[str, float | int | str], ...]
+    curve: bytes
+    queries: int
+    queries_sha256: str
+
+
+def claim(purpose: str, terms: Mapping[str, float | int | str], curve: RenyiCurve, queries: Sequence[str]) -> Claim:
+    """What a charge for ``queries`` at ``curve`` each pays for."""
+    return Claim(
+        purpose, tuple(sorted(terms.items())), curve.values.tobytes(), len(queries), queries_digest(list(queries))
+    )
+
+
+def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
+    """The charges under which nothing was released: paid for, and lost with the process that made them."""
+    found: dict[int, Claim] = {}
+    for entry in entries:
+        match entry.content:
+            case Charge(purpose, mechanism, curve, queries, queries_sha256) if queries_sha256:
+                terms = tuple(sorted(mechanism.items()))
+                found[entry.seq] = Claim(purpose, terms, curve.values.tobytes(), queries, queries_sha256)
+            case Release(charge):
+                found.pop(charge, None)
+            case _:
+                pass
+    return {paid_for: seq for seq, paid_for in found.items()}

@@ -1,0 +1,139 @@
+"""Who can vote: parties that have said what they are, hold the pool and have their teachers ready.
+
+A party that was away or late is asked again when it is next needed; one that broke the protocol or
+refused is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from collegium.coordinator.parties import Parties
+from collegium.coordinator.pool_transfer import send_pool
+from collegium.coordinator.rounds import ANSWERED, OnAnswer, heard, outcome_of
+from collegium.protocol.messages import (
+    ArraySpec,
+    Describe,
+    Description,
+    Failure,
+    Fit,
+    Fitted,
+    PoolState,
+    ReplyBody,
+    RequestBody,
+)
+from collegium.protocol.task import TeacherSettings
+
+READY = "ready"
+
+OnStep = Callable[[str, int, int], None]
+"""Called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``pool``."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a party stands: ``ready``, or what went wrong; and what it said of itself."""
+
+    outcome: str
+    teachers: int = 0
+    software: str = ""
+    teacher_kind: str = ""
+
+    @property
+    def may_return(self) -> bool:
+        """Away or late, not wrong: worth asking again."""
+        return self.outcome in ("deadline", "unreachable")
+
+
+class Readiness:
+    """The roster's parties and how each stands.
+
+    Parameters
+    ----------
+    roster : every party that was admitted, present or not.
+    pool, spec : the public pool and its name.
+    """
+
+    def __init__(
+        self,
+        parties: Parties,
+        roster: Sequence[str],
+        teacher: TeacherSettings,
+        pool: NDArray[Any],
+        spec: ArraySpec,
+    ) -> None:
+        self._parties = parties
+        self._teacher = teacher
+        self._pool, self._spec = pool, spec
+        self.standings: dict[str, Standing] = {party: Standing("unreachable") for party in sorted(roster)}
+
+    def ready(self) -> dict[str, int]:
+        """The parties that can vote, with their numbers of teachers."""
+        return {party: standing.teachers for party, standing in self.standings.items() if standing.outcome == READY}
+
+    def outcomes(self) -> dict[str, str]:
+        """Per party ``answered`` (it is ready) or what went wrong, as `require_quorum` reads it."""
+        return {
+            party: ANSWERED if standing.outcome == READY else standing.outcome
+            for party, standing in self.standings.items()
+        }
+
+    def prepare(self, *, deadline_s: float, fit_deadline_s: float, on_step: OnStep | None = None) -> None:
+        """Describe, pool, fit for every party that is here, is not ready and may still become so."""
+
+        def telling(step: str) -> OnAnswer | None:
+            return None if on_step is None else lambda done, total: on_step(step, done, total)
+
+        here = set(self._parties.names())
+        going = [party for party, standing in self.standings.items() if standing.may_return and party in here]
+        if going:
+            going = self._describe(going, deadline_s, telling("describe"))
+        if going:
+            going = self._send_pool(going, deadline_s, telling("pool"))
+        if going:
+            self._fit(going, fit_deadline_s, telling("fit"))
+
+    def _describe(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> list[str]:
+        still = []
+        for party, reply in self._ask(going, Describe(), limit_s, on_answer).items():
+            if not isinstance(reply, Description):
+                self._note(party, reply)
+            elif reply.party != party:
+                self.standings[party] = Standing(f"identity: calls itself {reply.party}")
+            else:
+                self.standings[party] = Standing("unreachable", reply.teachers, reply.software, reply.teacher_kind)
+                still.append(party)
+        return still
+
+    def _send_pool(self, going: list[str], limit_s: float, on_sent: OnAnswer | None) -> list[str]:
+        states = send_pool(self._parties, going, self._pool, self._spec, timeout_s=limit_s, on_sent=on_sent)
+        for party in going:
+            if isinstance(state := states[party], Failure):
+                self._note(party, state)
+        return [party for party in going if isinstance(states[party], PoolState)]
+
+    def _fit(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> None:
+        for party, reply in self._ask(going, Fit(self._teacher), limit_s, on_answer).items():
+            if not isinstance(reply, Fitted):
+                self._note(party, reply)
+            elif not 1 <= reply.teachers <= self._teacher.per_party:
+                said = f"protocol: has {reply.teachers} teachers where 1 to {self._teacher.per_party} were asked"
+                self.standings[party] = replace(self.standings[party], outcome=said)
+            else:
+                self.standings[party] = replace(self.standings[party], outcome=READY, teachers=reply.teachers)
+
+    def _ask(
+        self, going: list[str], request: RequestBody, limit_s: float, on_answer: OnAnswer | None
+    ) -> dict[str, ReplyBody]:
+        replies = self._parties.ask(
+            dict.fromkeys(going, request), timeout_s=limit_s, on_reply=heard(on_answer, len(going))
+        )
+        return {party: replies.get(party, Failure("unreachable", "no answer")) for party in going}
+
+    def _note(self, party: str, reply: ReplyBody) -> None:
+        failure = reply if isinstance(reply, Failure) else Failure("protocol", f"answered {type(reply).__name__}")
+        self.standings[party] = replace(self.standings[party], outcome=outcome_of(failure))

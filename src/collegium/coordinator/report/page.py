@@ -1,0 +1,164 @@
+"""What the page shows, taken from run.json: research figures only where they are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from collegium.coordinator.report import charts
+from collegium.coordinator.run_folder import write_whole
+
+_TEMPLATE = "report.html.j2"
+
+
+def write_report(run: Mapping[str, Any], path: Path, *, research: bool = False) -> None:
+    """Render ``run`` to ``path``; StorageError when it cannot be written."""
+    write_whole(path, render(run, research=research))
+
+
+def render(run: Mapping[str, Any], *, research: bool = False) -> str:
+    """The page as text.
+
+    Parameters
+    ----------
+    run : what run.json holds.
+    research : also show ``research_only``, marked as private. Without it nothing of it is on the page.
+    """
+    environment = Environment(
+        loader=PackageLoader("collegium.coordinator.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "percent": _percent, "plain_epsilon": _plain_epsilon}
+    shown = {key: value for key, value in run.items() if key != "research_only"}
+    extra = run.get("research_only") if research else None
+    labels, student, baseline = (shown.get(key) or {} for key in ("labels", "student", "baseline"))
+    return environment.get_template(_TEMPLATE).render(
+        run=shown,
+        labels=labels,
+        student=student,
+        baseline=baseline,
+        privacy=shown["privacy"],
+        parties=_parties(shown.get("parties", {})),
+        epsilon=_headline(shown["privacy"]),
+        epsilon_chart=_epsilon_chart(shown["privacy"]),
+        class_chart=_class_chart(labels),
+        quality_chart=_quality_chart(labels),
+        student_chart=_accuracy_chart(student, "Accuracy of the student per class"),
+        comparison_chart=_comparison_chart(student, baseline, extra),
+        research=extra,
+        gap_chart=_gap_chart(extra),
+    )
+
+
+def _headline(privacy: Mapping[str, Any]) -> dict[str, Any]:
+    units = privacy.get("units", {})
+    return {name: unit["wide"]["epsilon"] for name, unit in units.items()}
+
+
+def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those that failed first, so that nobody overlooks them; equal failures of a party gathered."""
+    rows = []
+    for name, party in parties.items():
+        by_outcome: dict[str, list[str]] = {}
+        for failure in party["failures"]:
+            by_outcome.setdefault(failure["outcome"], []).append(failure["when"])
+        failures = [{"outcome": outcome, "when": ", ".join(when)} for outcome, when in by_outcome.items()]
+        rows.append({"name": name, **party, "failures": failures})
+    return sorted(rows, key=lambda row: (not row["failures"], row["name"]))
+
+
+def _epsilon_chart(privacy: Mapping[str, Any]) -> str:
+    points = [(float(x), float(y)) for x, y in privacy.get("by_queries", [])]
+    return charts.line_chart(
+        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy["budget"]
+    )
+
+
+def _class_chart(labels: Mapping[str, Any]) -> str:
+    per_class = labels.get("per_class", {})
+    most = max(per_class.values(), default=0)
+    if not most:
+        return ""
+    return charts.bar_chart(
+        [(name, count / most, str(count)) for name, count in per_class.items()], title="Labels issued per class"
+    )
+
+
+def _quality_chart(labels: Mapping[str, Any]) -> str:
+    return _accuracy_chart(labels.get("quality", {}), "Share of right labels per true class")
+
+
+def _accuracy_chart(quality: Mapping[str, Any], title: str) -> str:
+    rows = quality.get("per_class", [])
+    bars = [(row["class"], row["accuracy"], f"{_percent(row['accuracy'])} of {row['inputs']}") for row in rows]
+    return charts.bar_chart(bars, title=title)
+
+
+def _comparison_chart(
+    student: Mapping[str, Any], baseline: Mapping[str, Any], research: Mapping[str, Any] | None
+) -> str:
+    rows: list[tuple[str, float | None]] = []
+    if research and "teacher_accuracy_mean" in research:
+        rows.append(("mean teacher", research["teacher_accuracy_mean"]))
+    if student.get("accuracy") is not None:
+        rows.append(("student", student["accuracy"]))
+    if baseline.get("accuracy") is not None:
+        rows.append(("non-private", baseline["accuracy"]))
+    if not rows:
+        return ""
+    return charts.bar_chart([(name, value, _percent(value)) for name, value in rows], title="Accuracy compared")
+
+
+def _gap_chart(research: Mapping[str, Any] | None) -> str:
+    if not research:
+        return ""
+    gaps = research["gap_histogram"]
+    return charts.histogram(
+        gaps["edges"],
+        gaps["queries"],
+        title="Gap between the top two classes",
+        x_label="gap, share of the teachers",
+        y_label="queries",
+    )
+
+
+def _number(value: Any) -> str:
+    """A figure with three to four significant digits; infinity and absence in words."""
+    if value is None:
+        return "–"
+    if value in ("inf", math.inf):
+        return "∞"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4g}"
+    return str(value)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _plain_epsilon(value: Any) -> str:
+    """What ε means to someone who has to decide, without flattering it."""
+    if value in ("inf", math.inf):
+        return "There is no guarantee."
+    factor = math.exp(min(float(value), 50.0))
+    grade = (
+        "a very strong guarantee"
+        if value <= 0.5
+        else "a strong guarantee"
+        if value <= 1
+        else "a moderate guarantee"
+        if value <= 3
+        else "a weak guarantee"
+        if value <= 8
+        else "hardly any guarantee"
+    )
+    times = f"{factor:.2f}" if factor < 10 else f"{factor:,.0f}"
+    return f"No outcome became more than {times} times as likely or unlikely: {grade}."

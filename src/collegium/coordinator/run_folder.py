@@ -1,0 +1,170 @@
+"""The folder of one run: what lies where, written so that an interruption leaves either the old or the new file."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol.errors import StorageError
+
+RUN_FORMAT = 1
+
+SECRET_NOTE = "Vote histograms without noise: private data of the parties, kept for a simulation. Never share.\n"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's files under ``path``."""
+
+    path: Path
+
+    @property
+    def run_json(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.sqlite"
+
+    @property
+    def labels_csv(self) -> Path:
+        return self.path / "labels.csv"
+
+    @property
+    def student(self) -> Path:
+        return self.path / "student.safetensors"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def secret_votes(self) -> Path:
+        """Vote histograms of a simulation that asked to keep them. They are private data."""
+        return self.path / "SECRET-votes"
+
+    def prepare(self) -> None:
+        """Make the folder and try to write in it; StorageError before any work is done otherwise."""
+        probe = self.path / f".probe-{os.getpid()}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to the run folder {self.path}: {error.strerror}; choose another or mend its permissions"
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes off this run; StorageError when one is at it. A lock dies with its process."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StorageError(f"another process is running in {self.path}; wait for it or stop it") from error
+            yield
+
+    def keep_votes(self, counts: Mapping[str, NDArray[np.int64]]) -> None:
+        """Add histograms, by query key, to those kept. They are private data: simulations alone."""
+        try:
+            self.secret_votes.mkdir(exist_ok=True)
+            (self.secret_votes / "READ-ME").write_text(SECRET_NOTE, encoding="utf-8")
+            beside = self.secret_votes / f".{os.getpid()}"
+            with beside.open("wb") as file:
+                np.savez(file, **(self.kept_votes() | dict(counts)))  # type: ignore[arg-type]
+            os.replace(beside, self.secret_votes / "votes.npz")
+        except OSError as error:
+            raise StorageError(f"cannot write {self.secret_votes}: {error.strerror}") from error
+
+    def kept_votes(self) -> dict[str, NDArray[np.int64]]:
+        """The histograms kept, shape ``[classes]`` each, by query key; none where none were kept."""
+        file = self.secret_votes / "votes.npz"
+        if not file.exists():
+            return {}
+        with np.load(file, allow_pickle=False) as kept:
+            return {key: kept[key] for key in kept.files}
+
+    def read(self) -> dict[str, Any] | None:
+        """What run.json holds, or None where there is none yet."""
+        return read_run(self.run_json) if self.run_json.exists() else None
+
+    def write(self, run: Mapping[str, Any]) -> None:
+        """Replace run.json."""
+        write_whole(self.run_json, json.dumps(plain(run), indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+    def write_labels(self, labels: Sequence[tuple[int, int | None]]) -> None:
+        """Replace labels.csv: a row per asked input of the pool, the label empty where none was given."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("index", "label"))
+        writer.writerows((index, "" if label is None else label) for index, label in labels)
+        write_whole(self.labels_csv, text.getvalue())
+
+
+def read_labels(path: Path) -> list[tuple[int, int | None]]:
+    """The rows of a labels.csv; StorageError when it cannot be read or holds something else."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                (int(row["index"]), int(row["label"]) if row["label"] else None)
+                for row in csv.DictReader(file, restval="")
+            ]
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except (KeyError, ValueError, csv.Error) as error:
+        raise StorageError(f"{path} is no labels file: it needs the columns index,label with whole numbers") from error
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """The run.json at ``path`` (a file, or the folder that holds it)."""
+    file = path / "run.json" if path.is_dir() else path
+    try:
+        run = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror}; name the folder of a run") from error
+    except ValueError as error:
+        raise StorageError(f"{file} is not valid JSON; restore it or start the run in a new folder") from error
+    if not isinstance(run, dict) or run.get("format") != RUN_FORMAT:
+        raise StorageError(f"{file} is not a run of this version of Collegium (format {RUN_FORMAT})")
+    return run
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in one step that survives a loss of power; StorageError when it cannot be done."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def plain(value: Any) -> Any:
+    """``value`` in JSON's own types: numpy scalars and arrays unpacked, infinities as the text ``inf``."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
