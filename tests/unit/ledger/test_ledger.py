@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import OpenLedger
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from collegium.protocol.errors import BudgetExceeded, ConfigurationError, LabelC
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 
+OpenLedger = Callable[..., Ledger]
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
 TEN = [f"pool:{index}" for index in range(10)]
 

@@ -1,0 +1,177 @@
+"""Whoever changes, drops, swaps or forges an entry is found out, and the first bad entry is named."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collegium.protocol.errors import ConfigurationError, LedgerCorrupt
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.ledger_audit import audit
+from collegium.protocol.ledger_chain import Head, Row, sign
+from collegium.protocol.ledger_entry import Charge, Release, Settings, decode, encode
+from collegium.protocol.ledger_store import EntryStore
+from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+
+OpenLedger = Callable[..., Ledger]
+CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
+STRANGER = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
+
+
+@pytest.fixture
+def rows(open_ledger: OpenLedger, path: Path) -> list[Row]:
+    """Settings, a charge, its labels, a charge, its labels."""
+    with open_ledger() as ledger:
+        for batch in range(2):
+            keys = [f"pool:{batch}{index}" for index in range(3)]
+            paid = ledger.charge(purpose="gnmax:release", mechanism={"sigma": 40.0}, curve=CURVE, queries=keys)
+            ledger.release(paid, {key: index for index, key in enumerate(keys)})
+    return EntryStore.read(path).rows()
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_any_changed_byte_of_any_entry_is_found(rows: list[Row], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(rows) - 1))
+    name = data.draw(st.sampled_from(["body", "hash", "signature"]))
+    value = bytearray(getattr(rows[at], name))
+    value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+    forged = Row(**{**vars(rows[at]), name: bytes(value)})
+    with pytest.raises(LedgerCorrupt, match=rf"^entry {at}: "):
+        audit([*rows[:at], forged, *rows[at + 1 :]])
+
+
+@pytest.mark.parametrize("column", ["seq", "body", "hash", "signature"])
+@pytest.mark.parametrize("seq", range(5))
+def test_a_field_changed_in_the_file_is_found(
+    rows: list[Row], path: Path, open_ledger: OpenLedger, column: str, seq: int
+) -> None:
+    with closing(sqlite3.connect(path)) as vandal:
+        change = {"seq": "seq + 100"}.get(column, f"CAST({column} || x'00' AS BLOB)")
+        vandal.execute(f"UPDATE entries SET {column} = {change} WHERE seq = ?", (seq,))
+        vandal.commit()
+    with pytest.raises(LedgerCorrupt, match=rf"entry {seq}\b"):
+        Ledger.read(path)
+    with pytest.raises(LedgerCorrupt, match=rf"entry {seq}\b"):
+        open_ledger()
+
+
+@pytest.mark.parametrize("seq", range(4))
+def test_a_dropped_entry_is_found(rows: list[Row], seq: int) -> None:
+    with pytest.raises(LedgerCorrupt, match=f"entry {seq} is missing"):
+        audit([row for row in rows if row.seq != seq])
+
+
+def test_a_row_smuggled_in_before_the_first_is_found(rows: list[Row], path: Path) -> None:
+    with closing(sqlite3.connect(path)) as vandal:
+        vandal.execute("INSERT INTO entries VALUES (-1, x'00', x'00', x'00')")
+        vandal.commit()
+    with pytest.raises(LedgerCorrupt, match="entry -1"):
+        Ledger.read(path)
+
+
+def test_a_rewritten_chain_lacks_the_owners_signatures(rows: list[Row]) -> None:
+    cheaper = rows[1].body.replace(b'"queries":3', b'"queries":1')
+    assert cheaper != rows[1].body
+    forged = sign(Head(0, rows[0].hash), cheaper, STRANGER)
+    with pytest.raises(LedgerCorrupt, match="entry 1: its signature is not the ledger owner's"):
+        audit([rows[0], forged])
+
+
+def test_a_ledger_rewritten_under_another_key_is_found_by_whoever_knows_the_owner(
+    rows: list[Row], owner: Ed25519PrivateKey
+) -> None:
+    first = decode(rows[0].body, None)[0]
+    assert isinstance(first, Settings)
+    mine = Settings(**{**vars(first), "public_key": STRANGER.public_key().public_bytes_raw()})
+    forged = [sign(None, encode(mine, "2026-01-01"), STRANGER)]
+    assert audit(forged).key_is_known is False
+    with pytest.raises(LedgerCorrupt, match="not signed with the given key"):
+        audit(forged, owner.public_key().public_bytes_raw())
+    assert audit(rows, owner.public_key().public_bytes_raw()).key_is_known
+
+
+def test_entries_cut_off_the_end_show_against_an_earlier_head(rows: list[Row]) -> None:
+    heads = [Head(row.seq, row.hash) for row in rows]
+    for length in range(1, len(rows) + 1):
+        cut = rows[:length]
+        assert audit(cut).entries == length  # a chain alone cannot tell
+        for head in heads[:length]:
+            audit(cut, head=head)
+        for head in heads[length:]:
+            with pytest.raises(LedgerCorrupt, match=f"entry {head.seq}: .* cut or rewritten"):
+                audit(cut, head=head)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (Release(1, {"pool:90": 1}), "more labels than entry 1 paid for"),
+        (Release(2, {"pool:90": 1}), "which is no charge"),
+        (Release(5, {"pool:90": 1}), "which is no charge"),
+        (Charge("x", {}, CURVE, 0, "", None), "cannot be read"),
+        (Charge("x", {}, CURVE, 10_000, "", 4.0), "past the budget of 4"),
+        (Charge("x", {}, gaussian_curve(1.0, 1.0, PAPER_ORDERS), 1, "", None), "cannot be read"),
+        (Settings("x", WIDE_ORDERS, 1e-5, Conversion.IMPROVED, None, b""), "settings must be the first entry"),
+    ],
+)
+def test_even_its_owner_cannot_sign_an_entry_that_breaks_the_rules(
+    rows: list[Row], owner: Ed25519PrivateKey, content: Release | Charge | Settings, what: str
+) -> None:
+    forged = sign(Head(4, rows[4].hash), encode(content, "2026-01-01"), owner)
+    with pytest.raises(LedgerCorrupt, match=rf"^entry 5: .*{what}"):
+        audit([*rows, forged])
+
+
+def test_even_its_owner_cannot_relabel_a_query(rows: list[Row], owner: Ed25519PrivateKey) -> None:
+    charged = sign(Head(4, rows[4].hash), encode(Charge("x", {}, CURVE, 5, "", None), "2026-01-01"), owner)
+    again = sign(Head(5, charged.hash), encode(Release(5, {"pool:00": 9}), "2026-01-01"), owner)
+    with pytest.raises(LedgerCorrupt, match=r"entry 6: .* already has one"):
+        audit([*rows, charged, again])
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"\xff", b'{"kind":"bet","time_utc":""}', b"[" * 100_000])
+def test_an_entry_that_is_signed_but_means_nothing_is_refused(
+    rows: list[Row], owner: Ed25519PrivateKey, body: bytes
+) -> None:
+    with pytest.raises(LedgerCorrupt, match=r"^entry 5: "):
+        audit([*rows, sign(Head(4, rows[4].hash), body, owner)])
+
+
+@given(values=st.lists(st.floats(min_value=0.0), min_size=8, max_size=8), delta=st.floats(0.0, 0.5))
+def test_a_curve_is_written_and_read_back_exactly(values: list[float], delta: float) -> None:
+    settings_ = Settings("x", PAPER_ORDERS, 1e-5, Conversion.IMPROVED, None, b"")
+    written = Charge("x", {"constant": 1e100}, RenyiCurve(PAPER_ORDERS, values, delta), 3, "", 2.5)  # type: ignore[arg-type]
+    read, _ = decode(encode(written, "2026-01-01"), settings_)
+    assert isinstance(read, Charge)
+    assert read.curve.values.tobytes() == written.curve.values.tobytes()
+    assert (read.curve.delta, dict(read.mechanism)) == (delta, {"constant": 1e100})
+
+
+def test_the_hash_covers_the_purpose_the_number_and_the_hash_before() -> None:
+    body = json.dumps({}).encode()
+    same_body = {
+        sign(head, body, None).hash for head in (None, Head(0, bytes(32)), Head(1, bytes(32)), Head(0, b"\1" * 32))
+    }
+    assert len(same_body) == 4
+    # Fixed for good: SHA-256 of purpose, 32 zero bytes, number 0 in 8 bytes, body.
+    assert sign(None, body, None).hash.hex() == "36ddb6d15fc4dd2e1d05df29770c23cc22c136139363fb5640f2249ee67f7a69"
+
+
+@pytest.mark.parametrize("text", ["", "12", "12:", "x:" + "00" * 32, "-1:" + "00" * 32, "1:" + "00" * 31])
+def test_a_malformed_head_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="head looks like"):
+        Head.parse(text)
+
+
+def test_a_head_reads_back_what_it_prints() -> None:
+    head = Head(12, bytes(range(32)))
+    assert Head.parse(str(head)) == head

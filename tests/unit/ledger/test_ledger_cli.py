@@ -1,0 +1,101 @@
+"""`collegium ledger show | verify` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.cli import main
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.ledger_chain import Head
+from collegium.protocol.renyi import WIDE_ORDERS, gaussian_curve
+
+OpenLedger = Callable[..., Ledger]
+CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
+
+
+@pytest.fixture
+def head(open_ledger: OpenLedger) -> Head:
+    with open_ledger() as ledger:
+        paid = ledger.charge(purpose="gnmax:release", mechanism={"sigma": 40.0}, curve=CURVE, queries=["a", "b", "c"])
+        ledger.release(paid, {"a": 1, "b": -1})
+        return ledger.head()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["ledger", *arguments])
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def test_show_lists_charges_and_releases(path: Path, head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "show", str(path.parent))
+    assert status == 0
+    assert "five hospitals" in out
+    assert "gnmax:release" in out
+    assert f"head {head}" in out
+
+
+def test_show_as_json_holds_every_charge_and_no_label(
+    path: Path, head: Head, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(capsys, "show", str(path), "--json")
+    shown = json.loads(out)
+    charge, release = shown["entries"]
+    assert status == 0
+    assert (charge["kind"], charge["queries"], charge["mechanism"]) == ("charge", 3, {"sigma": 40.0})
+    assert charge["spent"]["epsilon"] == pytest.approx((CURVE * 3).to_epsilon(1e-5).epsilon)
+    assert (release["kind"], release["charge"], release["labels"], release["abstentions"]) == ("release", 1, 2, 1)
+    assert release["hash"] == head.hash.hex()
+
+
+def test_verify_holds_the_ledger_against_a_key_and_a_head(
+    path: Path, head: Head, owner: Ed25519PrivateKey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = owner.public_key().public_bytes_raw().hex()
+    status, out, _ = run(capsys, "verify", str(path), "--public-key", key, "--head", str(head), "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert (report["charges"], report["labels"], report["head"]) == (1, 2, str(head))
+    assert report["public_key_checked"] and report["head_checked"]
+
+
+def test_verify_without_key_or_head_says_what_it_cannot_know(
+    path: Path, head: Head, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(capsys, "verify", str(path))
+    assert status == 0
+    assert "compare --public-key" in out
+    assert "compare --head" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["--public-key", "00" * 32], 8, "LedgerCorrupt: entry 0: the ledger is not signed with the given key"),
+        (["--public-key", "nonsense"], 2, "ConfigurationError: --public-key takes"),
+        (["--public-key", "missing.pem"], 9, "StorageError: the certificate missing.pem cannot be read"),
+        (["--head", "2:" + "00" * 32], 8, "LedgerCorrupt: entry 2: it is not the one that was printed"),
+        (["--head", "2"], 2, "ConfigurationError: a ledger's head looks like"),
+    ],
+)
+def test_a_failed_verification_is_one_clear_line(
+    path: Path, head: Head, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, line: str
+) -> None:
+    code, out, err = run(capsys, "verify", str(path), *arguments)
+    assert (code, out) == (status, "")
+    assert err.startswith(line)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_a_missing_ledger_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, _, err = run(capsys, command, str(tmp_path))
+    assert code == 9
+    assert err.startswith("StorageError: no ledger at")
+    assert err.count("\n") == 1

@@ -1,0 +1,148 @@
+"""What happens to the file itself: torn writes, damage, other files in its place, other processes holding it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collegium.protocol import ledger_store
+from collegium.protocol.errors import LedgerCorrupt, StorageError
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.renyi import WIDE_ORDERS, gaussian_curve
+
+OpenLedger = Callable[..., Ledger]
+CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
+
+
+def fill(ledger: Ledger, batches: int = 4) -> None:
+    done = len(ledger.labels())
+    for batch in range(done, done + batches):
+        paid = ledger.charge(purpose="gnmax:release", mechanism={}, curve=CURVE, queries=[f"pool:{batch}"])
+        ledger.release(paid, {f"pool:{batch}": 1})
+
+
+def test_a_log_torn_at_any_byte_leaves_a_whole_shorter_ledger(open_ledger: OpenLedger, tmp_path: Path) -> None:
+    with open_ledger() as ledger:
+        fill(ledger)
+        live = ledger._store.path
+        log = live.with_name(live.name + "-wal").read_bytes()
+        hashes = [entry.hash for entry in ledger.entries()]
+        torn = tmp_path / "torn" / "ledger.sqlite"
+        torn.parent.mkdir()
+        lengths = []
+        for size in range(0, len(log) + 1, 211):  # 211 is coprime to the log's frames of 4,120 bytes
+            shutil.copyfile(live, torn)
+            torn.with_name(torn.name + "-wal").write_bytes(log[:size])
+            torn.with_name(torn.name + "-shm").unlink(missing_ok=True)
+            try:
+                with Ledger.read(torn) as rest:
+                    found = [entry.hash for entry in rest.entries()]
+            except StorageError:  # torn before the first entry
+                found = []
+            assert found == hashes[: len(found)]
+            lengths.append(len(found))
+    assert lengths == sorted(lengths)
+    assert set(lengths) == set(range(len(hashes) + 1)) - ({len(hashes)} if len(log) % 211 else set())
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_either_noticed_or_says_the_same(
+    open_ledger: OpenLedger, path: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    if not path.exists():
+        with open_ledger() as ledger:
+            fill(ledger)
+    with Ledger.read(path) as ledger:
+        whole = ledger.verify()
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(content)
+    try:
+        with Ledger.read(damaged) as ledger:
+            assert ledger.verify() == whole
+    except (LedgerCorrupt, StorageError):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"index,label\n0,1\n" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
+def test_a_file_that_is_no_ledger_is_called_damaged(open_ledger: OpenLedger, path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    for look in (open_ledger, lambda: Ledger.read(path)):
+        with pytest.raises(LedgerCorrupt, match="damaged or no ledger"):
+            look()
+
+
+def test_another_database_is_not_taken_for_a_ledger(open_ledger: OpenLedger, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE recipes (name)")
+    for look in (open_ledger, lambda: Ledger.read(path)):
+        with pytest.raises(LedgerCorrupt, match="damaged or no ledger"):
+            look()
+
+
+def test_an_emptied_table_is_not_taken_for_a_new_ledger(open_ledger: OpenLedger, path: Path) -> None:
+    open_ledger().close()
+    with closing(sqlite3.connect(path)) as vandal:
+        vandal.execute("DELETE FROM entries")
+        vandal.commit()
+    for look in (open_ledger, lambda: Ledger.read(path)):
+        with pytest.raises(LedgerCorrupt, match="first entry is missing"):
+            look()
+
+
+def test_looking_at_a_missing_ledger_does_not_create_one(path: Path) -> None:
+    with pytest.raises(StorageError, match="no ledger at"):
+        Ledger.read(path)
+    assert not path.exists()
+
+
+def test_a_creation_cut_short_is_taken_up_again(open_ledger: OpenLedger, path: Path) -> None:
+    path.touch()
+    with pytest.raises(StorageError, match="no entries yet"):
+        Ledger.read(path)
+    with open_ledger() as ledger:
+        fill(ledger)
+        assert ledger.verify().labels == 4
+
+
+@pytest.mark.parametrize("place", [lambda folder: folder / "file" / "ledger.sqlite", lambda folder: folder])
+def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be read or written"):
+        Ledger.open(place(tmp_path), signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=1.0, name="")
+
+
+def test_a_ledger_held_by_another_process_says_so(
+    open_ledger: OpenLedger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ledger().close()
+    monkeypatch.setattr(ledger_store, "BUSY_TIMEOUT_S", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match="locked by another process"):
+            open_ledger()
+
+
+def test_each_commit_waits_for_the_disk(open_ledger: OpenLedger) -> None:
+    connections: list[sqlite3.Connection] = []
+    with open_ledger(on_connect=connections.append):
+        assert connections[0].execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connections[0].execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_a_reader_sees_what_a_writer_adds(open_ledger: OpenLedger, path: Path) -> None:
+    with open_ledger() as writer, Ledger.read(path) as reader:
+        fill(writer)
+        assert reader.labels() == writer.labels()
+        assert reader.head() == writer.head()
+        with pytest.raises(StorageError, match="readonly"):
+            reader.charge(purpose="x", mechanism={}, curve=CURVE, queries=1)
