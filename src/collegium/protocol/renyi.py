@@ -100,6 +100,10 @@ class RenyiCurve:
 
     __rmul__ = __mul__
 
+    def at_least(self, values: FloatArray) -> RenyiCurve:
+        """The larger of the two at each order: a bound for whichever of two mechanisms runs."""
+        return RenyiCurve(self.orders, np.maximum(self.values, values), self.delta)
+
     def to_epsilon(self, delta: float, conversion: Conversion = Conversion.IMPROVED) -> Epsilon:
         """The smallest ε over the grid at this δ, by ``conversion``.
 

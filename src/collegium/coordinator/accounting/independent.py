@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
+from collegium.coordinator.accounting.screening import Screen, unbounded_screening_curve
 from collegium.coordinator.mechanisms.base import Adjacency, Unit
 from collegium.protocol.renyi import (
     RenyiCurve,
@@ -31,12 +33,32 @@ def laplace_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> R
     PATE Theorem 2, the pure bound, and the exact curve of the noisy counts: k votes that move from one
     class to another shift two counts by k, which costs most by convexity.
     """
-    noisy = np.maximum(
-        laplace_curve(unit.votes, 1.0 / gamma, orders).values,
-        discrete_laplace_curve(unit.votes, 1.0 / gamma, orders).values,
+    noisy = laplace_curve(unit.votes, 1.0 / gamma, orders).at_least(
+        discrete_laplace_curve(unit.votes, 1.0 / gamma, orders).values
     )
     entries = 2 if unit.adjacency is Adjacency.REPLACE else 1
-    return RenyiCurve(check_orders(orders), np.minimum(entries * noisy, theorem_2(gamma, orders, unit).values))
+    return RenyiCurve(noisy.orders, np.minimum(entries * noisy.values, theorem_2(gamma, orders, unit).values))
+
+
+def gumbel_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+    """Argmax of counts + Gumbel(1/γ): a release of bounded range r costs min(r, α·r²/8) at order α.
+
+    One moved vote changes the scores by −γ and +γ, so log-probabilities change within a range of
+    r = 2γ; k votes, r = 2γk (Durfee and Rogers 2019; Cesar and Rogers 2021, Lemma 3.2).
+    """
+    grid = check_orders(orders)
+    width = gamma * l1_moved(unit)
+    return RenyiCurve(grid, np.minimum(width, np.asarray(grid) * width * width / 8.0))
+
+
+@lru_cache(maxsize=64)
+def threshold_curve(sigma1: float, threshold: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    """Is a count + N(0, σ₁²) at least T? Theorem 7 of Private-kNN over all counts, continuous or discrete noise."""
+    fraction = threshold - math.floor(threshold)
+    continuous, discrete = (
+        unbounded_screening_curve(Screen(sigma1, fraction, kind), orders, unit.votes) for kind in (False, True)
+    )
+    return continuous.at_least(discrete.values)
 
 
 def theorem_2(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:

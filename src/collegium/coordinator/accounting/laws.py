@@ -127,9 +127,7 @@ def _steepest(table: Tables, noise: NoiseLaw) -> float:
     return 2.0 * float(np.abs(np.diff(table.density[[0, 1, -2, -1]], axis=0)[[0, 2]]).max())
 
 
-def _by_products(
-    levels: Levels, table: Tables, loses: IntArray, gains: IntArray
-) -> tuple[FloatArray, FloatArray]:
+def _by_products(levels: Levels, table: Tables, loses: IntArray, gains: IntArray) -> tuple[FloatArray, FloatArray]:
     """All neighbouring laws as matrix products on the grid."""
     queries, width = levels.count.shape
     ratios = _ShiftRatios.of(table)
@@ -139,9 +137,7 @@ def _by_products(
     for start in range(0, queries, chunk):
         part = slice(start, start + chunk)
         count, multiplicity = levels.count[part], levels.multiplicity[part]
-        _products_of_chunk(
-            count, multiplicity, table, ratios, loses, gains, log_base[part], log_ratio[part]
-        )
+        _products_of_chunk(count, multiplicity, table, ratios, loses, gains, log_base[part], log_ratio[part])
     return log_base, log_ratio
 
 
@@ -212,9 +208,7 @@ def _products_of_chunk(
         v[:, i] = ratios.below_gains[count[:, i]]
 
 
-def _one_by_one(
-    levels: Levels, table: Tables, loses: IntArray, gains: IntArray
-) -> tuple[FloatArray, FloatArray]:
+def _one_by_one(levels: Levels, table: Tables, loses: IntArray, gains: IntArray) -> tuple[FloatArray, FloatArray]:
     """Each neighbour as its own histogram, in log space: slow, for noise below about one vote."""
     width = levels.count.shape[1]
     log_base = win_log_probabilities(levels, table)
@@ -235,8 +229,10 @@ def _one_by_one(
             levels.classes,
         )
         law = win_log_probabilities(wide, table)
-        places = [level + sum(p < level or (p == level and s < r) for s, p in enumerate(position))
-                  for r, level in enumerate(position)]
+        places = [
+            level + sum(p < level or (p == level and s < r) for s, p in enumerate(position))
+            for r, level in enumerate(position)
+        ]
         others = np.delete(law, places, axis=1)
         log_ratio[:, k, :width] = others - log_base
         for (level, step), place in zip(slots, places, strict=True):
@@ -244,9 +240,7 @@ def _one_by_one(
     return log_base, log_ratio
 
 
-def _softmax(
-    levels: Levels, gamma: float, loses: IntArray, gains: IntArray
-) -> tuple[FloatArray, FloatArray]:
+def _softmax(levels: Levels, gamma: float, loses: IntArray, gains: IntArray) -> tuple[FloatArray, FloatArray]:
     """The exponential mechanism: Pr[i] ∝ e^{γ·n_i}, in closed form."""
     width = levels.count.shape[1]
     score = gamma * (levels.count - levels.count.max(axis=1, keepdims=True))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 
+from collegium.coordinator.accounting.independent import l1_moved, l2_moved, theorem_2
 from collegium.coordinator.mechanisms.base import IntArray, Unit
 from collegium.coordinator.mechanisms.votes import checked_counts
 from collegium.protocol.renyi import FloatArray, check_orders
@@ -33,8 +34,9 @@ def gaussian_log_q(counts: ArrayLike, sigma: float) -> FloatArray:
 
 
 def _gaps(histograms: IntArray) -> FloatArray:
-    ordered = -np.sort(-histograms, axis=1)
-    return (ordered[:, :1] - ordered[:, 1:]).astype(np.float64)
+    ordered = -np.sort(-histograms, axis=1).astype(np.float64)
+    gaps: FloatArray = ordered[:, :1] - ordered[:, 1:]
+    return gaps
 
 
 def _log_sum(terms: FloatArray) -> FloatArray:
@@ -54,8 +56,6 @@ def theorem_3(counts: ArrayLike, gamma: float, orders: Sequence[float], unit: Un
     -------
     Shape ``[queries, orders]``, in nats. One direction only.
     """
-    from collegium.coordinator.accounting.independent import l1_moved, theorem_2
-
     unit = unit or Unit()
     grid = check_orders(orders)
     pure = gamma * l1_moved(unit)
@@ -73,7 +73,7 @@ def theorem_3(counts: ArrayLike, gamma: float, orders: Sequence[float], unit: Un
 
 
 def theorem_6(counts: ArrayLike, sigma: float, orders: Sequence[float], unit: Unit | None = None) -> FloatArray:
-    """Papernot et al. 2018, Theorem 6 with Proposition 10's μ₂ = σ·√log(1/q), μ₁ = μ₂ + 1, or the flat bound if smaller.
+    """Papernot et al. 2018, Theorem 6 with μ₂ = σ·√log(1/q) and μ₁ = μ₂ + 1, or the flat bound if smaller.
 
     With the release (μ, μ·c)-RDP, c = 1/σ² for one vote, q ≥ Pr[output ≠ i*], ε_i = μ_i·c, μ₂ > 1, λ ≤ μ₁ and
     q ≤ e^{(μ₂−1)ε₂}·(μ₁/(μ₁−1)·μ₂/(μ₂−1))^{−μ₂}: D_λ ≤ log((1 − q)·A^{λ−1} + q·B^{λ−1})/(λ − 1) with
@@ -84,8 +84,6 @@ def theorem_6(counts: ArrayLike, sigma: float, orders: Sequence[float], unit: Un
     -------
     Shape ``[queries, orders]``, in nats. One direction only.
     """
-    from collegium.coordinator.accounting.independent import l2_moved
-
     unit = unit or Unit()
     grid = check_orders(orders)
     cost = (l2_moved(unit) / sigma) ** 2 / 2.0

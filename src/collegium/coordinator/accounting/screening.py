@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 from collegium.coordinator.accounting.divergence import bernoulli_divergences
 from collegium.coordinator.mechanisms.base import IntArray
 from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import FloatArray, RenyiCurve, check_orders
+from collegium.protocol.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,48 @@ class Screen:
 
 
 def _discrete_gaussian_log_sf(start: FloatArray, sigma: float) -> FloatArray:
-    """log Pr[discrete Gaussian ≥ start], the sum taken over the smaller tail's own scale."""
-    flat, inverse = np.unique(start, return_inverse=True)
-    offsets = np.arange(0, math.ceil(2.0 * 39.0 * sigma) + 2 + int(np.abs(flat).max(initial=0)))
-    norm = np.logaddexp.reduce(-0.5 * (np.arange(-offsets.size, offsets.size + 1) / sigma) ** 2)
-    tails = [np.logaddexp.reduce(-0.5 * ((value + offsets) / sigma) ** 2) - norm for value in flat]
-    log_sf: FloatArray = np.minimum(np.asarray(tails)[inverse].reshape(start.shape), 0.0)
+    """log Pr[discrete Gaussian ≥ start], summed from the far tail inwards."""
+    reach = int(np.abs(start).max(initial=0)) + math.ceil(39.0 * sigma) + 2
+    log_mass = -0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2
+    log_tail = np.logaddexp.accumulate(log_mass[::-1])[::-1]
+    log_sf: FloatArray = np.minimum(log_tail - log_tail[0], 0.0)[start.astype(np.int64) + reach]
     return log_sf
 
 
-def screening_curve(screen: Screen, lowest: int, highest: int, orders: Sequence[float]) -> RenyiCurve:
+def screening_curve(screen: Screen, lowest: int, highest: int, orders: Sequence[float], votes: int = 1) -> RenyiCurve:
     """Exact cost of one threshold test for every largest count from ``lowest`` to ``highest`` (Theorem 7).
 
-    All pairs of neighbouring counts, both directions, maximum per order. With k votes in c classes the
-    largest count lies between ⌈k/c⌉ and k.
+    All pairs of counts ``votes`` apart, both directions, maximum per order; pairs closer than that cost
+    less. With k votes in c classes the largest count lies between ⌈k/c⌉ and k.
     """
     grid = check_orders(orders)
     log_pass, log_fail = _coins(screen, lowest, highest)
-    values = _both_directions(log_pass, log_fail, np.asarray(grid))
+    if highest - lowest < votes:
+        votes = max(highest - lowest, 1)
+    values = _both_directions(log_pass, log_fail, votes, np.asarray(grid))
     return RenyiCurve(grid, values.max(axis=0, initial=0.0))
+
+
+def unbounded_screening_curve(screen: Screen, orders: Sequence[float], votes: int = 1) -> RenyiCurve:
+    """The same for every integer count, however many teachers there are.
+
+    Far from T only the rarer side of the coin counts. With z the distance from T in units of σ₁,
+    s = votes/σ₁ and λ the hazard rate of the noise (λ(z) > z, λ′ < 1), the logarithm of that side's term
+    falls in z with slope at least αλ(z) − (α − 1)·λ(z + s) ≥ λ(z) − (α − 1)·s, so the supremum lies
+    within z ≤ (α − 1)·s. The search covers 10 more, and never goes past the flat α·s²/2.
+    """
+    grid = check_orders(orders)
+    flat = gaussian_curve(float(votes), screen.sigma1, grid)
+    values = np.empty(len(grid))
+    for part in (slice(0, 40), slice(40, None)):
+        some = grid[part]
+        if some:
+            reach = math.ceil(screen.sigma1 * ((some[-1] - 1.0) * votes / screen.sigma1 + 10.0)) + votes + 1
+            centre = math.floor(screen.threshold)
+            top = np.arange(centre - reach, centre + reach + 1)
+            both = _both_directions(screen.log_pass(top), screen.log_fail(top), votes, np.asarray(some))
+            values[part] = both.max(axis=0)
+    return RenyiCurve(grid, np.minimum(values, flat.values))
 
 
 def _coins(screen: Screen, lowest: int, highest: int) -> tuple[FloatArray, FloatArray]:
@@ -73,9 +96,10 @@ def _coins(screen: Screen, lowest: int, highest: int) -> tuple[FloatArray, Float
     return screen.log_pass(top), screen.log_fail(top)
 
 
-def _both_directions(log_pass: FloatArray, log_fail: FloatArray, orders: FloatArray) -> FloatArray:
-    up = bernoulli_divergences(log_pass[:-1], log_fail[:-1], log_pass[1:], log_fail[1:], orders)
-    down = bernoulli_divergences(log_pass[1:], log_fail[1:], log_pass[:-1], log_fail[:-1], orders)
+def _both_directions(log_pass: FloatArray, log_fail: FloatArray, votes: int, orders: FloatArray) -> FloatArray:
+    fewer, more = slice(None, -votes), slice(votes, None)
+    up = bernoulli_divergences(log_pass[fewer], log_fail[fewer], log_pass[more], log_fail[more], orders)
+    down = bernoulli_divergences(log_pass[more], log_fail[more], log_pass[fewer], log_fail[fewer], orders)
     return np.maximum(up, down)
 
 

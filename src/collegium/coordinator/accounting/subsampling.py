@@ -15,7 +15,7 @@ import numpy as np
 
 from collegium.coordinator.accounting.divergence import renyi_divergences
 from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
+from collegium.protocol.renyi import FloatArray, RenyiCurve, gaussian_curve
 
 _REACH = 12.0
 _NODES_AT_MOST = 20_000_000

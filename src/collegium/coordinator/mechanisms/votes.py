@@ -40,3 +40,10 @@ def check_positive(mechanism: str, **values: float) -> None:
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
             raise ConfigurationError(f"{mechanism}: {key} must be a positive number; got {value!r}")
+
+
+def check_finite(mechanism: str, **values: float) -> None:
+    """Raise ConfigurationError naming the first of ``values`` that is not a finite number."""
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ConfigurationError(f"{mechanism}: {key} must be a finite number; got {value!r}")

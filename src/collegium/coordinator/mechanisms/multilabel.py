@@ -1,0 +1,92 @@
+"""Multi-label votes clipped to L1 ≤ τ: each label is on when its noisy share of the votes reaches a half.
+
+Clipped votes are fractions, and a release adds noise to integers, so votes travel in whole parts of
+1/RESOLUTION, rounded towards zero, which keeps L1 ≤ τ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
+from collegium.coordinator.mechanisms.registry import register
+from collegium.coordinator.mechanisms.votes import check_positive, checked_counts
+from collegium.protocol.errors import DataError
+from collegium.protocol.renyi import RenyiCurve, gaussian_curve
+
+RESOLUTION = 1024
+"""Parts of a vote that a clipped vote is counted in."""
+
+
+def clipped_votes(votes: ArrayLike, tau: float) -> IntArray:
+    """Each teacher's 0/1 votes scaled to L1 ≤ τ, in parts of 1/RESOLUTION.
+
+    Parameters
+    ----------
+    votes : shape ``[..., labels]``, entries in [0, 1]; raises DataError otherwise.
+    tau : largest L1 norm of one teacher's votes on one query.
+    """
+    check_positive("multilabel", tau=tau)
+    array = np.asarray(votes, dtype=np.float64)
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise DataError("multi-label votes must lie between 0 and 1")
+    norm = array.sum(axis=-1, keepdims=True)
+    scale = np.minimum(1.0, tau / np.maximum(norm, tau))
+    parts: IntArray = np.floor(array * scale * RESOLUTION).astype(np.int64)
+    return parts
+
+
+@register
+@dataclass(frozen=True)
+class MultiLabel:
+    """Per label: is the sum of clipped votes + N(0, σ²) at least half the voters? Only the ones are noised.
+
+    Parameters
+    ----------
+    sigma : noise on each label's sum, in votes.
+    tau : L1 bound of one teacher's votes on one query.
+    voters : number of teachers, public.
+    """
+
+    name: ClassVar[str] = "multilabel"
+    source: ClassVar[str] = "Zhu et al., CVPR 2020, τ-approximation: ατ/σ² when the ones vector alone is noised"
+
+    sigma: float
+    tau: float
+    voters: int
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, sigma=self.sigma, tau=self.tau, voters=self.voters)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (ClippedRelease("release", self.sigma, self.tau, self.voters),)
+
+    def parameters(self) -> dict[str, float | int | str]:
+        return {"sigma": self.sigma, "tau": self.tau, "voters": self.voters}
+
+
+@dataclass(frozen=True)
+class ClippedRelease:
+    """Release one bit per label from the noisy sums of clipped votes."""
+
+    name: str
+    sigma: float
+    tau: float
+    voters: int
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        """Entries lie in [0, 1], so L2² ≤ L1: 2τ for a teacher whose votes change, τ for one that comes or goes."""
+        squared = (2.0 if unit.adjacency is Adjacency.REPLACE else 1.0) * self.tau
+        return gaussian_curve(unit.votes * math.sqrt(squared), self.sigma, orders)
+
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        """Bits of shape ``[queries, labels]`` from sums of ``clipped_votes`` of the same shape."""
+        sums = checked_counts(counts)
+        noisy = sums + noise.gaussian(self.sigma * RESOLUTION, sums.shape)
+        return (2 * noisy >= self.voters * RESOLUTION).astype(np.int64)
