@@ -1,0 +1,237 @@
+"""Branch and bound over where two classes stand: a certified supremum of a three-outcome divergence.
+
+The proof is in docs/privacy.md. In short, with P the law of (a wins, b wins, another wins) at positions
+(x, y) and Q that at (x − h, y + h), every log-ratio ℓᵢ = log Pᵢ/Qᵢ falls with x and rises with y, and so the
+two corners of a rectangle enclose it; the Qᵢ are monotone too. The moment is 1 + Σ Qᵢ·ψ(ℓᵢ) with ψ ≥ 0
+that falls to 0 at ℓ = 0 and rises after, which turns enclosures of Qᵢ and ℓᵢ into a bound on the rectangle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.accounting.argmax_lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+
+Psi = Callable[[FloatArray, FloatArray], FloatArray]
+"""(ℓ, α) → ψ: what a unit of Q's mass with log-ratio ℓ adds to the moment of order α, minus 1."""
+
+_PAIRS_AT_ONCE = 400_000
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rectangles of positions, shape ``[cells, 4]`` as x₁, x₂, y₁, y₂; or intervals ``[cells, 2]`` of d = x − y."""
+
+    bounds: IntArray
+
+    def split(self, discrete: bool) -> tuple[Cells, IntArray, NDArray[np.bool_]]:
+        """Children, the parent of each, and which cells could not be split."""
+        children, parents = [self.bounds], [np.arange(len(self.bounds))]
+        for axis in range(0, self.bounds.shape[1], 2):
+            low, high = children[0][:, axis], children[0][:, axis + 1]
+            middle = (low + high) // 2
+            width = np.where(low == FAR_BELOW, 0, high - low)
+            can = (width > 1) | ((width == 1) & discrete)
+            left, right = children[0].copy(), children[0][can].copy()
+            left[:, axis + 1] = np.where(can, middle, high)
+            right[:, axis] = np.where(width[can] > 1, middle[can], high[can])
+            children, parents = [np.concatenate([left, right])], [np.concatenate([parents[0], parents[0][can]])]
+        counts = np.bincount(parents[0], minlength=len(self.bounds))
+        stuck = counts == 1
+        keep = ~stuck[parents[0]]
+        return Cells(children[0][keep]), parents[0][keep], stuck
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """What is known on each cell; arrays ``[outcomes, cells]``.
+
+    ``base_corner`` is Q at the corner that gives ``ell_low``: an attained value, hence a lower bound.
+    ``first_high`` bounds Pr_P[a], and ``lead_high`` (x, d) bounds where a stands, both for a's unbounded ratio.
+    """
+
+    base_low: FloatArray
+    base_high: FloatArray
+    base_corner: FloatArray
+    ell_low: FloatArray
+    ell_high: FloatArray
+    first_high: FloatArray
+    lead_high: FloatArray
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One noise, one tie rule, one ψ."""
+
+    lattice: Lattice
+    tie_to_a: bool
+    vote_length: float
+    psi: Psi
+    unbounded_first: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+    """(α, Pr_P[a], log of the tilted probability that a wins) → bound on a's term when its ratio is unbounded."""
+
+    @property
+    def ratio_cap(self) -> float:
+        return 2.0 * self.vote_length if self.lattice.family == "laplace" else math.inf
+
+    def enclose_plane(self, cells: Cells) -> Enclosure:
+        """Three outcomes on rectangles of (x, y)."""
+        x1, x2, y1, y2 = cells.bounds.T
+        lattice, vote, tie = self.lattice, self.lattice.vote, self.tie_to_a
+        p_low, q_low = lattice.log_three(x2, y1, tie), lattice.log_three(x2 - vote, y1 + vote, tie)
+        p_high, q_high = lattice.log_three(x1, y2, tie), lattice.log_three(x1 - vote, y2 + vote, tie)
+        rest_high = np.exp(self._log_rest(x1 - vote, y1 + vote))
+        rest_low = np.exp(self._log_rest(x2 - vote, y2 + vote))
+        corner, other = np.exp(q_low), np.exp(q_high)
+        step = lattice.step
+        return Enclosure(
+            base_low=np.stack([other[0], corner[1], rest_low]),
+            base_high=np.stack([corner[0], other[1], rest_high]),
+            base_corner=corner,
+            ell_low=self._ratio(p_low, q_low, -1),
+            ell_high=self._ratio(p_high, q_high, 1),
+            first_high=np.exp(p_low[0]),
+            lead_high=np.stack([x2 * step, np.where(y1 == FAR_BELOW, math.inf, (x2 - y1) * step)]),
+        )
+
+    def enclose_line(self, cells: Cells) -> Enclosure:
+        """Two outcomes, M far below, on intervals of d; Q is at d − 2h."""
+        d1, d2 = cells.bounds.T
+        lattice, vote, tie = self.lattice, self.lattice.vote, self.tie_to_a
+        p_low, q_low = lattice.log_two(d2, tie), lattice.log_two(d2 - 2 * vote, tie)
+        p_high, q_high = lattice.log_two(d1, tie), lattice.log_two(d1 - 2 * vote, tie)
+        return self._two(p_low, q_low, p_high, q_high, np.stack([np.full(len(d2), math.inf), d2 * lattice.step]))
+
+    def enclose_single(self, cells: Cells) -> Enclosure:
+        """Two outcomes, a against M, on intervals of x; Q is at x − h (one vote removed)."""
+        x1, x2 = cells.bounds.T
+        lattice, vote = self.lattice, self.lattice.vote
+
+        def law(x: IntArray) -> FloatArray:
+            return np.stack([lattice.log_up(x), lattice.log_down(x)])
+
+        lead = np.stack([x2 * lattice.step, np.full(len(x2), math.inf)])
+        return self._two(law(x2), law(x2 - vote), law(x1), law(x1 - vote), lead)
+
+    def _two(
+        self, p_low: FloatArray, q_low: FloatArray, p_high: FloatArray, q_high: FloatArray, lead: FloatArray
+    ) -> Enclosure:
+        corner, other = np.exp(q_low), np.exp(q_high)
+        return Enclosure(
+            base_low=np.stack([other[0], corner[1]]),
+            base_high=np.stack([corner[0], other[1]]),
+            base_corner=corner,
+            ell_low=self._ratio(p_low, q_low, -1),
+            ell_high=self._ratio(p_high, q_high, 1),
+            first_high=np.exp(p_low[0]),
+            lead_high=lead,
+        )
+
+    def _ratio(self, log_p: FloatArray, log_q: FloatArray, side: int) -> FloatArray:
+        """log P/Q, enclosed outwards (``side`` −1 below, +1 above) where both have underflowed."""
+        with np.errstate(invalid="ignore"):
+            ell = log_p - log_q
+        cap = self.ratio_cap
+        ell[0] = np.clip(np.nan_to_num(ell[0], nan=cap if side > 0 else 0.0, posinf=math.inf), 0.0, cap)
+        ell[1] = np.clip(np.nan_to_num(ell[1], nan=-cap if side < 0 else 0.0, neginf=-math.inf), -cap, 0.0)
+        return ell
+
+    def _log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
+        far_x, far_y = x <= FAR_BELOW // 2, y <= FAR_BELOW // 2
+        down = self.lattice.log_down
+        return np.where(far_x, 0.0, down(np.where(far_x, 0, x))) + np.where(far_y, 0.0, down(np.where(far_y, 0, y)))
+
+    def moments(
+        self, cells: Enclosure, cell: IntArray, alpha: FloatArray, log_tilt: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """An attained value and an upper bound of the moment minus 1, for pairs (cell, order)."""
+        outcomes = cells.base_low.shape[0]
+        low, high, corner = cells.base_low[:, cell], cells.base_high[:, cell], cells.base_corner[:, cell]
+        with np.errstate(over="ignore", invalid="ignore"):
+            at_low = np.stack([self.psi(cells.ell_low[i, cell], alpha) for i in range(outcomes)])
+            attained = np.sum(np.where(corner > 0, corner * at_low, 0.0), axis=0)
+            at_high_a = self.psi(cells.ell_high[0, cell], alpha)
+            # ℓ is non-negative for a and non-positive for b: one corner each; only "rest" needs both.
+            worst = [at_high_a, at_low[1]]
+            if outcomes == 3:
+                worst.append(np.maximum(at_low[2], self.psi(cells.ell_high[2, cell], alpha)))
+            first = np.minimum(
+                np.where(high[0] > 0, high[0] * at_high_a, 0.0),
+                self.unbounded_first(alpha, cells.first_high[cell], log_tilt) + (alpha - 1.0) * high[0],
+            )
+            second = np.minimum(np.where(high[1] > 0, high[1] * worst[1], 0.0), math.inf)
+            bound = first + second + (high[2] * worst[2] if outcomes == 3 else 0.0)
+            # Since Σ Q = 1, subtracting a constant μ from every ψ and adding it back is free.
+            for constant in worst:
+                total = constant.copy()
+                for i, value in enumerate(worst):
+                    gap = value - constant
+                    total += np.where(gap > 0, high[i], low[i]) * gap
+                bound = np.fmin(bound, total)
+        return attained, np.maximum(bound, attained)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Cells to search, how to enclose them, and what to add for the rest of the plane that they stand for."""
+
+    cells: Cells
+    enclose: Callable[[Cells], Enclosure]
+    log_factor: FloatArray
+    """Per order: log of what multiplies the moment."""
+    extra: FloatArray
+    """Per order: what is added to the moment."""
+
+
+def supremum(
+    problem: Problem,
+    regions: list[Region],
+    orders: FloatArray,
+    caps: FloatArray,
+    log_tilt: Callable[[FloatArray, FloatArray], FloatArray],
+    tolerance: float,
+) -> FloatArray:
+    """Upper bounds, per order, on the log-moment log E over all regions, at most ``tolerance`` above the supremum.
+
+    ``caps``: log-moments known to bound it anyway; an order is left at its cap when the search cannot beat it.
+    """
+    best = np.zeros(len(orders))
+    leftover = np.zeros(len(orders))
+    work = [(region, region.cells, np.ones((len(region.cells.bounds), len(orders)), dtype=bool)) for region in regions]
+    goal = (1.0 + tolerance) * (1.0 - _ROUNDING)
+    while work:
+        following = []
+        for region, cells, alive in work:
+            alive &= best * goal < caps
+            used = alive.any(axis=1)
+            cells, alive = Cells(cells.bounds[used]), alive[used]
+            if not len(cells.bounds):
+                continue
+            enclosure = region.enclose(cells)
+            pair_cell, pair_order = np.nonzero(alive)
+            upper = np.empty(len(pair_cell))
+            for start in range(0, len(pair_cell), _PAIRS_AT_ONCE):
+                part = slice(start, start + _PAIRS_AT_ONCE)
+                cell, order = pair_cell[part], pair_order[part]
+                alpha = orders[order]
+                tilt = log_tilt(enclosure.lead_high[:, cell], alpha)
+                attained, bound = problem.moments(enclosure, cell, alpha, tilt)
+                np.maximum.at(best, order, np.log1p(attained))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    upper[part] = np.log1p(bound * np.exp(region.log_factor[order]) + np.expm1(region.log_factor[order]) + region.extra[order])
+            open_pairs = upper > best[pair_order] * goal
+            alive = np.zeros_like(alive)
+            alive[pair_cell[open_pairs], pair_order[open_pairs]] = True
+            children, parents, stuck = cells.split(problem.lattice.discrete)
+            bounds = np.zeros(alive.shape)
+            bounds[pair_cell, pair_order] = upper
+            leftover = np.maximum(leftover, np.where(alive & stuck[:, None], bounds, 0.0).max(axis=0, initial=0.0))
+            following.append((region, children, alive[parents]))
+        work = following
+    return np.minimum(caps, np.maximum(best * (1.0 + tolerance), leftover))
