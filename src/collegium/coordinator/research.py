@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.accounting.exact import exact_divergences
-from collegium.coordinator.accounting.laws import NoiseLaw
+from collegium.coordinator.accounting.grids import NoiseLaw
 from collegium.coordinator.accounting.papers import theorem_3, theorem_6
 from collegium.coordinator.mechanisms import IntArray, Mechanism
 from collegium.coordinator.mechanisms.gnmax import GNMax

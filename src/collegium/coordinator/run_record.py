@@ -136,7 +136,10 @@ def labels(issued: IntArray, indices: IntArray, data: PublicData, task: Task, st
         "abstained": int((issued == ABSTAIN).sum()),
         "left_out": int((issued == UNASKED).sum()),
         "stopped": stopped,
-        "per_class": dict(zip(task.classes, np.bincount(given, minlength=len(task.classes)).tolist(), strict=True)),
+        "per_class": [
+            {"class": name, "labels": count}
+            for name, count in zip(task.classes, np.bincount(given, minlength=len(task.classes)).tolist(), strict=True)
+        ],
     }
     if data.pool.y is not None:
         record["quality"] = label_quality(issued, data.pool.y[indices], task.classes)

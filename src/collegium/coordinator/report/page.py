@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,12 @@ def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
             by_outcome.setdefault(failure["outcome"], []).append(failure["when"])
         failures = [{"outcome": outcome, "when": ", ".join(when)} for outcome, when in by_outcome.items()]
         rows.append({"name": name, **party, "failures": failures})
-    return sorted(rows, key=lambda row: (not row["failures"], row["name"]))
+    return sorted(rows, key=lambda row: (not row["failures"], _natural(row["name"])))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that puts party-2 before party-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _epsilon_chart(privacy: Mapping[str, Any]) -> str:
@@ -82,12 +88,12 @@ def _epsilon_chart(privacy: Mapping[str, Any]) -> str:
 
 
 def _class_chart(labels: Mapping[str, Any]) -> str:
-    per_class = labels.get("per_class", {})
-    most = max(per_class.values(), default=0)
+    per_class = labels.get("per_class", [])
+    most = max((row["labels"] for row in per_class), default=0)
     if not most:
         return ""
     return charts.bar_chart(
-        [(name, count / most, str(count)) for name, count in per_class.items()], title="Labels issued per class"
+        [(row["class"], row["labels"] / most, str(row["labels"])) for row in per_class], title="Labels issued per class"
     )
 
 
