@@ -60,17 +60,17 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
     numbers = {text_of(name): number for number, name in enumerate(task.classes)}
     if numbered and not any(re.fullmatch(r"[+-]?\d+", name) for name in numbers):
         numbers |= {str(number): number for number in range(len(task.classes))}
-    missing = sum(value.lower() in MISSING and value not in numbers for value in values)
+    missing = sum(value.lower() in MISSING and value not in numbers for value in values.tolist())
     if missing:
         raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove or label them")
-    unknown = sorted(set(values) - set(numbers))
+    unknown = sorted(set(values.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
         raise DataError(
             f"{origin}: the task has no class {shown}; its classes are {', '.join(task.classes[:20])}: "
             "correct the labels, name the right label column or add the class to the task"
         )
-    return np.array([numbers[value] for value in values], dtype=np.int64)
+    return np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
 
 
 def encode_images(images: NDArray[Any], inputs: ImageInputs, *, origin: str) -> NDArray[np.uint8]:

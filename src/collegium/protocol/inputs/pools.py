@@ -143,7 +143,7 @@ class PoolStore:
         path = self._path(spec.sha256, "bin")
         try:
             array = np.memmap(path, dtype=np.dtype(spec.dtype).newbyteorder("<"), mode="r", shape=spec.shape)
-            sound = array_spec(array) == spec
+            sound = path.stat().st_size == spec.size_bytes and array_spec(array) == spec
         except (OSError, ValueError):
             sound = False
         if not sound:

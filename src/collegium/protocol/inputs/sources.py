@@ -24,6 +24,9 @@ class DataSource(Frozen):
     A file is an ``.npz`` (arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test``;
     further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, or a
     folder of images with one sub-folder per class. A relative path starts at the data root.
+
+    ``start`` and ``stop`` count positions, so that one record less shifts another into the part: they are for
+    public records and for simulations. An institution gives its own records a file of their own.
     """
 
     source: str = Field(min_length=1)

@@ -1,0 +1,269 @@
+"""The user's own files: what is read of each, and what is said when one is not what the task needs."""
+
+import gzip
+import lzma
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from collegium.protocol.errors import DataError
+from collegium.protocol.inputs import DataSource, Examples, data_root, load
+from collegium.protocol.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+
+IMAGES = Task(classes=("cat", "dog"), inputs=ImageInputs(height=2, width=3))
+TABLE = Task(
+    classes=("no", "yes"),
+    inputs=TableInputs(
+        columns=(NumberColumn(name="age", low=0, high=100), CategoryColumn(name="ward", categories=("a", "b")))
+    ),
+)
+CSV = "age, ward, y, patient\n50, a, yes, p1\n?, c, no, p2\n100, b, yes, p1\n"
+PIXELS = np.arange(30, dtype=np.uint8).reshape(5, 2, 3)
+
+
+def read(path: Path | str, task: Task, root: Path | None = None, **options: object) -> Examples:
+    return load(DataSource.model_validate({"source": str(path), **options}), task, data_root=root)
+
+
+def npz(folder: Path, **arrays: object) -> Path:
+    path = folder / "data.npz"
+    np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})
+    return path
+
+
+def test_npz_of_images(tmp_path: Path) -> None:
+    examples = read(npz(tmp_path, x=PIXELS, y=[0, 1, 1, 0, 1], hospital=list("aabbb")), IMAGES)
+    assert np.array_equal(examples.x[..., 0], PIXELS)
+    assert examples.x.dtype == np.uint8
+    assert examples.labels().tolist() == [0, 1, 1, 0, 1]
+    assert examples.columns["hospital"].tolist() == list("aabbb")
+
+
+def test_npz_with_splits(tmp_path: Path) -> None:
+    labels = np.array(["cat", "dog", "dog", "cat", "dog"])
+    path = npz(tmp_path, x_train=PIXELS[:3], y_train=labels[:3], x_test=PIXELS[3:], y_test=labels[3:])
+    assert read(path, IMAGES).labels().tolist() == [0, 1, 1]
+    assert read(path, IMAGES, split="test").labels().tolist() == [0, 1]
+    everything = read(path, IMAGES, split="all")
+    assert everything.labels().tolist() == [0, 1, 1, 0, 1]
+    assert np.array_equal(everything.x[..., 0], PIXELS)
+
+
+def test_start_and_stop_choose_a_slice(tmp_path: Path) -> None:
+    examples = read(npz(tmp_path, x=PIXELS), IMAGES, start=1, stop=3)
+    assert np.array_equal(examples.x[..., 0], PIXELS[1:3])
+
+
+def test_npz_of_a_table(tmp_path: Path) -> None:
+    task = Task(
+        classes=("0", "1"),
+        inputs=TableInputs(columns=(NumberColumn(name="a", low=0, high=4), NumberColumn(name="b", low=0, high=1))),
+    )
+    examples = read(npz(tmp_path, x=[[2.0, np.nan], [9.0, 1.0]], y=[1.0, 0.0]), task)
+    assert examples.x.tolist() == [[0.5, 0, 0, 1], [1, 0, 1, 0]]
+    assert examples.labels().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"a": PIXELS}, {}, "no array x_train .nor x.; there are a"),
+        ({"x_train": PIXELS}, {"split": "test"}, "no array x_test"),
+        ({"x": PIXELS}, {"split": "test"}, "no test split"),
+        ({"x": PIXELS, "y": [0, 1]}, {}, "for 5 rows of x"),
+        ({"x": PIXELS, "y": np.eye(5)}, {}, "labels of shape"),
+        ({"x": PIXELS, "y": [0, 1, np.nan, 0, 1]}, {}, "1 of 5 records have no label"),
+        ({"x": PIXELS, "y": [0, 1, 2, 0, 1]}, {}, "no class '2'"),
+        ({"x": PIXELS[:0]}, {}, "holds no records"),
+        ({"x": PIXELS}, {"start": 5}, "no record between"),
+        ({"x": PIXELS}, {"stop": 6}, "has 5 records: stop = 6"),
+        ({"x": PIXELS}, {"label": "kind"}, "no label column kind; there are none"),
+        ({"x": PIXELS, "id": [1] * 5}, {"group": "patient"}, "no group column patient; there are id"),
+        ({"x": PIXELS, "id": ["a", "", "b", "?", "c"]}, {"group": "id"}, "2 records have no value in the group"),
+        ({"x": np.zeros((5, 3, 3), dtype=np.uint8)}, {}, "size 3×3×1, but the task has 2×3×1"),
+    ],
+)
+def test_an_npz_that_does_not_fit_is_refused_with_the_reason(
+    tmp_path: Path, arrays: dict[str, object], options: dict[str, object], message: str
+) -> None:
+    path = npz(tmp_path, **arrays)
+    with pytest.raises(DataError, match=message) as raised:
+        read(path, IMAGES, **options)
+    assert str(path) in str(raised.value)
+
+
+def test_pickled_objects_are_never_read(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return Path.touch, (tmp_path / "sprung",)
+
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.array([Trap()], dtype=object))
+    with pytest.raises(DataError, match="pickled objects, which are not read"):
+        read(path, IMAGES)
+    path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(DataError, match="pickled objects, which are not read"):
+        read(path, IMAGES)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.xz", "csv.gz", "parquet"])
+def test_tables_are_encoded_by_the_task(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"data.{ending}"
+    if ending == "parquet":
+        values = {"age": [50, None, 100], "ward": list("acb"), "y": ["yes", "no", "yes"], "patient": ["p1", "p2", "p1"]}
+        pd.DataFrame(values).astype({"age": "Int64"}).to_parquet(path)
+    else:
+        pack = {"csv": bytes, "csv.xz": lzma.compress, "csv.gz": gzip.compress}[ending]
+        path.write_bytes(pack(CSV.encode()))
+    examples = read(path, TABLE, group="patient")
+    assert examples.x.tolist() == [[0.5, 0, 1, 0, 0], [0, 1, 0, 0, 1], [1, 0, 0, 1, 0]]
+    assert examples.x.dtype == np.float32
+    assert examples.labels().tolist() == [1, 0, 1]
+    assert examples.groups is not None
+    assert examples.groups.tolist() == ["p1", "p2", "p1"]
+    assert set(examples.columns) == {"y", "patient"}
+
+
+def test_a_record_is_read_alike_whatever_stands_in_the_other_rows(tmp_path: Path) -> None:
+    task = Task(
+        classes=("0", "1"),
+        inputs=TableInputs(columns=(CategoryColumn(name="code", categories=("1", "2")),)),
+    )
+    for number, other in enumerate(["3,0", "?,1", "1.5,0", "x,1"]):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(f"code,y\n1,1\n{other}\n")
+        examples = read(path, task)
+        assert examples.x[0].tolist() == [1, 0, 0]
+        assert examples.labels()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "cannot read"),
+        ("age,ward,y\n", {}, "holds no records"),
+        ("age,ward,y\n1,a,yes,more\n2,b,no\n", {}, "cannot read"),
+        ("age,ward,y\n1,a,yes\n2,b,no,x,y\n", {}, "cannot read"),
+        ("age,y\n1,yes\n", {}, "no column ward; there are age, y"),
+        ("age,ward,y\nold,a,yes\n", {}, "column age: 1 values are no numbers"),
+        ("age,ward,y\n1,a,perhaps\n", {}, "no class 'perhaps'"),
+        ("age,ward,y\n1,a,\n", {}, "1 of 1 records have no label"),
+        ("age,ward,y\n1,a\n", {}, "1 of 1 records have no label"),
+        ("age,ward,y\n1,a,yes\n", {"label": "outcome"}, "no label column outcome; there are age, ward, y"),
+        ("age,ward,y\n1,a,yes\n", {"split": "test"}, "no test split"),
+    ],
+)
+def test_a_csv_that_does_not_fit_is_refused_with_the_reason(
+    tmp_path: Path, text: str, options: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read(path, TABLE, **options)
+
+
+def test_records_without_a_label_load_and_say_so_when_one_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "pool.csv"
+    path.write_text("age,ward,note\n1,a,x\n")
+    examples = read(path, TABLE)
+    assert examples.y is None
+    with pytest.raises(DataError, match="name its column with label; columns beside the inputs: note"):
+        examples.labels()
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.xz", "data.parquet", "data.npz"])
+def test_a_file_of_other_bytes_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\xff\xfe\x00 no such format \x9c")
+    with pytest.raises(DataError, match="data"):
+        read(path, TABLE)
+
+
+def test_a_cut_npz_is_refused(tmp_path: Path) -> None:
+    path = npz(tmp_path, x=PIXELS)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="cannot read"):
+        read(path, IMAGES)
+
+
+def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.xls").write_text("")
+    with pytest.raises(DataError, match=r"none of \.npz, \.csv, \.parquet"):
+        read(tmp_path / "data.xls", TABLE)
+
+
+def image_folder(folder: Path) -> Path:
+    for name, shade in (("cat", 10), ("dog", 200)):
+        (folder / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("L", (3, 2), shade + number).save(folder / name / f"{number}.png")
+    (folder / "cat" / "notes.txt").write_text("")
+    return folder
+
+
+def test_a_folder_of_images_has_one_class_per_sub_folder(tmp_path: Path) -> None:
+    examples = read(image_folder(tmp_path), IMAGES)
+    assert examples.x.shape == (4, 2, 3, 1)
+    assert examples.x[:, 0, 0, 0].tolist() == [10, 11, 200, 201]
+    assert examples.labels().tolist() == [0, 0, 1, 1]
+
+
+def test_images_are_converted_to_the_channels_of_the_task(tmp_path: Path) -> None:
+    colour = IMAGES.model_copy(update={"inputs": ImageInputs(height=2, width=3, channels=3)})
+    assert read(image_folder(tmp_path), colour).x.shape == (4, 2, 3, 3)
+
+
+def test_a_folder_of_images_that_does_not_fit_is_refused_with_the_file(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "images")
+    Image.new("L", (4, 4)).save(folder / "dog" / "big.png")
+    with pytest.raises(DataError, match=r"big.png is 4×4, but the task has 2×3"):
+        read(folder, IMAGES)
+    (folder / "dog" / "big.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"cannot read .*big\.png"):
+        read(folder, IMAGES)
+    (folder / "dog" / "big.png").unlink()
+    (folder / "dog").rename(folder / "wolf")
+    with pytest.raises(DataError, match="no class 'wolf'"):
+        read(folder, IMAGES)
+    with pytest.raises(DataError, match="holds images, but the task is a table"):
+        read(folder, TABLE)
+    with pytest.raises(DataError, match="holds no records"):
+        read(folder / "cat", IMAGES)
+
+
+def test_a_table_is_no_image(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(CSV)
+    with pytest.raises(DataError, match="is a table, but the task has images"):
+        read(tmp_path / "data.csv", IMAGES)
+
+
+def test_relative_paths_start_at_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    npz(tmp_path / "own", x=PIXELS)
+    assert len(read("own/data.npz", IMAGES, root=tmp_path)) == 5
+    monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path))
+    assert data_root(None) == tmp_path
+    assert data_root(Path("elsewhere")) == Path("elsewhere")
+    monkeypatch.delenv("COLLEGIUM_DATA")
+    assert data_root(None) is None
+
+
+@pytest.mark.parametrize("with_root", [True, False])
+def test_a_missing_file_is_named_with_what_to_set(tmp_path: Path, with_root: bool) -> None:
+    with pytest.raises(DataError, match=r"there is no .*absent.npz: set --data-root or COLLEGIUM_DATA"):
+        read("absent.npz", IMAGES, root=tmp_path if with_root else None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"shuffle_seed": 1}, {"start": 3, "stop": 3}, {"start": -1}, {"split": "dev"}, {"unknown": 1}],
+)
+def test_a_source_that_makes_no_sense_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        DataSource.model_validate({"source": "own.csv", **options})
