@@ -154,5 +154,7 @@ def _reported(path: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
             raise LedgerCorrupt(f"{path} is damaged or no ledger ({error}); restore it from a backup") from None
         raise StorageError(f"the ledger {path} cannot be read or written: {error}") from None
+    except UnicodeDecodeError:  # SQLite quotes the damaged text in its complaint, and Python cannot read that
+        raise LedgerCorrupt(f"{path} is damaged or no ledger; restore it from a backup") from None
     except OSError as error:
         raise StorageError(f"the ledger {path} cannot be read or written: {error.strerror}") from None

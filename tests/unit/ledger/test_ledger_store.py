@@ -73,6 +73,14 @@ def test_a_damaged_file_is_either_noticed_or_says_the_same(
         pass
 
 
+def test_a_schema_that_is_no_text_is_called_damaged(open_ledger: OpenLedger, path: Path) -> None:
+    open_ledger().close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE entries", b"\xffREATE \xffABLE entries"))
+    for look in (open_ledger, lambda: Ledger.read(path)):
+        with pytest.raises(LedgerCorrupt, match="damaged or no ledger"):
+            look()
+
+
 @pytest.mark.parametrize("content", [b"index,label\n0,1\n" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
 def test_a_file_that_is_no_ledger_is_called_damaged(open_ledger: OpenLedger, path: Path, content: bytes) -> None:
     path.write_bytes(content)
