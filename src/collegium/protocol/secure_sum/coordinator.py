@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
-    ImpossibleTotal,
     MalformedMessage,
     ReplayedRound,
     SumAborted,
@@ -35,7 +34,7 @@ class SumResult:
 
     Parameters
     ----------
-    total : exact integer sum, shape ``[length]``.
+    total : exact integer sum (with the parties' noise, if they add any), shape ``[length]``.
     survivors : names of the parties whose vectors are in it.
     """
 
@@ -280,11 +279,7 @@ class CoordinatorSum:
                 np.subtract(total, keys.mask(key, setup.length, setup.word), out=total)
             else:
                 self._remove_pairwise_masks(owner, secret, survivors)
-        span = setup.high - setup.low
-        if int(total.max()) > len(survivors) * span:
-            raise ImpossibleTotal("an entry of the total exceeds what all survivors together can have sent")
-        values = total.astype(np.int64) + len(survivors) * setup.low
-        return SumResult(values, tuple(names[i] for i in self._survivors))
+        return SumResult(setup.decode(total, len(survivors)), tuple(names[i] for i in self._survivors))
 
     def _remove_pairwise_masks(self, owner: int, secret: bytes, survivors: set[int]) -> None:
         """Take the masks that survivors share with a drop-out out of the sum."""

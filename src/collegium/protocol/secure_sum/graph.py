@@ -34,9 +34,10 @@ def holders_of(owner: int, nonce: bytes, transcript: bytes, participants: IndexA
     lowest tickets win. Ties, which favour the lower index, have probability below 2^-45 for 1,000 parties.
     With ``neighbours`` at or above the number of others, all of them hold shares.
     """
-    others = participants[participants != owner]
+    others: IndexArray = participants[participants != owner]
     if neighbours >= others.size:
         return others
     key = keys.derive_key(nonce, keys.GRAPH, transcript, owner)
     tickets = np.frombuffer(keys.keystream(key, 8 * others.size), dtype="<u8")
-    return np.sort(others[np.argsort(tickets, kind="stable")[:neighbours]])
+    chosen: IndexArray = np.sort(others[np.argsort(tickets, kind="stable")[:neighbours]])
+    return chosen

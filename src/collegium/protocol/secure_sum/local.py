@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
-from collegium.protocol.secure_sum.party import PartySum
+from collegium.protocol.secure_sum.party import PartySum, RandomBytes
 from collegium.protocol.secure_sum.phases import Phase
+from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
+from collegium.protocol.secure_sum.setup import IntArray, SumSetup
 
 
 def nobody_drops(_party: str, _phase: Phase) -> bool:
@@ -37,3 +44,36 @@ def run_sum(
                 coordinator.accept(name, parties[name].handle(request))
         coordinator.close_phase()
     return coordinator.result
+
+
+@dataclass(frozen=True, eq=False)
+class LocalRound:
+    """A round among parties that exist in this process only."""
+
+    setup: SumSetup
+    identities: dict[str, Ed25519PrivateKey]
+    coordinator: CoordinatorSum
+    parties: dict[str, PartySum]
+
+
+def local_round(
+    vectors: IntArray,
+    low: int,
+    high: int,
+    *,
+    plan: GraphPlan | None = None,
+    round_id: str = "round-1",
+    identities: dict[str, Ed25519PrivateKey] | None = None,
+    random_bytes: RandomBytes = os.urandom,
+) -> LocalRound:
+    """A round over ``vectors``, shape ``[parties, length]``, with fresh identities unless some are given."""
+    parties, length = vectors.shape
+    if identities is None:
+        identities = {f"party-{i:04d}": Ed25519PrivateKey.generate() for i in range(parties)}
+    roster = {name: identity.public_key().public_bytes_raw() for name, identity in identities.items()}
+    setup = SumSetup("local", round_id, roster, length, low, high, plan or plan_graph(parties))
+    members = {
+        name: PartySum(setup, name, identities[name].sign, np.asarray(vector), set(), random_bytes=random_bytes)
+        for name, vector in zip(setup.names, vectors, strict=True)
+    }
+    return LocalRound(setup, identities, CoordinatorSum(setup), members)

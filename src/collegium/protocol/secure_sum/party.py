@@ -58,6 +58,7 @@ class PartySum:
     values : this party's integers, shape ``[setup.length]``, each within ``[setup.low, setup.high]``.
     used_rounds : round ids that this party has begun; a round found there is refused, a new one is added.
         Give a durable set, or a round can be run again after a restart.
+    noise : this party's share of noise, shape ``[setup.length]``; see `distributed_noise.sample_noise_share`.
     random_bytes : source of all secrets; the operating system's unless a test injects another.
 
     Raises
@@ -75,6 +76,7 @@ class PartySum:
         sign: Callable[[bytes], bytes],
         values: IntArray,
         used_rounds: MutableSet[str],
+        noise: IntArray | None = None,
         random_bytes: RandomBytes = os.urandom,
     ) -> None:
         if name not in setup.index:
@@ -83,7 +85,7 @@ class PartySum:
         self.name = name
         self._me = setup.index[name]
         self._sign = sign
-        self._encoded = setup.encode(values)
+        self._encoded = setup.encode(values, noise)
         self._used_rounds = used_rounds
         self._random_bytes = random_bytes
         self._next = Phase.ADVERTISE

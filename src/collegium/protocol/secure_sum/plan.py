@@ -101,7 +101,8 @@ def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: in
     hits_ok = np.where(possible, hits, 0.0)
     misses_ok = np.where(possible, draws - hits, 0.0)
     log_mass = _log_choose(marks, hits_ok) + _log_choose(population - marks, misses_ok) - _log_choose(population, draws)
-    return np.minimum(0.0, logsumexp(np.where(possible, log_mass, -np.inf), axis=1))
+    tail: FloatArray = logsumexp(np.where(possible, log_mass, -np.inf), axis=1)
+    return np.minimum(0.0, tail)
 
 
 def secrecy_failure(parties: int, colluding: int, neighbours: int, threshold: int) -> float:

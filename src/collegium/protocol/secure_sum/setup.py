@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.secure_sum.errors import InsufficientPlan, ValueOutOfRange, WrongLength
+from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
 from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -28,24 +28,26 @@ MAX_LENGTH = 1 << 26
 """Longest vector: 67 million entries, 256 MiB in the larger ring."""
 
 
-def choose_ring(parties: int, low: int, high: int) -> int:
+def choose_ring(parties: int, low: int, high: int, noise_reach: int = 0) -> int:
     """The smallest ring, 16 or 32 bits, in which ``parties`` values of [low, high] cannot wrap around.
 
-    A value v travels as v − low in [0, high − low]; the sum of all is at most parties · (high − low),
-    which has to be below 2^bits. Then the ring element is the integer sum itself.
+    A value v travels as v − low in [0, high − low]; the sum of all lies in [0, parties · (high − low)],
+    and with noise it reaches out by ``noise_reach`` at both ends. These parties · (high − low) + 2 ·
+    noise_reach + 1 integers have distinct residues when 2^bits is at least their number.
 
     Raises
     ------
     ConfigurationError
         When no ring is large enough, or low exceeds high.
     """
-    if low > high:
-        raise ConfigurationError(f"the range of a value is empty: {low} to {high}")
+    if low > high or noise_reach < 0:
+        raise ConfigurationError(f"the range of a value is empty: {low} to {high}, noise {noise_reach}")
     for bits in RING_BITS:
-        if parties * (high - low) < 1 << bits:
+        if parties * (high - low) + 2 * noise_reach < 1 << bits:
             return bits
     raise ConfigurationError(
-        f"{parties} parties times the range {high - low} needs more than {RING_BITS[-1]} bits; narrow the range"
+        f"{parties} parties times the range {high - low}, and noise of ±{noise_reach}, need more than "
+        f"{RING_BITS[-1]} bits; narrow the range"
     )
 
 
@@ -60,6 +62,7 @@ class SumSetup:
     length : entries of the vector.
     low, high : inclusive range of one party's entries.
     plan : the graph; see `plan_graph`.
+    noise_reach : how far the parties' summed noise may reach beyond the range (`distributed_noise`); 0 without.
 
     Raises
     ------
@@ -74,6 +77,7 @@ class SumSetup:
     low: int
     high: int
     plan: GraphPlan
+    noise_reach: int = 0
 
     def __post_init__(self) -> None:
         if len(self.roster) != self.plan.parties:
@@ -85,7 +89,7 @@ class SumSetup:
                 raise ConfigurationError(f"the public key of {name} has {len(key)} bytes; an Ed25519 key has 32")
         if len(set(self.roster.values())) != len(self.roster):
             raise ConfigurationError("two parties of the roster share one public key")
-        choose_ring(len(self.roster), self.low, self.high)
+        choose_ring(len(self.roster), self.low, self.high, self.noise_reach)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -100,7 +104,7 @@ class SumSetup:
     @cached_property
     def ring_bits(self) -> int:
         """16 or 32."""
-        return choose_ring(len(self.roster), self.low, self.high)
+        return choose_ring(len(self.roster), self.low, self.high, self.noise_reach)
 
     @cached_property
     def word(self) -> np.dtype[np.unsignedinteger]:
@@ -120,7 +124,7 @@ class SumSetup:
             raw = text.encode()
             hasher.update(struct.pack("<I", len(raw)) + raw)
         plan = self.plan
-        hasher.update(struct.pack("<IqqI", self.length, self.low, self.high, self.ring_bits))
+        hasher.update(struct.pack("<IqqQI", self.length, self.low, self.high, self.noise_reach, self.ring_bits))
         hasher.update(struct.pack("<IIII", plan.neighbours, plan.threshold, plan.colluding, plan.security_bits))
         hasher.update(struct.pack("<I", len(self.names)))
         for name in self.names:
@@ -128,14 +132,29 @@ class SumSetup:
             hasher.update(struct.pack("<I", len(raw)) + raw + self.roster[name])
         return hasher.digest()
 
-    def encode(self, values: IntArray) -> RingArray:
-        """Ring elements of one party's vector; raises WrongLength or ValueOutOfRange."""
+    def encode(self, values: IntArray, noise: IntArray | None = None) -> RingArray:
+        """Ring elements of one party's vector and its share of noise; raises WrongLength or ValueOutOfRange.
+
+        The values are held to the range; the noise is not, it wraps around (see `distributed_noise`).
+        """
         vector = np.asarray(values)
         if vector.shape != (self.length,) or not np.issubdtype(vector.dtype, np.integer):
             raise WrongLength(f"the vector must hold {self.length} integers, got {vector.dtype} of {vector.shape}")
         if int(vector.min()) < self.low or int(vector.max()) > self.high:
             raise ValueOutOfRange(f"a value lies outside [{self.low}, {self.high}], the range set up for this sum")
-        return (vector.astype(np.int64) - self.low).astype(self.word)
+        shifted = vector.astype(np.int64) - self.low
+        if noise is not None:
+            if noise.shape != (self.length,):
+                raise WrongLength(f"the noise must hold {self.length} integers, got {noise.shape}")
+            shifted = shifted + noise
+        return shifted.astype(self.word)
+
+    def decode(self, total: RingArray, survivors: int) -> IntArray:
+        """The integer sum of ``survivors`` vectors; raises ImpossibleTotal when they cannot have it."""
+        lifted = (total + self.word.type(self.noise_reach)).astype(np.int64) - self.noise_reach
+        if int(lifted.max()) > survivors * (self.high - self.low) + self.noise_reach:
+            raise ImpossibleTotal("an entry of the total exceeds what all survivors together can have sent")
+        return np.asarray(lifted + survivors * self.low, dtype=np.int64)
 
     def parameters(self) -> pb.SumParameters:
         """What the coordinator proposes to a party; the roster is not sent, each side has its own."""
@@ -150,6 +169,7 @@ class SumSetup:
             threshold=self.plan.threshold,
             colluding=self.plan.colluding,
             security_bits=self.plan.security_bits,
+            noise_reach=self.noise_reach,
         )
 
 
@@ -188,6 +208,7 @@ def accept_parameters(
         parameters.low,
         parameters.high,
         plan,
+        parameters.noise_reach,
     )
     if parameters.ring_bits != setup.ring_bits:
         raise InsufficientPlan(f"a ring of {parameters.ring_bits} bits is proposed, {setup.ring_bits} are needed")
