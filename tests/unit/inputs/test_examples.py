@@ -11,9 +11,11 @@ Y = np.array([0, 1, 0, 1, 0, 1])
 PERMUTATIONS = st.permutations(range(6)).map(np.array)
 
 
-@given(PERMUTATIONS, st.integers(1, 6))
-def test_identities_follow_the_records_through_any_order_and_selection(order: np.ndarray, kept: int) -> None:
-    examples = Examples(X, Y)
+@given(PERMUTATIONS, st.integers(1, 6), st.sampled_from([None, np.array(list("aabbcd"))]))
+def test_identities_follow_the_records_through_any_order_and_selection(
+    order: np.ndarray, kept: int, groups: np.ndarray | None
+) -> None:
+    examples = Examples(X, Y, groups)
     identities = examples.identities()
     chosen = order[:kept]
     assert examples.take(chosen).identities() == [identities[i] for i in chosen]
