@@ -106,8 +106,10 @@ class Coordinator:
         self._mechanism = _mechanism(config)
         self._draw = _draw(config)
 
-    def run(self) -> dict[str, Any]:
+    def run(self, *, only_labels: bool = False) -> dict[str, Any]:
         """Do the whole run, or what is left of it, and return what run.json says.
+
+        With ``only_labels`` it ends once the parties are no longer needed; another call does the rest.
 
         Raises
         ------
@@ -123,9 +125,10 @@ class Coordinator:
             self._begin()
             try:
                 self._label(ledger)
-                self._fit_student()
-                self._measure_baseline()
-                self._finish(ledger)
+                if not only_labels:
+                    self._fit_student()
+                    self._measure_baseline()
+                    self._finish(ledger)
             except CollegiumError as error:
                 self._run["state"] = f"stopped: {error}"
                 self._folder.write(self._run)

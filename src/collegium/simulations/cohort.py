@@ -77,11 +77,6 @@ def find(folder: Path) -> Cohort:
     return Cohort(tuple(Member(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
 
 
-def party_key(seed: int | None, name: str) -> bytes | None:
-    """The key by which a seeded run assigns records to teachers; None lets the party make its own secret."""
-    return None if seed is None else hashlib.sha256(f"collegium split key {seed} {name}".encode()).digest()
-
-
 def _settings_digest(config: SimulationConfig) -> str:
     chosen = config.model_dump_json(include={"private", "partition", "task", "seed"})
     return hashlib.sha256(chosen.encode()).hexdigest()

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
-from collegium.coordinator.parties import Parties
+from collegium.coordinator.parties import OnReply, Parties
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
 from collegium.simulations.virtual import read_settings, write_settings
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from flwr.serverapp import Grid
 
 OnProgress = Callable[[Progress], None]
@@ -55,7 +57,26 @@ def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | Non
     return PreparedRun(config, folder, cohort, private, public)
 
 
-def coordinate(run: PreparedRun, parties: Parties, on_progress: OnProgress | None, **more: Any) -> dict[str, Any]:
+class NoParties:
+    """`Parties` once nobody need be asked any more."""
+
+    def names(self) -> list[str]:
+        return []
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        return dict.fromkeys(requests, Failure("unreachable", "the parties have left"))
+
+
+def coordinate(
+    run: PreparedRun,
+    parties: Parties,
+    on_progress: OnProgress | None,
+    *,
+    only_labels: bool = False,
+    signer: Ed25519PrivateKey | None = None,
+) -> dict[str, Any]:
     """Let a coordinator drive the run over ``parties``; returns what run.json says."""
     coordinator = Coordinator(
         run.config,
@@ -69,9 +90,9 @@ def coordinate(run: PreparedRun, parties: Parties, on_progress: OnProgress | Non
         device=run.config.engine.device,
         threads=run.config.engine.workers * run.config.engine.threads,
         progress=on_progress,
-        **more,
+        signer=signer,
     )
-    return coordinator.run()
+    return coordinator.run(only_labels=only_labels)
 
 
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[str, Any]:
@@ -82,10 +103,8 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
     from collegium.simulations.flower_app import apps_for
     from collegium.simulations.flower_parties import FlowerParties
 
-    result: dict[str, Any] = {}
-
     def drive(parties: FlowerParties) -> None:
-        result.update(coordinate(run, parties, on_progress))
+        coordinate(run, parties, on_progress, only_labels=True)
 
     members = len(run.cohort.members)
     server, client = apps_for(run.folder, run.config.name, members, drive)
@@ -93,7 +112,8 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run_simulation(server, client, members, backend_config=_engine(run.config))
-    return result
+    # The engine's threads slow torch down several times: the student is fitted once they are gone.
+    return coordinate(run, NoParties(), on_progress)
 
 
 def drive_prepared(grid: Grid, folder: Path) -> None:

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 from collegium.parties.party import Party
+from collegium.parties.splits import simulated_key
 from collegium.protocol.inputs import PoolStore, load
-from collegium.simulations.cohort import find, party_key
+from collegium.simulations.cohort import find
 from collegium.simulations.config import SimulationConfig
 
 SETTINGS = "simulation.json"
@@ -38,5 +39,5 @@ def virtual_party(folder: Path, index: int) -> Party:
         pools=PoolStore(folder / "pools"),
         device=config.engine.device,
         threads=config.engine.threads,
-        split_key=party_key(config.seed, member.name),
+        split_key=None if config.seed is None else simulated_key(config.seed, member.name),
     )

@@ -1,0 +1,164 @@
+"""A consortium on one machine: a coordinator, and one real process per party, over TLS on the loopback.
+
+Certificates are made for the occasion and kept in the run's folder, so that a run that is started again
+signs its ledger with the same key.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.coordinator import Progress
+from collegium.coordinator.sessions import GrpcParties
+from collegium.parties.splits import KEY_FILE, simulated_key
+from collegium.protocol.certificates import Authority
+from collegium.protocol.errors import CollegiumError, QuorumNotReached
+from collegium.protocol.identities import issue_kit
+from collegium.protocol.roster import Roster
+from collegium.simulations.cohort import Member
+from collegium.simulations.simulate import PreparedRun, coordinate
+
+HOST = "localhost"
+_CONNECT_S = 120.0
+_LEAVE_S = 20.0
+
+
+@dataclass(frozen=True)
+class PartyProcess:
+    """A running `collegium party serve`."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def last_words(self) -> str:
+        """The last line of its log: what it died of, if it died."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no word"
+
+
+def launch(
+    run: PreparedRun,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_started: Callable[[list[PartyProcess]], None] | None = None,
+) -> dict[str, Any]:
+    """Run it with one process per member of the cohort; returns what run.json says.
+
+    Parameters
+    ----------
+    on_started : called once all parties are connected, with their processes.
+    """
+    authority = Authority.create(run.config.name)
+    coordinator = issue_kit(authority, run.folder / "coordinator", "coordinator", "coordinator", hosts=[HOST])
+    roster = Roster.of(
+        run.config.name,
+        {
+            member.name: issue_kit(authority, _credentials(member), member.name, "party").subject.signing_key
+            for member in run.cohort.members
+        },
+    )
+    roster.save(run.folder / "roster.json")
+    with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
+        port = parties.start(f"{HOST}:0")
+        with _processes(run, port) as processes:
+            _wait_for_all(parties, processes)
+            if on_started is not None:
+                on_started(processes)
+            try:
+                result = coordinate(run, parties, on_progress, signer=coordinator.signing_key)
+            except CollegiumError as error:
+                parties.farewell(f"the run stopped: {error}")
+                raise
+            parties.farewell("the run is finished")
+            _wait_for_exit(processes)
+    return result
+
+
+def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
+    """The TOML file from which a party is served, in its own folder."""
+    source = {key: value for key, value in member.source.model_dump().items() if value is not None}
+    settings: dict[str, object] = {
+        "coordinator": f"{HOST}:{port}",
+        "credentials": str(_credentials(member)),
+        "folder": str(member.folder),
+        "device": run.config.engine.device,
+        "threads": run.config.engine.threads,
+    }
+    lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
+    lines += ["[data]", *(f"{key} = {_toml(value)}" for key, value in source.items())]
+    path = member.folder / "party.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@contextmanager
+def _processes(run: PreparedRun, port: int) -> Iterator[list[PartyProcess]]:
+    started: list[PartyProcess] = []
+    try:
+        for member in run.cohort.members:
+            if run.config.seed is not None:
+                (member.folder / KEY_FILE).write_bytes(simulated_key(run.config.seed, member.name))
+            started.append(_start(member, write_party_config(run, member, port)))
+        yield started
+    finally:
+        for party in started:
+            party.process.terminate()
+        for party in started:
+            try:
+                party.process.wait(timeout=_LEAVE_S)
+            except subprocess.TimeoutExpired:
+                party.process.kill()
+                party.process.wait()
+
+
+def _start(member: Member, config: Path) -> PartyProcess:
+    log = member.folder / "party.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "collegium", "party", "serve", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    return PartyProcess(member.name, process, log)
+
+
+def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
+    """Until every party is connected; a party that dies first ends the wait with its own last words."""
+    deadline = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            parties.wait_for([party.name for party in processes], timeout_s=1.0)
+            return
+        except QuorumNotReached:
+            for party in processes:
+                if party.process.poll() is not None:
+                    raise QuorumNotReached(f"{party.name} did not start: {party.last_words()}") from None
+            if time.monotonic() > deadline:
+                raise
+
+
+def _wait_for_exit(processes: list[PartyProcess]) -> None:
+    deadline = time.monotonic() + _LEAVE_S
+    for party in processes:
+        try:
+            party.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return
+
+
+def _credentials(member: Member) -> Path:
+    return member.folder / "credentials"
+
+
+def _toml(value: object) -> str:
+    """A value as TOML writes it; its strings, numbers and truth values are JSON's."""
+    return json.dumps(value, ensure_ascii=False)
