@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ BYTES_IN_FLIGHT = 64 * 1024 * 1024
 MIN_CHUNK_BYTES = 64 * 1024
 STALLED_AFTER_S = 30.0
 """A party that does not take one piece in this time is left out, so that it does not hold up the others."""
+
+MAX_SETBACKS = 3
+"""How often a party may turn out to have less than before, as one that was started anew does."""
 
 OnSent = Callable[[int, int], None]
 
@@ -48,10 +52,15 @@ def send_pool(
     deadline = time.monotonic() + timeout_s
     results: dict[str, PoolState | Failure] = {}
     reached: dict[str, int] = {}
+    setbacks = Counter[str]()
 
     def take(replies: dict[str, ReplyBody]) -> None:
         for name, reply in replies.items():
-            outcome = _judge(reply, spec, reached.get(name))
+            outcome = _judge(reply, spec)
+            if isinstance(outcome, int) and outcome <= reached.get(name, -1):
+                setbacks[name] += 1
+                if setbacks[name] > MAX_SETBACKS:
+                    outcome = Failure("protocol", "it does not take the pieces of the pool that it is sent")
             if isinstance(outcome, int):
                 reached[name] = outcome
             else:
@@ -74,8 +83,8 @@ def send_pool(
     return results
 
 
-def _judge(reply: ReplyBody, spec: ArraySpec, before: int | None) -> int | PoolState | Failure:
-    """Where to go on, or how it ended, for a party that had ``before`` bytes (None: it was not sent any yet)."""
+def _judge(reply: ReplyBody, spec: ArraySpec) -> int | PoolState | Failure:
+    """Where to go on, in bytes, or how it ended."""
     if isinstance(reply, Failure):
         return reply
     if not isinstance(reply, PoolState) or reply.sha256 != spec.sha256:
@@ -84,6 +93,4 @@ def _judge(reply: ReplyBody, spec: ArraySpec, before: int | None) -> int | PoolS
         return reply
     if reply.received_bytes >= spec.size_bytes:
         return Failure("pool-mismatch", "it has every byte of the pool and calls it incomplete")
-    if before is not None and reply.received_bytes <= before:
-        return Failure("protocol", "it was sent a piece of the pool and did not take it")
     return reply.received_bytes

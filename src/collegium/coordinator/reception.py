@@ -202,8 +202,8 @@ class Reception:
         try:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             reason = "it closed its side" if receiving in done else "farewell"
-            for task in done:
-                await task
+            for work in done:
+                work.result()
         except CollegiumError as error:
             reason = str(error)
             if isinstance(error, ProtocolViolation):
@@ -211,10 +211,11 @@ class Reception:
                 self._fail_all(session, Failure.of(error))
             raise
         finally:
-            sending.cancel()
-            receiving.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
+            # Nothing is awaited here: gRPC cancels this coroutine when the peer goes, at any await.
             self._leave(session, reason)
+            for work in (sending, receiving):
+                work.cancel()
+                work.add_done_callback(_retrieve)
 
     async def _send_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         while (item := await session.outbox.get()) is not None:
@@ -332,9 +333,17 @@ def _certified(context: grpc.aio.ServicerContext[bytes, bytes]) -> Subject:
     return subject
 
 
+def _retrieve(work: asyncio.Future[None]) -> None:
+    """Look at how it ended, so that asyncio does not report an end that nobody needs to know."""
+    if not work.cancelled():
+        work.exception()
+
+
 def _parse(data: Any) -> pb.FromParty:
     if data is EOF:
         raise ProtocolViolation("the stream ended before its Hello")
+    if len(data) > limits.MAX_MESSAGE_BYTES:
+        raise ProtocolViolation(f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes")
     try:
         return pb.FromParty.FromString(data)
     except DecodeError as error:

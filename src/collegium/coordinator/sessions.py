@@ -16,8 +16,8 @@ from collections.abc import Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from collegium.coordinator.reception import Reception, OnEvent, Pending, Posted, SessionEvent, SessionLimits
 from collegium.coordinator.parties import OnReply
+from collegium.coordinator.reception import OnEvent, Pending, Posted, Reception, SessionEvent, SessionLimits
 from collegium.protocol.channels import require_tls13, split_address
 from collegium.protocol.errors import QuorumNotReached, StorageError
 from collegium.protocol.identities import Credentials
@@ -168,12 +168,19 @@ class GrpcParties:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""
         if not self._thread.is_alive():
             return
-        if self._server is not None:
-            self._run(self._server.stop(grace=None))
-            self._server = None
+        self._run(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _shut(self) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=None)
+            self._server = None
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for work in rest:
+            work.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def __enter__(self) -> GrpcParties:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -31,10 +32,14 @@ KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30, 20
 HANDSHAKE_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 20
 
+_TLS_HANDSHAKE = b"\x16"
+
 Options = list[tuple[str, Any]]
 
 _SHARED_OPTIONS: Options = [
-    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    # A little more than is allowed, so that what is slightly too long is ours to refuse by name: gRPC
+    # itself ends the stream as if the connection were lost.
+    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES + 64 * 1024),
     ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
@@ -125,19 +130,31 @@ def error_of(status: grpc.StatusCode, details: str | None, metadata: Iterable[An
 
 def require_tls13(host: str, port: int) -> None:
     """ConfigurationError when the TLS server on this port accepts anything older than TLS 1.3."""
+    if _first_byte_to_tls12(host, port) == _TLS_HANDSHAKE:
+        raise ConfigurationError(
+            "gRPC was loaded before Collegium and would accept TLS 1.2: import collegium first, or start with "
+            "GRPC_SSL_CIPHER_SUITES=ECDHE-RSA-AES256-GCM-SHA384 in the environment"
+        )
+
+
+def _first_byte_to_tls12(host: str, port: int) -> bytes:
+    """What comes back for a ClientHello of TLS 1.2: a handshake record if it is taken up, else an alert or nothing.
+
+    The handshake is not carried further: without a client's certificate it would fail in either case.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(received, sent).do_handshake()
     try:
-        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as plain, context.wrap_socket(plain):
-            pass
-    except OSError:
-        return
-    raise ConfigurationError(
-        "gRPC was loaded before Collegium and would accept TLS 1.2: import collegium first, or start with "
-        "GRPC_SSL_CIPHER_SUITES=ECDHE-RSA-AES256-GCM-SHA384 in the environment"
-    )
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as plain:
+            plain.sendall(sent.read())
+            return plain.recv(1)
+    except ConnectionError:
+        return b""
 
 
 def explain_failure(address: str, credentials: Credentials) -> CollegiumError:

@@ -1,0 +1,78 @@
+"""A consortium for the tests of sessions: certificates are made once, coordinators and parties per test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from session_parts import TASK, Cable, Echo, Hub, Kits, Listen, Log, Serve, Serving
+
+from collegium.coordinator.sessions import GrpcParties, SessionLimits
+from collegium.parties.session import Backoff, PartySession
+from collegium.protocol.identities import Credentials
+from collegium.protocol.task import Task
+
+
+@pytest.fixture(scope="session")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Kits:
+    return Kits.make(tmp_path_factory.mktemp("kits"))
+
+
+@pytest.fixture
+def listen(kits: Kits) -> Iterator[Listen]:
+    opened: list[GrpcParties] = []
+
+    def start(address: str = "127.0.0.1:0", limits: SessionLimits | None = None, task: Task = TASK) -> Hub:
+        log = Log()
+        opened.append(
+            GrpcParties(
+                credentials=kits.coordinator,
+                roster=kits.roster,
+                task=task,
+                run_id="run-1",
+                on_event=log,
+                session_limits=limits or SessionLimits(),
+            )
+        )
+        return Hub(opened[-1], opened[-1].start(address), log)
+
+    yield start
+    for parties in opened:
+        parties.close()
+
+
+@pytest.fixture
+def hub(listen: Listen) -> Hub:
+    return listen()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servings: list[Serving] = []
+
+    def start(credentials: Credentials, address: str, party: Echo | None = None) -> Serving:
+        answers = party or Echo(credentials.name)
+        waited = threading.Event()
+
+        def sleep(delay_s: float) -> None:
+            waited.set()
+            time.sleep(delay_s)
+
+        session = PartySession(lambda task: answers, credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep)
+        servings.append(Serving(session, waited))
+        return servings[-1]
+
+    yield start
+    for serving in servings:
+        serving.session.stop()
+    for serving in servings:
+        serving.ended()
+
+
+@pytest.fixture
+def cable(hub: Hub) -> Iterator[Cable]:
+    cable = Cable(hub.port)
+    yield cable
+    cable.close()

@@ -1,0 +1,247 @@
+"""Parties and coordinator over real sockets on this machine: delivery, cuts, deadlines, farewells."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from session_parts import NAMES, PATIENCE_S, TASK, Asking, Cable, Echo, Hub, Kits, Listen, RawParty, Serve
+
+from collegium.coordinator.pool_transfer import send_pool
+from collegium.coordinator.sessions import SessionLimits
+from collegium.parties.session import PartySession
+from collegium.protocol.errors import ConfigurationError, DataError, IdentityError, QuorumNotReached, StorageError
+from collegium.protocol.inputs import PoolStore, array_spec
+from collegium.protocol.messages import (
+    Describe,
+    Description,
+    Failure,
+    HoldPool,
+    PoolChunk,
+    PoolState,
+    Reply,
+    Request,
+)
+from collegium.protocol.task import Task
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+
+def described(name: str) -> Description:
+    return Description(name, "echo", 1, "none")
+
+
+def test_parties_connect_answer_and_leave_at_the_farewell(kits: Kits, hub: Hub, serve: Serve) -> None:
+    servings = [serve(kits.parties[name], hub.address) for name in NAMES]
+    assert hub.parties.wait_for(NAMES, timeout_s=PATIENCE_S) == list(NAMES)
+    callers: set[int] = set()
+    heard: list[str] = []
+
+    def on_reply(name: str, _: object) -> None:
+        callers.add(threading.get_ident())
+        heard.append(name)
+
+    replies = hub.parties.ask(dict.fromkeys(NAMES, Describe()), timeout_s=PATIENCE_S, on_reply=on_reply)
+    assert replies == {name: described(name) for name in NAMES}
+    assert sorted(heard) == list(NAMES)
+    assert callers == {threading.get_ident()}
+    hub.parties.farewell("all labels are issued")
+    assert [serving.ended() for serving in servings] == ["all labels are issued"] * 3
+    assert hub.parties.names() == []
+
+
+def test_a_party_that_comes_after_the_farewell_is_told_too(kits: Kits, hub: Hub, serve: Serve) -> None:
+    hub.parties.farewell("over")
+    assert serve(kits.parties["ash"], hub.address).ended() == "over"
+
+
+def test_a_request_outlives_a_cut(kits: Kits, hub: Hub, cable: Cable, serve: Serve) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def meanwhile(_: Request) -> None:
+        begun.set()
+        assert release.wait(PATIENCE_S)
+
+    party = Echo("ash", meanwhile)
+    serve(kits.parties["ash"], cable.address, party)
+    hub.parties.wait_for(["ash"], timeout_s=PATIENCE_S)
+    asking = Asking(hub, ("ash",))
+    assert begun.wait(PATIENCE_S)
+    cable.cut()
+    cable.plug()
+    hub.log.wait_for("connected", 2)
+    release.set()
+    assert asking.result() == {"ash": described("ash")}
+    assert len(set(party.seen)) == 1
+
+
+def test_a_request_that_a_cut_left_unanswered_is_asked_again_under_its_id(kits: Kits, hub: Hub, serve: Serve) -> None:
+    with RawParty(kits.parties["ash"], hub.address) as raw:
+        raw.hello("ash")
+        assert raw.receive().WhichOneof("body") == "welcome"
+        hub.parties.wait_for(1, timeout_s=PATIENCE_S)
+        asking = Asking(hub, ("ash",))
+        request_id = raw.receive().request.request_id
+    party = Echo("ash")
+    serve(kits.parties["ash"], hub.address, party)
+    assert asking.result() == {"ash": described("ash")}
+    assert party.seen == [request_id]
+
+
+def test_parties_come_back_to_a_coordinator_that_was_started_again(kits: Kits, listen: Listen, serve: Serve) -> None:
+    first = listen()
+    serve(kits.parties["ash"], first.address)
+    first.parties.wait_for(1, timeout_s=PATIENCE_S)
+    first.parties.close()
+    second = listen(f"127.0.0.1:{first.port}")
+    assert second.parties.wait_for(["ash"], timeout_s=PATIENCE_S) == ["ash"]
+    assert second.parties.ask({"ash": Describe()}, timeout_s=PATIENCE_S) == {"ash": described("ash")}
+
+
+def test_a_stalled_party_costs_the_others_the_deadline_and_no_more(kits: Kits, hub: Hub, serve: Serve) -> None:
+    release = threading.Event()
+    stalled = Echo("birch", lambda request: assert_true(release.wait(PATIENCE_S)))
+    serve(kits.parties["ash"], hub.address)
+    serve(kits.parties["birch"], hub.address, stalled)
+    hub.parties.wait_for(2, timeout_s=PATIENCE_S)
+    began = time.monotonic()
+    replies = hub.parties.ask(dict.fromkeys(("ash", "birch"), Describe()), timeout_s=0.5)
+    assert time.monotonic() - began < 5
+    assert replies["ash"] == described("ash")
+    assert isinstance(replies["birch"], Failure) and replies["birch"].code == "deadline"
+    release.set()
+    assert hub.parties.ask({"birch": Describe()}, timeout_s=PATIENCE_S) == {"birch": described("birch")}
+
+
+def assert_true(value: bool) -> None:
+    assert value
+
+
+def test_a_party_that_is_gone_is_given_up_before_the_deadline(kits: Kits, listen: Listen, serve: Serve) -> None:
+    hub = listen(limits=SessionLimits(reconnect_grace_s=0.05))
+    begun = threading.Event()
+    hold = threading.Event()
+
+    def meanwhile(_: Request) -> None:
+        begun.set()
+        hold.wait(PATIENCE_S)
+
+    serving = serve(kits.parties["ash"], hub.address, Echo("ash", meanwhile))
+    hub.parties.wait_for(1, timeout_s=PATIENCE_S)
+    asking = Asking(hub, ("ash", "cedar"), timeout_s=600)
+    assert begun.wait(PATIENCE_S)
+    serving.session.stop()
+    replies = asking.result()
+    hold.set()
+    assert {name: reply.code for name, reply in replies.items() if isinstance(reply, Failure)} == {
+        "ash": "unreachable",
+        "cedar": "unreachable",
+    }
+
+
+def test_a_second_process_with_the_same_identity_replaces_the_first(kits: Kits, hub: Hub, serve: Serve) -> None:
+    first = serve(kits.parties["ash"], hub.address, Echo("ash"))
+    hub.parties.wait_for(1, timeout_s=PATIENCE_S)
+    newcomer = Echo("ash")
+    serve(kits.parties["ash"], hub.address, newcomer)
+    ended = first.ended()
+    assert isinstance(ended, IdentityError) and "another process" in str(ended)
+    assert hub.parties.ask({"ash": Describe()}, timeout_s=PATIENCE_S) == {"ash": described("ash")}
+    assert len(newcomer.seen) == 1
+
+
+def test_a_party_struck_off_the_roster_is_cut_off_and_stays_out(kits: Kits, hub: Hub, serve: Serve) -> None:
+    serving = serve(kits.parties["ash"], hub.address)
+    hub.parties.wait_for(1, timeout_s=PATIENCE_S)
+    parties = dict(kits.roster.parties)
+    parties["ash"] = parties["ash"].model_copy(update={"admitted": False})
+    hub.parties.replace_roster(kits.roster.model_copy(update={"parties": parties}))
+    ended = serving.ended()
+    assert isinstance(ended, IdentityError) and "no longer admitted" in str(ended)
+    assert hub.parties.names() == []
+    again = serve(kits.parties["ash"], hub.address).ended()
+    assert isinstance(again, IdentityError)
+
+
+def test_an_answer_that_breaks_the_protocol_fails_its_request_alone(kits: Kits, hub: Hub, serve: Serve) -> None:
+    serve(kits.parties["ash"], hub.address)
+    with RawParty(kits.parties["birch"], hub.address) as birch:
+        birch.hello("birch")
+        assert birch.receive().WhichOneof("body") == "welcome"
+        hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
+        asking = Asking(hub, ("ash", "birch"))
+        request_id = birch.receive().request.request_id
+        votes = pb.Votes(queries=2, classes=2, counts=b"\x01\x00")
+        birch.send(pb.FromParty(reply=pb.Reply(request_id=request_id, votes=votes)).SerializeToString())
+        replies = asking.result()
+        assert replies["ash"] == described("ash")
+        assert isinstance(replies["birch"], Failure) and replies["birch"].code == "protocol"
+        assert hub.log.wait_for("violation").party == "birch"
+        assert hub.parties.names() == ["ash", "birch"]
+
+
+def test_waiting_for_parties_names_the_missing(kits: Kits, hub: Hub, serve: Serve) -> None:
+    serve(kits.parties["ash"], hub.address)
+    hub.parties.wait_for(1, timeout_s=PATIENCE_S)
+    with pytest.raises(QuorumNotReached, match="birch, cedar"):
+        hub.parties.wait_for(NAMES, timeout_s=0.01)
+    with pytest.raises(QuorumNotReached, match="1 of 2"):
+        hub.parties.wait_for(2, timeout_s=0.01)
+
+
+def test_a_party_whose_data_do_not_fit_ends_with_that_error(kits: Kits, hub: Hub) -> None:
+    def open_party(_: Task) -> Echo:
+        raise DataError("clinic.csv has no column 'label'")
+
+    session = PartySession(open_party, kits.parties["ash"], hub.address)
+    with pytest.raises(DataError, match="no column"):
+        session.run()
+    hub.log.wait_for("disconnected")
+
+
+def test_a_party_does_not_serve_another_task_on_the_same_teachers(kits: Kits, listen: Listen, serve: Serve) -> None:
+    first = listen()
+    serving = serve(kits.parties["ash"], first.address)
+    first.parties.wait_for(1, timeout_s=PATIENCE_S)
+    first.parties.close()
+    listen(f"127.0.0.1:{first.port}", task=TASK.model_copy(update={"classes": ("a", "b", "c")}))
+    assert isinstance(serving.ended(), ConfigurationError)
+
+
+def test_a_port_in_use_is_said_plainly(hub: Hub, listen: Listen) -> None:
+    with pytest.raises(StorageError, match="in use"):
+        listen(f"127.0.0.1:{hub.port}")
+
+
+class PoolHolder(Echo):
+    """Keeps a pool; counts the pieces that it was sent."""
+
+    def __init__(self, name: str, store: PoolStore) -> None:
+        super().__init__(name)
+        self.store, self.pieces = store, 0
+
+    def handle(self, request: Request) -> Reply:
+        if isinstance(request.body, PoolChunk):
+            self.pieces += 1
+            return Reply(request.request_id, self.store.accept(request.body))
+        assert isinstance(request.body, HoldPool)
+        return Reply(request.request_id, self.store.state(request.body.pool))
+
+
+def test_the_pool_goes_once_and_only_to_those_who_lack_it(kits: Kits, hub: Hub, serve: Serve) -> None:
+    pool = np.random.default_rng(0).integers(0, 256, size=(3000, 32, 32), dtype=np.uint8)
+    spec = array_spec(pool)
+    holders = {name: PoolHolder(name, PoolStore(None)) for name in NAMES}
+    holders["ash"].store.put(pool)
+    holders["birch"].store.accept(PoolChunk(spec, 0, pool.tobytes()[: 1024 * 1024]))
+    for name in NAMES:
+        serve(kits.parties[name], hub.address, holders[name])
+    hub.parties.wait_for(NAMES, timeout_s=PATIENCE_S)
+    held = PoolState(spec.sha256, spec.size_bytes, complete=True)
+    sent = send_pool(hub.parties, NAMES, pool, spec, timeout_s=PATIENCE_S)
+    assert sent == dict.fromkeys(NAMES, held)
+    assert {name: holder.pieces for name, holder in holders.items()} == {"ash": 0, "birch": 2, "cedar": 3}
+    assert send_pool(hub.parties, NAMES, pool, spec, timeout_s=PATIENCE_S) == sent
+    assert holders["cedar"].pieces == 3
+    np.testing.assert_array_equal(holders["cedar"].store.open(spec.sha256), pool)
