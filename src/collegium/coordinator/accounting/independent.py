@@ -41,10 +41,15 @@ def laplace_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> R
 
 
 def gumbel_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
-    """Argmax of counts + Gumbel(1/γ): a release of bounded range r costs min(r, α·r²/8) at order α.
+    """Argmax of counts + Gumbel(1/γ), the exponential mechanism."""
+    return bounded_range_curve(gamma, orders, unit)
 
-    One moved vote changes the scores by −γ and +γ, so log-probabilities change within a range of
-    r = 2γ; k votes, r = 2γk (Durfee and Rogers 2019; Cesar and Rogers 2021, Lemma 3.2).
+
+def bounded_range_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+    """A release of bounded range r costs min(r, α·r²/8) at order α; the exponential mechanism has r = 2γk.
+
+    One moved vote changes two scores by −γ and +γ, so log-probabilities change within a range of 2γ
+    (Durfee and Rogers 2019; Cesar and Rogers 2021, Lemma 3.2).
     """
     grid = check_orders(orders)
     width = gamma * l1_moved(unit)

@@ -42,7 +42,8 @@ def _gaps(histograms: IntArray) -> FloatArray:
 def _log_sum(terms: FloatArray) -> FloatArray:
     if terms.shape[1] == 0:
         return np.full(terms.shape[0], -np.inf)
-    return np.minimum(np.asarray(logsumexp(terms, axis=1)), 0.0)
+    total: FloatArray = np.minimum(np.asarray(logsumexp(terms, axis=1)), 0.0)
+    return total
 
 
 def theorem_3(counts: ArrayLike, gamma: float, orders: Sequence[float], unit: Unit | None = None) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,4 +100,45 @@ class Mechanism(Protocol):
 
     def parameters(self) -> dict[str, float | int | str]:
         """What a report, a ledger entry and a party's policy show: noise scales by their field names."""
+        ...
+
+
+@runtime_checkable
+class HasVoteAnalysis(Protocol):
+    """A mechanism whose loss on given votes can be computed. The votes decide it, so it is secret."""
+
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Exact Rényi loss of each query over all neighbours, both directions, shape ``[queries, orders]``.
+
+        ``discrete`` for the noise of a release, else the continuous noise of the papers. Raises
+        UnsupportedAccounting where no such analysis is valid.
+        """
+        ...
+
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+        """The published data-dependent bound, one direction only, shape ``[queries, orders]``."""
+        ...
+
+
+@runtime_checkable
+class HasClassicCharge(Protocol):
+    """A stage that also knows the published data-independent bound and its privacy loss distribution."""
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        """What published accountants charge for one query."""
+        ...
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        """A dp-accounting PrivacyLossDistribution that dominates one query."""
+        ...
+
+
+@runtime_checkable
+class HasRunCharge(Protocol):
+    """A mechanism whose whole run costs less than its queries one by one."""
+
+    def charged_queries(self, queries: int) -> int:
+        """How many queries one unit pays for when ``queries`` were asked."""
         ...

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from collegium.coordinator.accounting import pld
+from collegium.coordinator.accounting.exact import exact_divergences
+from collegium.coordinator.accounting.grids import NoiseLaw
 from collegium.coordinator.accounting.independent import threshold_curve
-from collegium.coordinator.mechanisms.base import ABSTAIN, NEXT_STAGE, IntArray, Noise, Stage, Unit
+from collegium.coordinator.accounting.papers import theorem_6
+from collegium.coordinator.accounting.screening import Screen
+from collegium.coordinator.mechanisms.base import ABSTAIN, NEXT_STAGE, Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.gnmax import GaussianRelease
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_finite, check_positive, checked_counts
-from collegium.protocol.renyi import RenyiCurve
+from collegium.protocol.renyi import RenyiCurve, gaussian_curve
 
 
 @register
@@ -48,6 +54,24 @@ class ConfidentGNMax:
     def parameters(self) -> dict[str, float | int | str]:
         return {"sigma1": self.sigma1, "sigma2": self.sigma2, "threshold": self.threshold}
 
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Of the whole query, screening and release: one outcome per class and one for the abstention."""
+        noise = NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma2)
+        screen = Screen(self.sigma1, self.threshold, discrete)
+        return exact_divergences(counts, noise, orders, adjacency=adjacency, screen=screen)
+
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+        """α/(2σ₁²) + Theorem 6, as if every query were answered.
+
+        The published accounts weigh Theorem 6 by the probability of an answer, which is an expectation
+        and no bound: at high orders it is below the true divergence.
+        """
+        screening = gaussian_curve(float(unit.votes), self.sigma1, orders).values
+        bound: NDArray[np.float64] = screening + theorem_6(counts, self.sigma2, orders, unit)
+        return bound
+
 
 @dataclass(frozen=True)
 class ThresholdTest:
@@ -59,6 +83,12 @@ class ThresholdTest:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return threshold_curve(self.sigma1, self.threshold, orders, unit)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return gaussian_curve(float(unit.votes), self.sigma1, orders)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.shifted_gaussian_loss(self.sigma1, float(unit.votes))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

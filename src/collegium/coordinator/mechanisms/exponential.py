@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from collegium.coordinator.accounting.independent import gumbel_argmax_curve
-from collegium.coordinator.mechanisms.base import IntArray, Noise, Stage, Unit
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.accounting import pld
+from collegium.coordinator.accounting.exact import exact_divergences
+from collegium.coordinator.accounting.grids import NoiseLaw
+from collegium.coordinator.accounting.independent import bounded_range_curve, gumbel_argmax_curve, l1_moved
+from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts
 from collegium.protocol.renyi import RenyiCurve
@@ -41,6 +47,12 @@ class Exponential:
     def parameters(self) -> dict[str, float | int | str]:
         return {"gamma": self.gamma}
 
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Two soft-max laws, in closed form; the same for papers and releases."""
+        return exact_divergences(counts, NoiseLaw("gumbel", 1.0 / self.gamma), orders, adjacency=adjacency)
+
 
 @dataclass(frozen=True)
 class GumbelRelease:
@@ -51,6 +63,13 @@ class GumbelRelease:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gumbel_argmax_curve(self.gamma, orders, unit)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return bounded_range_curve(self.gamma, orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        """By its pure bound alone, which gives bounded range away; the Rényi value is often smaller."""
+        return pld.pure_loss(self.gamma * l1_moved(unit))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         return noise.gumbel_argmax(checked_counts(counts), 1.0 / self.gamma)

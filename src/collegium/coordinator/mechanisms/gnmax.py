@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from collegium.coordinator.accounting.independent import gaussian_argmax_curve
-from collegium.coordinator.mechanisms.base import IntArray, Noise, Stage, Unit
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.accounting import pld
+from collegium.coordinator.accounting.exact import exact_divergences
+from collegium.coordinator.accounting.grids import NoiseLaw
+from collegium.coordinator.accounting.independent import gaussian_argmax_curve, l2_moved
+from collegium.coordinator.accounting.papers import theorem_6
+from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts, winners
-from collegium.protocol.renyi import RenyiCurve
+from collegium.protocol.renyi import RenyiCurve, gaussian_curve
 
 
 @register
@@ -37,6 +44,17 @@ class GNMax:
     def parameters(self) -> dict[str, float | int | str]:
         return {"sigma": self.sigma}
 
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Over all neighbours, both directions: ``exact_divergences``."""
+        noise = NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma)
+        return exact_divergences(counts, noise, orders, adjacency=adjacency)
+
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+        """Papernot et al. 2018, Theorem 6."""
+        return theorem_6(counts, self.sigma, orders, unit)
+
 
 @dataclass(frozen=True)
 class GaussianRelease:
@@ -47,6 +65,12 @@ class GaussianRelease:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_argmax_curve(self.sigma, orders, unit)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return gaussian_curve(l2_moved(unit), self.sigma, orders)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.gaussian_loss(self.sigma, unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

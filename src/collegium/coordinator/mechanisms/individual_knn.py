@@ -8,8 +8,9 @@ itself and on public data alone, so each vote moves one count by at most 1 and c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from collegium.coordinator.accounting import pld
 from collegium.coordinator.mechanisms.base import Stage, Unit
 from collegium.coordinator.mechanisms.gnmax import GaussianRelease
 from collegium.coordinator.mechanisms.registry import register
@@ -47,10 +48,9 @@ class IndividualKNN:
     def parameters(self) -> dict[str, float | int | str]:
         return {"sigma": self.sigma, "participations": self.participations}
 
-    def run_charge(self, queries: int, orders: tuple[float, ...], unit: Unit | None = None) -> RenyiCurve:
-        """Cost of a whole run to any unit of ``unit.votes`` records, however many ``queries`` were asked."""
-        rounds = min(int(self.participations), queries)
-        return self.stages[0].charge(orders, unit or Unit()) * rounds
+    def charged_queries(self, queries: int) -> int:
+        """P, however many ``queries`` were asked: a record that has voted P times is out."""
+        return min(int(self.participations), queries)
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,9 @@ class IndividualRelease(GaussianRelease):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """One vote per record appears or disappears: L2 1 for a record, k for k records."""
         return gaussian_curve(float(unit.votes), self.sigma, orders)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.shifted_gaussian_loss(self.sigma, float(unit.votes))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from collegium.coordinator.accounting import pld
 from collegium.coordinator.accounting.independent import threshold_curve
 from collegium.coordinator.mechanisms.base import NEXT_STAGE, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.gnmax import GaussianRelease
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_finite, check_positive, checked_counts
 from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import RenyiCurve
+from collegium.protocol.renyi import RenyiCurve, gaussian_curve
 
 
 @register
@@ -60,6 +61,12 @@ class AgreementTest:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return threshold_curve(self.sigma1, self.threshold, orders, unit)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return gaussian_curve(float(unit.votes), self.sigma1, orders)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.shifted_gaussian_loss(self.sigma1, float(unit.votes))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

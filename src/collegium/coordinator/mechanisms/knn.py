@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.accounting import pld
 from collegium.coordinator.accounting.independent import threshold_curve
 from collegium.coordinator.accounting.screening import Screen, sampled_screening_curve
 from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
-from collegium.coordinator.mechanisms.base import Stage, Unit
+from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Stage, Unit
 from collegium.coordinator.mechanisms.confident_gnmax import ThresholdTest
 from collegium.coordinator.mechanisms.gnmax import GaussianRelease
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_finite, check_positive
-from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.errors import ConfigurationError, UnsupportedAccounting
 from collegium.protocol.renyi import RenyiCurve, gaussian_curve
+
+_NOT_UNDER_SAMPLING = (
+    "data-dependent accounting is not valid for knn: Poisson sampling protects by hiding who was sampled, and an "
+    "analysis of the votes that came out takes the sample as known; account with --screened and --answered instead"
+)
 
 
 @register
@@ -77,6 +86,16 @@ class PrivateKNN:
             "sampling_rate": self.sampling_rate,
         }
 
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Raises UnsupportedAccounting, always."""
+        raise UnsupportedAccounting(_NOT_UNDER_SAMPLING)
+
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+        """Raises UnsupportedAccounting, always."""
+        raise UnsupportedAccounting(_NOT_UNDER_SAMPLING)
+
 
 @dataclass(frozen=True)
 class SampledThreshold(ThresholdTest):
@@ -99,6 +118,16 @@ class SampledThreshold(ThresholdTest):
         ]
         return RenyiCurve(orders, both[0]).at_least(both[1])
 
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        """The sampled Gaussian of sensitivity 1, which the test post-processes."""
+        if unit.votes > 1:
+            return gaussian_curve(float(unit.votes), self.sigma1, orders)
+        return sampled_gaussian_curve(1.0, self.sigma1, self.sampling_rate, orders)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        rate = self.sampling_rate if unit.votes == 1 else 1.0
+        return pld.shifted_gaussian_loss(self.sigma1, float(unit.votes), rate)
+
 
 @dataclass(frozen=True)
 class SampledRelease(GaussianRelease):
@@ -112,3 +141,10 @@ class SampledRelease(GaussianRelease):
         if unit.votes > 1:
             return gaussian_curve(swapped, self.sigma, orders)
         return sampled_gaussian_curve(swapped, self.sigma, self.sampling_rate, orders)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        rate = self.sampling_rate if unit.votes == 1 else 1.0
+        return pld.shifted_gaussian_loss(self.sigma, math.sqrt(2.0) * unit.votes, rate)

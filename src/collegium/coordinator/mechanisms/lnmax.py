@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from collegium.coordinator.accounting.independent import laplace_argmax_curve
-from collegium.coordinator.mechanisms.base import IntArray, Noise, Stage, Unit
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.accounting import pld
+from collegium.coordinator.accounting.exact import exact_divergences
+from collegium.coordinator.accounting.grids import NoiseLaw
+from collegium.coordinator.accounting.independent import laplace_argmax_curve, theorem_2
+from collegium.coordinator.accounting.papers import theorem_3
+from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts, winners
 from collegium.protocol.renyi import RenyiCurve
@@ -38,6 +45,17 @@ class LNMax:
     def parameters(self) -> dict[str, float | int | str]:
         return {"gamma": self.gamma}
 
+    def exact_loss(
+        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
+    ) -> NDArray[np.float64]:
+        """Over all neighbours, both directions: ``exact_divergences``."""
+        noise = NoiseLaw("discrete-laplace" if discrete else "laplace", 1.0 / self.gamma)
+        return exact_divergences(counts, noise, orders, adjacency=adjacency)
+
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+        """PATE Theorem 3 with Lemma 4."""
+        return theorem_3(counts, self.gamma, orders, unit)
+
 
 @dataclass(frozen=True)
 class LaplaceRelease:
@@ -48,6 +66,12 @@ class LaplaceRelease:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return laplace_argmax_curve(self.gamma, orders, unit)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return theorem_2(self.gamma, orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.laplace_loss(self.gamma, unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
