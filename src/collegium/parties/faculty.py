@@ -65,6 +65,7 @@ class Faculty:
         # Built once before any work: wrong options are an error even where every split falls to a constant.
         build_teacher(kind, task, settings.options)
         set_threads(threads)
+        self._threads = threads
         self._classes = len(task.classes)
         self._teachers: list[Teacher] = []
         self.reused = 0
@@ -99,6 +100,7 @@ class Faculty:
 
     def votes(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Votes per class for each input, shape ``[n, classes]``; every row sums to the number of teachers."""
+        set_threads(self._threads)  # torch counts them per thread, and this may be another one
         counts = np.zeros((len(x), self._classes), dtype=np.int64)
         for start in range(0, len(x), _PREDICTION_BLOCK):
             block = np.ascontiguousarray(x[start : start + _PREDICTION_BLOCK])

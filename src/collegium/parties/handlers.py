@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _MAX_FACULTIES = 4
 _MAX_POOLS_REMEMBERED = 8
 _MAX_ROUNDS_PREPARED = 8
-# As many as fit into one message of 16-bit counts.
-_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 2
+# 16-bit counts that fill half a message.
+_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 4
 
 
 class Handler(Protocol):
@@ -160,12 +160,12 @@ class CastVotesHandler:
         positions = body.inputs.indices
         if not 0 <= min(positions) <= max(positions) < len(pool):
             raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
-        faculty, _ = self._faculties.under(body.teacher)
         cast = self._remembered(body.teacher.canonical_json(), body.inputs.pool_sha256)
         missing = sorted(set(positions) - cast.keys())
         if missing:
             inputs = pool[np.array(missing)]
             check_inputs(self._task, inputs)
+            faculty, _ = self._faculties.under(body.teacher)
             cast.update(zip(missing, faculty.votes(inputs), strict=True))
         return np.stack([cast[position] for position in positions])
 

@@ -2,12 +2,14 @@
 
 A file's name is a keyed digest of the teacher's records, its settings, the task and the version of its
 algorithm: a teacher is reused when all of them are the same, and nobody without the party's key can
-tell from a name what the records were. A file is complete or absent, so an interrupted fit goes on at
-the first teacher that is missing.
+tell from a name what the records were. The name ends with a digest of the file's own bytes, so that a
+damaged file is noticed. A file is complete or absent, so an interrupted fit goes on at the first
+teacher that is missing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -41,14 +43,14 @@ def canonical_order(examples: Examples) -> Examples:
 
 
 def teacher_name(key: bytes, examples: Examples, made_by: Mapping[str, Any]) -> str:
-    """A file name for the teacher of these records, made as ``made_by`` (JSON values) says."""
+    """A name for the teacher of these records, made as ``made_by`` (JSON values) says."""
     assert examples.y is not None
     digest = hmac.new(key, b"collegium fitted teacher\0", "sha256")
     digest.update(json.dumps(made_by, sort_keys=True, separators=(",", ":")).encode())
     digest.update(f"\0{examples.x.dtype.str}{examples.x.shape}\0".encode())
     digest.update(np.ascontiguousarray(examples.x).tobytes())
     digest.update(np.ascontiguousarray(examples.y, dtype="<i8").tobytes())
-    return digest.hexdigest() + ".safetensors"
+    return digest.hexdigest()
 
 
 class TeacherStore:
@@ -72,29 +74,38 @@ class TeacherStore:
         """Whether a fitted teacher of that name was found and read; a damaged file counts as absent."""
         if self._folder is None:
             return False
-        path = self._folder / name
-        if not path.exists():
-            return False
-        try:
-            teacher.load(path, device=device)
-        except StorageError as error:
-            _log.warning("a kept teacher is damaged and will be fitted again: %s", error)
-            return False
-        return True
+        for path in self._folder.glob(f"{name}.*"):
+            try:
+                if path.name != _file_name(name, path):
+                    raise StorageError(f"{path.name} is not as it was written")
+                teacher.load(path, device=device)
+            except (OSError, StorageError) as error:
+                _log.warning("a kept teacher is damaged and will be fitted again: %s", error)
+                self._remove(path)
+            else:
+                return True
+        return False
 
     def keep(self, teacher: Teacher, name: str) -> None:
         """Keep a fitted teacher under a name; StorageError if the folder cannot be written."""
         if self._folder is None:
             return
-        path = self._folder / name
-        partial = path.with_name(f".{os.getpid()}.{os.urandom(4).hex()}.partial")
+        partial = self._folder / f".{os.getpid()}.{os.urandom(4).hex()}.partial"
         try:
             teacher.save(partial)
             partial.chmod(0o600)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
-            partial.replace(path)
+            partial.replace(self._folder / _file_name(name, partial))
         except OSError as error:
             raise StorageError(f"cannot keep a teacher in {self._folder}: {error.strerror}") from error
         finally:
-            partial.unlink(missing_ok=True)
+            self._remove(partial)
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _file_name(name: str, path: Path) -> str:
+    return f"{name}.{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}.safetensors"

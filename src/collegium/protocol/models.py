@@ -40,18 +40,18 @@ class Architecture:
     defaults: dict[str, Option]
 
 
-def _paper_cnn(task: Task, hidden: int) -> nn.Module:
+def _paper_cnn(task: Task, width: int, hidden: int) -> nn.Module:
     channels, height, width = _image_shape(task)
     pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
     return nn.Sequential(
-        nn.Conv2d(channels, 64, 5, padding=2),
+        nn.Conv2d(channels, width, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
-        nn.Conv2d(64, 128, 5, padding=2),
+        nn.Conv2d(width, 2 * width, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
         nn.Flatten(),
-        nn.Linear(128 * pooled, hidden),
+        nn.Linear(2 * width * pooled, hidden),
         nn.ReLU(),
         nn.Linear(hidden, len(task.classes)),
     )
@@ -117,7 +117,7 @@ def _mlp(task: Task, hidden: int, dropout: float) -> nn.Module:
 ARCHITECTURES: dict[str, Architecture] = {
     "linear": Architecture(_linear, "any", {}),
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
-    "paper-cnn": Architecture(_paper_cnn, "image", {"hidden": 384}),
+    "paper-cnn": Architecture(_paper_cnn, "image", {"width": 64, "hidden": 384}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
 }
@@ -194,12 +194,9 @@ def save_network(path: Path, network: nn.Module, name: str, task: Task, **option
     StorageError
         If the file cannot be written.
     """
-    metadata = {
-        "format": _FORMAT,
-        "architecture": name,
-        "task": task.model_dump_json(),
-        "options": json.dumps(options, sort_keys=True),
-    }
+    # One entry, because safetensors writes several in random order: equal networks give equal files.
+    made_of = {"architecture": name, "task": task.model_dump(mode="json"), "options": options}
+    metadata = {_FORMAT: json.dumps(made_of, sort_keys=True)}
     tensors = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
     try:
         save_file(tensors, path, metadata=metadata)
@@ -233,12 +230,12 @@ def load_network(path: Path) -> SavedNetwork:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError) as error:
         raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
-    if metadata.get("format") != _FORMAT:
+    if _FORMAT not in metadata:
         raise StorageError(f"{path.name} holds no network that this version of Collegium wrote")
     try:
-        task = Task.model_validate_json(metadata["task"])
-        options = json.loads(metadata["options"])
-        name = metadata["architecture"]
+        made_of = json.loads(metadata[_FORMAT])
+        name, options = made_of["architecture"], made_of["options"]
+        task = Task.model_validate(made_of["task"])
         with torch.device("meta"):
             network = build_network(name, task, **options)
     except (KeyError, TypeError, ValueError, ValidationError, ConfigurationError) as error:

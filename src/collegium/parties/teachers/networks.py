@@ -90,8 +90,10 @@ class NetworkTeacher:
             torch.manual_seed(seed)
             network = _placed(build_network(self.architecture, self._task, **self._shape), self._device)
             x = network_inputs(examples.x).to(self._device)
-            y = torch.from_numpy(np.asarray(examples.y, dtype=np.int64)).to(self._device)
+            labels = np.asarray(examples.y, dtype=np.int64)
+            y = torch.from_numpy(labels).to(self._device)
             _train(network, x, y, self._recipe, torch.Generator().manual_seed(seed), self._device)
+        _silence(network, np.setdiff1d(np.arange(len(self._task.classes)), labels))
         self._network = network.eval()
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
@@ -145,6 +147,14 @@ def _train(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+
+
+def _silence(network: torch.nn.Module, unseen: NDArray[np.int64]) -> None:
+    """Never vote for a class that was not learned: its bias, kept with the weights, outweighs every logit."""
+    output = list(network.modules())[-1]
+    assert isinstance(output, torch.nn.Linear)
+    with torch.no_grad():
+        output.bias[torch.from_numpy(unseen)] = -1e9
 
 
 class SmallCnnTeacher(NetworkTeacher):

@@ -1,0 +1,61 @@
+"""Device names, threads and precision."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from collegium.protocol.devices import check_device, mixed_precision, resolve_device, set_threads
+from collegium.protocol.errors import ConfigurationError
+
+
+def test_auto_takes_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [resolve_device(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda", "cpu", "cuda", "cuda:1"]
+    with pytest.raises(ConfigurationError, match="2 CUDA devices"):
+        resolve_device("cuda:2")
+
+
+def test_cuda_that_is_absent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == "cpu"
+    for name in ("cuda", "cuda:0"):
+        with pytest.raises(ConfigurationError, match="use auto or cpu"):
+            check_device(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "CPU", "cuda:", "cuda:x", "cpu:0", "cuda:-1"])
+def test_an_unknown_device_is_refused(name: str) -> None:
+    for function in (check_device, resolve_device):
+        with pytest.raises(ConfigurationError, match="unknown device"):
+            function(name)
+
+
+def test_threads_are_set_for_torch() -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 1):
+            set_threads(threads)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        set_threads(0)
+
+
+def test_the_cpu_computes_in_full_precision() -> None:
+    with mixed_precision("cpu"):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+def test_a_party_with_forests_never_loads_torch() -> None:
+    program = (
+        "import sys; import collegium.parties.party, collegium.parties.teachers.forest;"
+        "from collegium.protocol.devices import check_device, set_threads; check_device('auto'); set_threads(1);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

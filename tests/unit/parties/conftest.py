@@ -1,0 +1,53 @@
+"""A small institution: scikit-learn's digits, 8 × 8 pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parties_parts import KEY
+
+from collegium.parties.party import Party
+from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.messages import ArraySpec
+from collegium.protocol.task import ImageInputs, Task
+
+
+@pytest.fixture(scope="session")
+def digits() -> Examples:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
+
+
+@pytest.fixture(scope="session")
+def task() -> Task:
+    return Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
+
+
+@pytest.fixture
+def private(digits: Examples) -> Examples:
+    return digits.take(np.arange(300))
+
+
+@pytest.fixture
+def pools() -> PoolStore:
+    return PoolStore(None)
+
+
+@pytest.fixture
+def pool(pools: PoolStore, digits: Examples) -> ArraySpec:
+    return pools.put(digits.x[1500:1600])
+
+
+@pytest.fixture
+def make_party(private: Examples, task: Task, pools: PoolStore) -> Callable[..., Party]:
+    def make(examples: Examples | None = None, folder: Path | None = None, **options: Any) -> Party:
+        options = {"device": "cpu", "split_key": KEY, "pools": pools} | options
+        return Party("alpha", private if examples is None else examples, task, folder=folder, **options)
+
+    return make

@@ -1,0 +1,46 @@
+"""What the tests of a party share: a key, settings that fit in a moment, and a way to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from collegium.parties.party import Party
+from collegium.parties.splits import simulated_key
+from collegium.protocol.messages import ArraySpec, CastVotes, Fit, PoolRange, Reply, Request, RequestBody, Terms
+from collegium.protocol.task import TeacherSettings
+
+KEY = simulated_key(7, "alpha")
+LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 150})
+
+
+class Asker:
+    """Sends requests with fresh ids."""
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self._ids: Iterator[int] = iter(range(10**6))
+
+    def __call__(self, body: RequestBody, request_id: str | None = None) -> Any:
+        request = Request(request_id or f"request-{next(self._ids)}", "run-1", body)
+        reply: Reply = self.party.handle(request)
+        assert reply.request_id == request.request_id
+        return reply.body
+
+    def votes(self, pool: ArraySpec, positions: tuple[int, ...], settings: TeacherSettings = LINEAR) -> Any:
+        return self(cast(pool, positions, settings=settings))
+
+    def fit(self, settings: TeacherSettings = LINEAR) -> Any:
+        return self(Fit(settings))
+
+
+def cast(
+    pool: ArraySpec,
+    positions: tuple[int, ...],
+    *,
+    settings: TeacherSettings = LINEAR,
+    sum_mode: str = "clear",
+    round_id: str = "round-1",
+) -> CastVotes:
+    terms = Terms("lnmax", {"gamma": 0.05}, sum_mode=sum_mode)
+    return CastVotes(terms, settings, PoolRange(pool.sha256, positions), round_id)

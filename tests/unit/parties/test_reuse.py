@@ -1,0 +1,139 @@
+"""A fitted teacher is found again, whatever happened in between, and only if nothing about it changed."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parties_parts import KEY, LINEAR, Asker
+
+from collegium.parties.party import Party
+from collegium.parties.splits import assign_teachers
+from collegium.parties.teachers.networks import NetworkTeacher
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs import Examples
+from collegium.protocol.messages import ArraySpec, Fitted
+from collegium.protocol.task import TeacherSettings
+
+MakeParty = Callable[..., Party]
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted((folder / "teachers").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["linear", "small-cnn", "random-forest"])
+def test_teachers_are_found_after_a_restart_and_vote_the_same(
+    make_party: MakeParty, pool: ArraySpec, tmp_path: Path, kind: str
+) -> None:
+    options: dict[str, Any] = {"trees": 10} if kind == "random-forest" else {"steps": 30}
+    settings = TeacherSettings(kind=kind, per_party=2, options=options)
+    first = Asker(make_party(folder=tmp_path))
+    assert first.fit(settings) == Fitted(2, 0)
+    assert first.fit(settings) == Fitted(2, 2)
+    again = Asker(make_party(folder=tmp_path))
+    assert again.fit(settings) == Fitted(2, 2)
+    everything = tuple(range(100))
+    assert np.array_equal(
+        first.votes(pool, everything, settings).counts, again.votes(pool, everything, settings).counts
+    )
+
+
+def test_a_change_of_one_record_refits_one_teacher(make_party: MakeParty, private: Examples, tmp_path: Path) -> None:
+    Asker(make_party(folder=tmp_path)).fit()
+    fewer = private.take(np.arange(1, 300))
+    assert Asker(make_party(fewer, folder=tmp_path)).fit() == Fitted(3, 2)
+
+
+def test_other_settings_or_another_algorithm_are_fitted_anew(
+    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Asker(make_party(folder=tmp_path))
+    ask.fit()
+    for change in ({"seed": 1}, {"options": {"steps": 10}}):
+        assert ask.fit(LINEAR.model_copy(update=change)) == Fitted(3, 0)
+    monkeypatch.setattr(NetworkTeacher, "version", "next")
+    assert Asker(make_party(folder=tmp_path)).fit() == Fitted(3, 0)
+
+
+def test_an_interrupted_fit_goes_on_at_the_next_missing_teacher(
+    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    fit = NetworkTeacher.fit
+
+    def interrupted(self: NetworkTeacher, examples: Examples, *, seed: int, device: str) -> None:
+        if len(fitted) == 2:
+            raise KeyboardInterrupt
+        fitted.append(seed)
+        fit(self, examples, seed=seed, device=device)
+
+    monkeypatch.setattr(NetworkTeacher, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Asker(make_party(folder=tmp_path)).fit()
+    monkeypatch.setattr(NetworkTeacher, "fit", fit)
+    assert Asker(make_party(folder=tmp_path)).fit() == Fitted(3, 2)
+
+
+def test_a_damaged_file_is_refitted_with_a_warning(
+    make_party: MakeParty, pool: ArraySpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Asker(make_party(folder=tmp_path))
+    votes = first.votes(pool, tuple(range(100))).counts
+    before = kept(tmp_path)
+    _, cut, flipped = before
+    cut.write_bytes(cut.read_bytes()[:100])
+    flipped.write_bytes(flipped.read_bytes()[:-1] + b"\xff")  # still a valid file of other weights
+    again = Asker(make_party(folder=tmp_path))
+    assert again.fit() == Fitted(3, 1)
+    assert caplog.text.count("damaged and will be fitted again") == 2
+    assert np.array_equal(again.votes(pool, tuple(range(100))).counts, votes)
+    assert kept(tmp_path) == before
+
+
+def test_a_teacher_that_cannot_be_written_leaves_no_partial_file(
+    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: NetworkTeacher, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise StorageError("the disk is full")
+
+    ask = Asker(make_party(folder=tmp_path))
+    monkeypatch.setattr(NetworkTeacher, "save", full)
+    assert ask.fit().code == "storage"
+    assert kept(tmp_path) == []
+    monkeypatch.undo()
+    assert ask.fit() == Fitted(3, 0)
+
+
+def test_kept_teachers_are_the_owners_alone_and_their_names_need_the_key(make_party: MakeParty, tmp_path: Path) -> None:
+    Asker(make_party(folder=tmp_path / "a")).fit()
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in kept(tmp_path / "a"))
+    # With one teacher the split is the same under every key: the name alone differs.
+    single = LINEAR.model_copy(update={"per_party": 1})
+    for folder, key in (("b", KEY), ("c", b"x" * 32)):
+        Asker(make_party(folder=tmp_path / folder, split_key=key)).fit(single)
+    (one,), (other,) = kept(tmp_path / "b"), kept(tmp_path / "c")
+    assert one.name.split(".")[0] != other.name.split(".")[0]
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(make_party: MakeParty, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot keep teachers"):
+        make_party(folder=tmp_path / "file")
+
+
+def test_every_teacher_learns_from_its_own_split_alone(
+    make_party: MakeParty, private: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Examples] = []
+    monkeypatch.setattr(NetworkTeacher, "fit", lambda self, examples, *, seed, device: seen.append(examples))
+    Asker(make_party()).fit()
+    assigned = assign_teachers(private.identities(), 3, KEY)
+    for number, own in enumerate(seen):
+        assert sorted(own.identities()) == sorted(private.take(np.flatnonzero(assigned == number)).identities())
