@@ -95,6 +95,7 @@ class _Session:
     subject: Subject
     peer: str
     replies_left: int
+    told_farewell: bool = False
     outbox: asyncio.Queue[tuple[str, str] | CollegiumError | None] = field(default_factory=asyncio.Queue)
     """A request to send; an error to end with; None for the farewell."""
 
@@ -198,12 +199,13 @@ class Reception:
         self._enter(session)
         sending = asyncio.ensure_future(self._send_all(session, context))
         receiving = asyncio.ensure_future(self._receive_all(session, context))
-        reason = "the connection was lost"
+        reason = "it went away"
         try:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
-            reason = "it closed its side" if receiving in done else "farewell"
             for work in done:
                 work.result()
+        except grpc.aio.BaseError:
+            return  # It went while something was being written to it.
         except CollegiumError as error:
             reason = str(error)
             if isinstance(error, ProtocolViolation):
@@ -212,7 +214,7 @@ class Reception:
             raise
         finally:
             # Nothing is awaited here: gRPC cancels this coroutine when the peer goes, at any await.
-            self._leave(session, reason)
+            self._leave(session, "farewell" if session.told_farewell else reason)
             for work in (sending, receiving):
                 work.cancel()
                 work.add_done_callback(_retrieve)
@@ -224,6 +226,7 @@ class Reception:
             if (request := self._pending.get(item)) is not None:
                 session.replies_left += 1
                 await context.write(request.posted.data)
+        session.told_farewell = True
         farewell = pb.Farewell(reason=self._farewell or "the run is over")
         await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
 

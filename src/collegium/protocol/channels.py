@@ -57,7 +57,6 @@ SERVER_OPTIONS: Options = [
 ]
 
 STATUS_OF_CODE: dict[str, grpc.StatusCode] = {
-    "error": grpc.StatusCode.UNKNOWN,
     "configuration": grpc.StatusCode.FAILED_PRECONDITION,
     "data": grpc.StatusCode.FAILED_PRECONDITION,
     "pool-mismatch": grpc.StatusCode.DATA_LOSS,
@@ -72,6 +71,7 @@ STATUS_OF_CODE: dict[str, grpc.StatusCode] = {
     "ledger-corrupt": grpc.StatusCode.DATA_LOSS,
     "storage": grpc.StatusCode.INTERNAL,
 }
+"""For people and tools that read gRPC; an error not listed has the status of the kind above it, else UNKNOWN."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -113,7 +113,8 @@ def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
 
 def refusal(error: CollegiumError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
     """Status, detail text and trailing metadata that carry an error to the peer."""
-    status = STATUS_OF_CODE.get(error.code, grpc.StatusCode.UNKNOWN)
+    codes = [kind.code for kind in type(error).__mro__ if issubclass(kind, CollegiumError)]
+    status = next((STATUS_OF_CODE[code] for code in codes if code in STATUS_OF_CODE), grpc.StatusCode.UNKNOWN)
     return status, str(error)[: limits.MAX_TEXT_CHARS], ((ERROR_CODE_KEY, error.code),)
 
 

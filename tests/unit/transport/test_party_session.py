@@ -1,0 +1,104 @@
+"""The party's side without a network: waiting times, and requests that come twice."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from collegium.parties import session
+from collegium.parties.session import Backoff, Worker
+from collegium.protocol.messages import Describe, Description, Failure, Reply, Request
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+PATIENCE_S = 20.0
+
+
+def test_waiting_doubles_to_a_limit_with_jitter() -> None:
+    backoff = Backoff(first_s=0.5, longest_s=30.0)
+    longest = [backoff.delay_s(failures, lambda low, high: high) for failures in (1, 2, 3, 6, 7, 10_000)]
+    assert longest == [0.5, 1.0, 2.0, 16.0, 30.0, 30.0]
+    assert backoff.delay_s(3, lambda low, high: low) == 1.0
+
+
+class Slow:
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        self.seen: list[str] = []
+
+    def handle(self, request: Request) -> Reply:
+        self.seen.append(request.request_id)
+        self.begun.set()
+        assert self.release.wait(PATIENCE_S)
+        return Reply(request.request_id, Description("ash", "slow", 1, "none"))
+
+
+def ask(request_id: str) -> pb.Request:
+    return Request(request_id, "run-1", Describe()).to_proto()
+
+
+def next_reply(outbox: queue.SimpleQueue[bytes | None]) -> Reply:
+    data = outbox.get(timeout=PATIENCE_S)
+    assert data is not None
+    return Reply.from_proto(pb.FromParty.FromString(data).reply)
+
+
+def test_a_request_repeated_while_it_is_answered_is_answered_once_over_the_newest_connection() -> None:
+    party = Slow()
+    worker = Worker(party)
+    first: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    second: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    worker.reply_to(first)
+    worker.take(ask("r1"))
+    assert party.begun.wait(PATIENCE_S)
+    worker.reply_to(None)
+    worker.reply_to(second)
+    worker.take(ask("r1"))
+    worker.take(ask("r2"))
+    party.release.set()
+    assert [next_reply(second).request_id for _ in range(2)] == ["r1", "r2"]
+    assert party.seen == ["r1", "r2"]
+    assert first.empty()
+    worker.close()
+
+
+def test_requests_beyond_what_may_wait_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_WAITING_REQUESTS", 2)
+    party = Slow()
+    worker = Worker(party)
+    outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    worker.reply_to(outbox)
+    for number in range(3):
+        worker.take(ask(f"r{number}"))
+    declined = next_reply(outbox)
+    assert declined.request_id == "r2"
+    assert isinstance(declined.body, Failure) and declined.body.code == "protocol"
+    party.release.set()
+    assert [next_reply(outbox).request_id for _ in range(2)] == ["r0", "r1"]
+    worker.close()
+
+
+def test_a_request_that_is_not_valid_is_answered_with_what_is_wrong() -> None:
+    worker = Worker(Slow())
+    outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    worker.reply_to(outbox)
+    worker.take(pb.Request(request_id="r1", run_id="run-1"))
+    body = next_reply(outbox).body
+    assert isinstance(body, Failure) and body.code == "protocol"
+    worker.close()
+
+
+def test_an_answer_too_long_for_a_message_becomes_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.limits, "MAX_MESSAGE_BYTES", 20)
+    party = Slow()
+    party.release.set()
+    worker = Worker(party)
+    outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    worker.reply_to(outbox)
+    worker.take(ask("r1"))
+    body = next_reply(outbox).body
+    assert isinstance(body, Failure) and "too long" in body.message
+    worker.close()
