@@ -10,12 +10,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.coordinator.accounting.argmax_lattice import FAR_BELOW, FloatArray, Lattice
-from collegium.coordinator.accounting.argmax_search import Cells, Problem, Psi, Region, supremum
+from collegium.coordinator.accounting.argmax_search import Cells, Problem, Region, supremum
 from collegium.coordinator.mechanisms.base import Adjacency
-from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.renyi import check_orders, discrete_laplace_curve, gaussian_curve, laplace_curve
 
 NOISES = ("gaussian", "laplace", "discrete-gaussian", "discrete-laplace", "gumbel")
@@ -47,8 +45,14 @@ def pure_curve(epsilon: float, orders: FloatArray) -> FloatArray:
     return (np.logaddexp(orders * epsilon, (1.0 - orders) * epsilon) - np.logaddexp(0.0, epsilon)) / (orders - 1.0)
 
 
-def plain_psi(ell: FloatArray, alpha: FloatArray) -> FloatArray:
-    return np.expm1(alpha * ell) - alpha * np.expm1(ell)
+class PlainPsi:
+    """Rényi moment of P against Q: ψ = r^α − 1 − α(r − 1)."""
+
+    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return np.expm1(alpha * ell) - alpha * np.expm1(ell)
+
+    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return alpha * np.expm1((alpha - 1.0) * ell)
 
 
 def _search(noise: str, scale: float, orders: FloatArray, adjacency: Adjacency, tolerance: float) -> FloatArray:
@@ -72,7 +76,7 @@ def _search(noise: str, scale: float, orders: FloatArray, adjacency: Adjacency, 
     caps = cap[kept] * (kept_orders - 1.0)
     result = np.zeros(len(kept_orders))
     for tie_to_a in (True, False) if discrete and adjacency is Adjacency.REPLACE else (True,):
-        problem = Problem(lattice, tie_to_a, h, plain_psi, lambda alpha, first, tilt: np.exp(tilt))
+        problem = Problem(lattice, tie_to_a, h, PlainPsi(), lambda alpha, first, base, tilt: np.exp(tilt) + (alpha-1.0)*base)
         regions, floor = _regions(problem, lead, kept_orders, adjacency)
         top = supremum(problem, regions, kept_orders, caps, _tilt(problem), tolerance)
         result = np.maximum(result, np.maximum(top, np.log1p(floor)))
@@ -107,7 +111,7 @@ def _regions(problem: Problem, lead: float, orders: FloatArray, adjacency: Adjac
     none = np.zeros(len(orders))
     n = lattice.reach
     width = max(1, round(1.0 / lattice.step))
-    edges = np.unique(np.append(np.arange(-n, n, width), n))
+    edges = np.unique(np.concatenate([np.arange(-n, n, width), [n], [-lattice.vote, 0, lattice.vote]]))
     if adjacency is Adjacency.ADD_REMOVE:
         raise NotImplementedError
     lo, hi = edges[:-1], edges[1:]

@@ -11,14 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.accounting.argmax_lattice import FAR_BELOW, FloatArray, IntArray, Lattice
 
-Psi = Callable[[FloatArray, FloatArray], FloatArray]
-"""(ℓ, α) → ψ: what a unit of Q's mass with log-ratio ℓ adds to the moment of order α, minus 1."""
+
+class Psi(Protocol):
+    """A convex function ψ ≥ 0 of the ratio r = P/Q, zero at r = 1: Σ Qᵢ·ψ(rᵢ) is the moment of order α, minus 1."""
+
+    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        """ψ at log-ratio ℓ."""
+        ...
+
+    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        """dψ/dr at log-ratio ℓ."""
+        ...
 
 _PAIRS_AT_ONCE = 400_000
 _ROUNDING = 1e-6
@@ -53,6 +63,8 @@ class Enclosure:
     """What is known on each cell; arrays ``[outcomes, cells]``.
 
     ``base_corner`` is Q at the corner that gives ``ell_low``: an attained value, hence a lower bound.
+    ``corners`` holds the (Q, ℓ) of all corners, shape ``[corners, 2, outcomes, cells]``, and ``curvature`` bounds
+    by how much bilinear interpolation between them misses P − Q and Q, shape ``[2, outcomes, cells]``.
     ``first_high`` bounds Pr_P[a], and ``lead_high`` (x, d) bounds where a stands, both for a's unbounded ratio.
     """
 
@@ -63,6 +75,8 @@ class Enclosure:
     ell_high: FloatArray
     first_high: FloatArray
     lead_high: FloatArray
+    corners: FloatArray
+    curvature: FloatArray
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,8 @@ class Problem:
     tie_to_a: bool
     vote_length: float
     psi: Psi
-    unbounded_first: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
-    """(α, Pr_P[a], log of the tilted probability that a wins) → bound on a's term when its ratio is unbounded."""
+    unbounded_first: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
+    """(α, Pr_P[a], Pr_Q[a], log of the tilted probability that a wins) → bound on a's term whatever its ratio."""
 
     @property
     def ratio_cap(self) -> float:
@@ -88,16 +102,24 @@ class Problem:
         p_high, q_high = lattice.log_three(x1, y2, tie), lattice.log_three(x1 - vote, y2 + vote, tie)
         rest_high = np.exp(self._log_rest(x1 - vote, y1 + vote))
         rest_low = np.exp(self._log_rest(x2 - vote, y2 + vote))
+        p_south, q_south = lattice.log_three(x1, y1, tie), lattice.log_three(x1 - vote, y1 + vote, tie)
+        p_north, q_north = lattice.log_three(x2, y2, tie), lattice.log_three(x2 - vote, y2 + vote, tie)
         corner, other = np.exp(q_low), np.exp(q_high)
         step = lattice.step
+        low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
+        with np.errstate(invalid="ignore"):
+            south, north = p_south - q_south, p_north - q_north
+        corners = np.stack([[corner, low], [other, high], [np.exp(q_south), south], [np.exp(q_north), north]])
         return Enclosure(
             base_low=np.stack([other[0], corner[1], rest_low]),
             base_high=np.stack([corner[0], other[1], rest_high]),
             base_corner=corner,
-            ell_low=self._ratio(p_low, q_low, -1),
-            ell_high=self._ratio(p_high, q_high, 1),
+            ell_low=low,
+            ell_high=high,
             first_high=np.exp(p_low[0]),
             lead_high=np.stack([x2 * step, np.where(y1 == FAR_BELOW, math.inf, (x2 - y1) * step)]),
+            corners=corners,
+            curvature=plane_curvature(lattice, self.vote_length, cells.bounds),
         )
 
     def enclose_line(self, cells: Cells) -> Enclosure:
@@ -123,12 +145,15 @@ class Problem:
         self, p_low: FloatArray, q_low: FloatArray, p_high: FloatArray, q_high: FloatArray, lead: FloatArray
     ) -> Enclosure:
         corner, other = np.exp(q_low), np.exp(q_high)
+        low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
         return Enclosure(
             base_low=np.stack([other[0], corner[1]]),
             base_high=np.stack([corner[0], other[1]]),
             base_corner=corner,
-            ell_low=self._ratio(p_low, q_low, -1),
-            ell_high=self._ratio(p_high, q_high, 1),
+            ell_low=low,
+            ell_high=high,
+            corners=np.stack([[corner, low], [other, high]]),
+            curvature=np.full((2, 2, corner.shape[1]), np.inf),
             first_high=np.exp(p_low[0]),
             lead_high=lead,
         )
@@ -152,21 +177,16 @@ class Problem:
     ) -> tuple[FloatArray, FloatArray]:
         """An attained value and an upper bound of the moment minus 1, for pairs (cell, order)."""
         outcomes = cells.base_low.shape[0]
-        low, high, corner = cells.base_low[:, cell], cells.base_high[:, cell], cells.base_corner[:, cell]
+        low, high = cells.base_low[:, cell], cells.base_high[:, cell]
+        ell_low, ell_high = cells.ell_low[:, cell], cells.ell_high[:, cell]
         with np.errstate(over="ignore", invalid="ignore"):
-            at_low = np.stack([self.psi(cells.ell_low[i, cell], alpha) for i in range(outcomes)])
-            attained = np.sum(np.where(corner > 0, corner * at_low, 0.0), axis=0)
-            at_high_a = self.psi(cells.ell_high[0, cell], alpha)
+            at_low, at_high = self.psi.value(ell_low, alpha), self.psi.value(ell_high, alpha)
+            attained = self._moment(cells, 0, cell, alpha)
             # ℓ is non-negative for a and non-positive for b: one corner each; only "rest" needs both.
-            worst = [at_high_a, at_low[1]]
-            if outcomes == 3:
-                worst.append(np.maximum(at_low[2], self.psi(cells.ell_high[2, cell], alpha)))
-            first = np.minimum(
-                np.where(high[0] > 0, high[0] * at_high_a, 0.0),
-                self.unbounded_first(alpha, cells.first_high[cell], log_tilt) + (alpha - 1.0) * high[0],
-            )
-            second = np.minimum(np.where(high[1] > 0, high[1] * worst[1], 0.0), math.inf)
-            bound = first + second + (high[2] * worst[2] if outcomes == 3 else 0.0)
+            worst = [at_high[0], at_low[1], *(np.maximum(at_low[i], at_high[i]) for i in range(2, outcomes))]
+            terms = [np.where(high[i] > 0, high[i] * worst[i], 0.0) for i in range(outcomes)]
+            terms[0] = np.fmin(terms[0], self.unbounded_first(alpha, cells.first_high[cell], high[0], log_tilt))
+            bound = sum(terms[1:], start=terms[0])
             # Since Σ Q = 1, subtracting a constant μ from every ψ and adding it back is free.
             for constant in worst:
                 total = constant.copy()
@@ -174,7 +194,54 @@ class Problem:
                     gap = value - constant
                     total += np.where(gap > 0, high[i], low[i]) * gap
                 bound = np.fmin(bound, total)
+            smooth = np.isfinite(cells.curvature[0, 0, cell])
+            bound[smooth] = np.fmin(bound[smooth], self._interpolated(cells, cell[smooth], alpha[smooth]))
         return attained, np.maximum(bound, attained)
+
+    def _moment(self, cells: Enclosure, corner: int, cell: IntArray, alpha: FloatArray) -> FloatArray:
+        """The moment minus 1 at one corner."""
+        base, ell = cells.corners[corner, 0][:, cell], cells.corners[corner, 1][:, cell]
+        return np.sum(np.where(base > 0, base * self.psi.value(ell, alpha), 0.0), axis=0)
+
+    def _interpolated(self, cells: Enclosure, cell: IntArray, alpha: FloatArray) -> FloatArray:
+        """Largest corner plus what joint convexity leaves for the curvature of the probabilities."""
+        worst = np.max([self._moment(cells, corner, cell, alpha) for corner in range(len(cells.corners))], axis=0)
+        for i in range(cells.base_low.shape[0]):
+            slopes, offsets = [], []
+            for ell in (cells.ell_low[i, cell], cells.ell_high[i, cell]):
+                slope = self.psi.slope(ell, alpha)
+                slopes.append(np.abs(slope))
+                offsets.append(np.abs(self.psi.value(ell, alpha) - np.expm1(ell) * slope))
+            worst += np.maximum(*slopes) * cells.curvature[0, i, cell] + np.maximum(*offsets) * cells.curvature[1, i, cell]
+        return worst
+
+
+_CURVATURE = {
+    # sup |∂ₓₓ| + sup |∂ᵧᵧ| of the derivative of pᵢ along (1, −1), and of pᵢ itself; docs/privacy.md.
+    "gaussian": (np.array([1.47, 1.47, 1.0]), np.array([0.65, 0.65, 0.49])),
+    "laplace": (np.array([2.75, 2.75, 1.5]), np.array([1.5, 1.5, 1.0])),
+}
+
+
+def plane_curvature(lattice: Lattice, vote_length: float, bounds: IntArray) -> FloatArray:
+    """How far bilinear interpolation over each rectangle may miss Pᵢ − Qᵢ and Qᵢ; ``inf`` where it has no meaning."""
+    x1, x2, y1, y2 = bounds.T
+    if lattice.discrete:
+        return np.full((2, 3, len(x1)), np.inf)
+    width = (np.maximum(x2 - x1, y2 - y1) * lattice.step) ** 2 / 8.0
+    difference, base = _CURVATURE[lattice.family]
+    out = np.stack([vote_length * difference[:, None] * width, base[:, None] * width])
+    if lattice.family == "laplace":
+        # The density's kink crosses a between x = 0 and h, and b between y = −h and 0: P − Q bends there by ≤ 1.
+        for axis, (low, inside) in enumerate(((x1, (x1 >= 0) & (x2 <= lattice.vote)), (y1, (y1 >= -lattice.vote) & (y2 <= 0)))):
+            del low
+            out[0, axis] += np.where(inside, width, 0.0)
+            out[0, 2] += np.where(inside, width, 0.0)
+        straddles = ((x1 < 0) & (x2 > 0)) | ((x1 < lattice.vote) & (x2 > lattice.vote))
+        straddles |= ((y1 < 0) & (y2 > 0)) | ((y1 < -lattice.vote) & (y2 > -lattice.vote))
+        out[:, :, straddles] = np.inf
+    out[:, :, (x1 == FAR_BELOW) | (y1 == FAR_BELOW)] = np.inf
+    return out
 
 
 @dataclass(frozen=True)
