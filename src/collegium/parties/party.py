@@ -30,7 +30,7 @@ from collegium.parties.memory import AnswerMemory
 from collegium.parties.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.store import TeacherStore
 from collegium.protocol.devices import check_device
-from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation
+from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.protocol.messages import (
     CastVotes,
     Describe,
@@ -160,9 +160,9 @@ class Party:
             except Exception as error:
                 return Reply(request.request_id, _internal(self.name, request, error))
 
-    def prepared_votes(self, round_id: str) -> NDArray[np.int64]:
+    def prepared_votes(self, run_id: str, round_id: str) -> NDArray[np.int64]:
         """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
-        return self._votes.prepared(round_id)
+        return self._votes.prepared(run_id, round_id)
 
     def _answer(self, request: Request) -> ReplyBody:
         try:
@@ -174,6 +174,9 @@ class Party:
             return handler(request)
         except CollegiumError as error:
             _log.warning("party %s: %s: %s: %s", self.name, type(request.body).__name__, error.code, error)
+            if isinstance(error, StorageError):
+                # Its text names a place on this machine, which is nobody else's concern.
+                return Failure(error.code, f"party {self.name} cannot use its own storage: its log says why")
             return Failure.of(error)
         except Exception as error:
             return _internal(self.name, request, error)

@@ -125,9 +125,9 @@ def test_masked_votes_stay_at_the_party(make_party: MakeParty, pool: ArraySpec) 
     ask = Asker(make_party())
     assert ask(cast(pool, (0, 5), sum_mode="masked")) == Prepared("round-1")
     expected = ask.votes(pool, (0, 5)).counts
-    assert np.array_equal(ask.party.prepared_votes("round-1"), expected)
+    assert np.array_equal(ask.party.prepared_votes("run-1", "round-1"), expected)
     with pytest.raises(ProtocolViolation, match="no votes are prepared"):
-        ask.party.prepared_votes("round-2")
+        ask.party.prepared_votes("run-1", "round-2")
 
 
 def test_a_masked_round_cannot_be_prepared_for_other_queries(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -135,6 +135,15 @@ def test_a_masked_round_cannot_be_prepared_for_other_queries(make_party: MakePar
     ask(cast(pool, (0, 5), sum_mode="masked"))
     assert ask(cast(pool, (0, 5), sum_mode="masked")) == Prepared("round-1")
     assert ask(cast(pool, (0, 6), sum_mode="masked")).code == "protocol"
+
+
+def test_rounds_of_two_runs_do_not_meet(make_party: MakeParty, pool: ArraySpec) -> None:
+    party = make_party()
+    for run, position in (("run-1", 3), ("run-2", 4)):
+        party.handle(Request("r", run, cast(pool, (position,), sum_mode="masked")))
+    whole = Asker(party).votes(pool, (3, 4)).counts
+    assert np.array_equal(party.prepared_votes("run-1", "round-1"), whole[:1])
+    assert np.array_equal(party.prepared_votes("run-2", "round-1"), whole[1:])
 
 
 def test_a_repeated_request_gets_the_same_bytes_without_work(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -344,4 +353,6 @@ def test_a_teacher_by_import_path_needs_the_institutions_consent(
     assert ask.fit(TeacherSettings(kind="their_teachers:Sevens")).code == "refused"
     absent = Asker(make_party(allowed_imports={"their_teachers:Sevens"}))
     assert absent.fit(TeacherSettings(kind="their_teachers:Sevens")).code == "configuration"
+    no_teacher = Asker(make_party(allowed_imports={"their_teachers:np"}))
+    assert "has no fit" in no_teacher.fit(TeacherSettings(kind="their_teachers:np")).message
     assert isinstance(absent(PoolChunk(pool, 0, b"\0")), PoolState)

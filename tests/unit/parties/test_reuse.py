@@ -104,7 +104,10 @@ def test_a_teacher_that_cannot_be_written_leaves_no_partial_file(
 
     ask = Asker(make_party(folder=tmp_path))
     monkeypatch.setattr(NetworkTeacher, "save", full)
-    assert ask.fit().code == "storage"
+    answer = ask.fit()
+    assert answer.code == "storage"
+    assert str(tmp_path) not in answer.message
+    assert "disk" not in answer.message
     assert kept(tmp_path) == []
     monkeypatch.undo()
     assert ask.fit() == Fitted(3, 0)

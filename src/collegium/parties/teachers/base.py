@@ -63,7 +63,7 @@ def teacher_class(kind: str, *, allowed_imports: Collection[str] = ()) -> type[T
     Raises
     ------
     ConfigurationError
-        If no such kind exists or its module cannot be imported.
+        If no such kind exists, its module cannot be imported, or it is no teacher.
     Refused
         If the kind is an import path that the party did not allow.
     """
@@ -82,6 +82,9 @@ def teacher_class(kind: str, *, allowed_imports: Collection[str] = ()) -> type[T
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"teacher {kind} cannot be imported: install it or mend its name") from error
+    missing = [part for part in ("version", "fit", "predict", "save", "load") if not hasattr(found, part)]
+    if missing:
+        raise ConfigurationError(f"teacher {kind} has no {missing[0]}: it needs what collegium's Teacher describes")
     return cast(type[Teacher], found)
 
 
