@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from collegium.coordinator.config import RunConfig, validate_config
@@ -61,7 +61,8 @@ def fit(
     labels = [(index, label) for index, label in read_labels(run / "labels.csv") if label is not None]
     chosen = method or config.student.method
     options = _options(option or [], dict(config.student.options) if chosen == config.student.method else {})
-    with Progress(*Progress.get_default_columns()[:-1], TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"fitting {chosen}", total=None)
         student = fit_student(
             chosen,

@@ -1,127 +1,20 @@
-"""Parties that answer in this process, and a small run on them."""
+"""A small run over parties in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from local_parties import LocalParties, ScriptedParty, images, truth_of
 from numpy.typing import NDArray
 
 from collegium.coordinator.config import RunConfig, validate_config
 from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.parties import OnReply
 from collegium.coordinator.public_data import PublicData
-from collegium.protocol.errors import CollegiumError
-from collegium.protocol.inputs import Examples, PoolStore
-from collegium.protocol.messages import (
-    CastVotes,
-    Describe,
-    Description,
-    Failure,
-    Fit,
-    Fitted,
-    HoldPool,
-    PoolChunk,
-    PoolRange,
-    ReplyBody,
-    RequestBody,
-    Votes,
-)
-
-CLASSES = 4
-
-
-@dataclass
-class ScriptedParty:
-    """Its teachers know the class of an input, which is its brightest pixel, except for a share of mistakes."""
-
-    name: str
-    teachers: int = 5
-    mistakes: float = 0.1
-    seed: int = 0
-    answer: Callable[[RequestBody], ReplyBody | None] = lambda request: None
-    """A planted answer; None gives the honest one."""
-    store: PoolStore = field(default_factory=lambda: PoolStore(None))
-    asked: list[RequestBody] = field(default_factory=list)
-
-    def handle(self, request: RequestBody) -> ReplyBody:
-        self.asked.append(request)
-        planted = self.answer(request)
-        if planted is not None:
-            return planted
-        match request:
-            case Describe():
-                return Description(self.name, "test", self.teachers, "scripted")
-            case HoldPool(pool):
-                return self.store.state(pool)
-            case PoolChunk():
-                return self.store.accept(request)
-            case Fit():
-                return Fitted(self.teachers, 0)
-            case CastVotes(inputs=PoolRange(sha256, indices)):
-                x = self.store.open(sha256)[list(indices)]
-                return Votes(self.votes(x))
-            case _:
-                raise AssertionError(f"unexpected {type(request).__name__}")
-
-    def votes(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        truth = truth_of(x)
-        counts = np.zeros((len(x), CLASSES), dtype=np.int64)
-        for row, right in enumerate(truth):
-            generator = np.random.default_rng([self.seed, *x[row].ravel().tolist()])
-            for _ in range(self.teachers):
-                wrong = generator.random() < self.mistakes
-                counts[row, generator.integers(CLASSES) if wrong else right] += 1
-        return counts
-
-    def rounds(self) -> list[CastVotes]:
-        return [request for request in self.asked if isinstance(request, CastVotes)]
-
-
-class LocalParties:
-    """`Parties` over objects in this process; a name may be away."""
-
-    def __init__(self, parties: Mapping[str, ScriptedParty]) -> None:
-        self.by_name = dict(parties)
-        self.away: set[str] = set()
-
-    def names(self) -> list[str]:
-        return sorted(set(self.by_name) - self.away)
-
-    def ask(
-        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
-    ) -> dict[str, ReplyBody]:
-        replies: dict[str, ReplyBody] = {}
-        for name, request in requests.items():
-            if name in self.away:
-                replies[name] = Failure("unreachable", "gone")
-                continue
-            try:
-                replies[name] = self.by_name[name].handle(request)
-            except CollegiumError as error:
-                replies[name] = Failure.of(error)
-            if on_reply is not None:
-                on_reply(name, replies[name])
-        return replies
-
-    def votes_cast(self) -> int:
-        return sum(len(party.rounds()) for party in self.by_name.values())
-
-
-def truth_of(x: NDArray[Any]) -> NDArray[np.int64]:
-    return x.reshape(len(x), -1)[:, :CLASSES].argmax(axis=1).astype(np.int64)
-
-
-def images(count: int, seed: int) -> Examples:
-    generator = np.random.default_rng(seed)
-    y = np.arange(count) % CLASSES
-    x = generator.integers(0, 60, (count, 2, 4, 1)).astype(np.uint8)
-    x.reshape(count, -1)[np.arange(count), y] = generator.integers(180, 256, count)
-    return Examples(x, y.astype(np.int64))
 
 
 @pytest.fixture
@@ -176,7 +69,7 @@ class StandInStudent:
         path.write_text(str(self.labels))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.int64]]]:
     """The labels that each student was fitted on; students themselves are tested elsewhere."""
     from collegium.coordinator import students
@@ -196,7 +89,7 @@ def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.in
 
 @pytest.fixture
 def run(
-    parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path
+    parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path, student_fits: object
 ) -> Callable[..., dict[str, Any]]:
     """Run the coordinator in one folder; keyword arguments ``section__key`` change the configuration."""
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-_WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 26, 46
-_BAR_HEIGHT, _BAR_NAME, _BAR_VALUE = 26, 150, 150
+_WIDTH, _HEIGHT = 480, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 28, 48
+_BAR_HEIGHT, _BAR_NAME, _BAR_VALUE = 26, 118, 128
+_NAME_CHARS = 14
 
 
 def line_chart(
@@ -62,7 +63,7 @@ def bar_chart(rows: Sequence[tuple[str, float | None, str]], *, title: str) -> M
     drawn = []
     for number, (name, fraction, text) in enumerate(rows):
         y = number * _BAR_HEIGHT + 4
-        shown = name if len(name) <= 20 else name[:19] + "…"
+        shown = name if len(name) <= _NAME_CHARS else name[: _NAME_CHARS - 1] + "…"
         drawn.append(f'<text class="name" x="{_BAR_NAME - 10}" y="{y + 14}">{escape(shown)}</text>')
         drawn.append(f'<rect class="track" x="{_BAR_NAME}" y="{y}" width="{span}" height="18" rx="3"/>')
         if fraction is not None:

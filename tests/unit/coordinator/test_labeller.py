@@ -1,0 +1,196 @@
+"""Charge, draw, release: what is paid, when, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collegium.coordinator.labeller import Labeller, SeededDraw, mark
+from collegium.coordinator.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
+
+KEYS = [f"q{n}" for n in range(10)]
+COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.int64)
+"""Odd queries have consensus, even ones have none."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Passes on what has a clear winner."""
+
+    name: str = "screen"
+    sigma: float = 40.0
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return gaussian_curve(unit.votes, self.sigma, orders)
+
+    def run(self, counts: NDArray[np.int64], noise: Noise, predictions: Any = None) -> NDArray[np.int64]:
+        return np.where(counts.max(axis=1) > 7, NEXT_STAGE, ABSTAIN)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The winner itself; the noise does not matter here."""
+
+    name: str = "answer"
+    sigma: float = 4.0
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return gaussian_curve(unit.votes, self.sigma, orders)
+
+    def run(self, counts: NDArray[np.int64], noise: Noise, predictions: Any = None) -> NDArray[np.int64]:
+        return counts.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class TwoStages:
+    """Screen, then answer."""
+
+    name: ClassVar[str] = "two-stages"
+    source: ClassVar[str] = "test"
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (Screen(), Answer())
+
+    def parameters(self) -> dict[str, float | int | str]:
+        return {"sigma1": 40.0, "sigma2": 4.0}
+
+
+Open = Callable[..., Ledger]
+
+
+@pytest.fixture
+def ledger_at(tmp_path: Path) -> Iterator[Open]:
+    opened: list[Ledger] = []
+
+    def open_ledger(epsilon: float = 100.0) -> Ledger:
+        ledger = Ledger.open(
+            tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=epsilon, name="test"
+        )
+        opened.append(ledger)
+        return ledger
+
+    yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+def labeller(ledger: Ledger) -> Labeller:
+    return Labeller(ledger, TwoStages(), Unit(), SeededDraw(1))
+
+
+def expected() -> dict[str, int]:
+    return {key: 0 if n % 2 else ABSTAIN for n, key in enumerate(KEYS)}
+
+
+def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) -> None:
+    ledger = ledger_at()
+    assert labeller(ledger).label(KEYS, COUNTS)
+    assert labeller(ledger).labels(KEYS) == expected()
+    spent = ledger.spent().values
+    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    np.testing.assert_allclose(spent, alone.values)
+
+
+def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) -> None:
+    ledger = ledger_at()
+    labeller(ledger).label(KEYS, COUNTS)
+    spent = ledger.epsilon()
+    turned = COUNTS[:, ::-1].copy()
+    assert labeller(ledger).label(KEYS, turned)
+    assert labeller(ledger).labels(KEYS) == expected()
+    assert ledger.epsilon() == spent
+
+
+def test_a_query_enters_only_if_the_budget_takes_it_through_every_stage(ledger_at: Open) -> None:
+    one = (Screen().charge(WIDE_ORDERS, Unit()) + Answer().charge(WIDE_ORDERS, Unit())).to_epsilon(1e-5).epsilon
+    ledger = ledger_at(one * 1.5)
+    work = labeller(ledger)
+    assert not work.label(KEYS, COUNTS)
+    held = ledger.labels()
+    halfway = [key for key in KEYS if mark(key, Screen()) in held and key not in held]
+    assert not halfway and 0 < len(work.labels(KEYS)) < 10
+    assert ledger.epsilon().epsilon <= one * 1.5
+    assert work.worth_asking(KEYS) == []
+
+
+def test_abstentions_leave_their_budget_to_the_queries_behind_them(ledger_at: Open) -> None:
+    two = (Screen().charge(WIDE_ORDERS, Unit()) * 8 + Answer().charge(WIDE_ORDERS, Unit()) * 2).to_epsilon(1e-5).epsilon
+    ledger = ledger_at(two)
+    work = labeller(ledger)
+    no_consensus = np.full((8, 2), 5, dtype=np.int64)
+    assert work.label(KEYS[:8], no_consensus), "eight abstentions cost no answer, though two answers were affordable"
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def dying(target: type, method: str, at: int, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    honest, calls = getattr(target, method), [0]
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at and not after:
+            raise Crash
+        result = honest(*arguments, **options)
+        if calls[0] == at:
+            raise Crash
+        return result
+
+    monkeypatch.setattr(target, method, wrapped)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("method", ["charge", "release"])
+def test_a_crash_around_any_write_pays_nothing_twice_and_loses_no_label(
+    method: str, stage: int, after: bool, ledger_at: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = ledger_at()
+    with monkeypatch.context() as patch:
+        dying(Ledger, method, stage, patch, after)
+        with pytest.raises(Crash):
+            labeller(ledger).label(KEYS, COUNTS)
+    ledger.close()
+    again = ledger_at()
+    work = labeller(again)
+    assert work.label(work.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.worth_asking(KEYS)]])
+    assert work.labels(KEYS) == expected()
+    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    np.testing.assert_allclose(again.spent().values, alone.values)
+
+
+def test_a_charge_for_other_queries_is_never_taken_up(ledger_at: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = ledger_at()
+    with monkeypatch.context() as patch:
+        dying(Ledger, "release", 1, patch, after=False)
+        with pytest.raises(Crash):
+            labeller(ledger).label(KEYS[:5], COUNTS[:5])
+    labeller(ledger).label(KEYS[5:], COUNTS[5:])
+    assert ledger.queries_charged() == 5 + 5 + 3
+
+
+def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> None:
+    ledger = ledger_at()
+
+    class Overtaken(SeededDraw):
+        def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
+            if stage.name == "screen":
+                charge = ledger.charge(
+                    purpose="other", mechanism={}, curve=Screen().charge(WIDE_ORDERS, Unit()), queries=1
+                )
+                ledger.release(charge, {queries[0]: 1})
+            return super().run(stage, counts, queries, predictions)
+
+    work = Labeller(ledger, TwoStages(), Unit(), Overtaken(1))
+    assert work.label(KEYS[:1], COUNTS[:1])
+    assert work.labels(KEYS[:1]) == {"q0": 1}

@@ -1,0 +1,180 @@
+"""The page: self-contained, safe to hand on, and honest about what it holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_parties import LocalParties
+
+from collegium import cli
+from collegium.coordinator.report import render
+from collegium.coordinator.report.charts import bar_chart, histogram, line_chart, ticks
+from collegium.protocol.messages import CastVotes, Failure
+
+Run = Callable[..., dict[str, Any]]
+
+
+class Page(HTMLParser):
+    """Checks that tags close in order and notes everything that would be loaded."""
+
+    VOID = ("meta", "link", "br", "img", "input")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.loads += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action")]
+        assert tag not in ("script", "iframe", "object")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_loads_nothing(run: Run) -> None:
+    text = render(run())
+    assert Page(text).loads == []
+    assert "@import" not in text and "url(" not in text
+
+
+def test_no_vote_and_no_research_figure_reaches_the_outsiders_page_or_files(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = run(options={"research": True})
+    outside = render(record)
+    figures = record["research_only"]
+    assert "Research only" not in outside and "handed on" not in outside
+    for secret in (figures["gap_mean_votes"], figures["teacher_accuracy_mean"], figures["caution"]):
+        assert str(secret)[:10] not in outside
+    assert "mean teacher" not in outside.lower()
+    inside = render(record, research=True)
+    assert "Research only" in inside and "must not be handed on" in inside
+
+
+CANARY = 987
+
+
+def test_votes_never_touch_the_disk_unless_they_are_kept(run: Run, parties: LocalParties, tmp_path: Path) -> None:
+    for party in parties.by_name.values():
+        party.teachers, party.mistakes = CANARY, 0.0
+    total = str(CANARY * len(parties.by_name))
+    teachers = {"per_party": CANARY}
+    run("private", teachers=teachers)
+    run("kept", {"keep_votes": True, "research": True}, teachers=teachers)
+    for path in (tmp_path / "private").rglob("*"):
+        if path.is_file() and path.name not in ("run.json", "report.html"):
+            assert total.encode() not in path.read_bytes(), path
+    record = json.loads((tmp_path / "private" / "run.json").read_text())
+    for entry in record["rounds"]:
+        assert entry.pop("teachers") == int(total)
+    assert total not in json.dumps(record)
+    assert not (tmp_path / "private" / "SECRET-votes").exists()
+    assert "Never share" in (tmp_path / "kept" / "SECRET-votes" / "READ-ME").read_text()
+
+
+def test_what_a_party_says_is_shown_as_text(run: Run, parties: LocalParties) -> None:
+    parties.by_name["party-1"].answer = lambda request: (
+        Failure("refused", "<script>alert(1)</script>") if isinstance(request, CastVotes) else None
+    )
+    text = render(run())
+    assert "<script>" not in text and "&lt;script&gt;" in text
+
+
+def test_who_failed_and_how_stands_first_among_the_parties(run: Run, parties: LocalParties) -> None:
+    parties.by_name["party-4"].answer = lambda request: (
+        Failure("deadline", "late") if isinstance(request, CastVotes) else None
+    )
+    text = render(run())
+    table = text[text.index("<h2>Parties</h2>") :]
+    assert table.index("party-4") < table.index("party-0")
+    assert re.search(r"deadline <span[^>]*>\(round 1, round 2, round 3\)", table)
+
+
+def test_a_seeded_run_is_called_not_private(run: Run) -> None:
+    assert "do not publish" in render(run("a"))
+    assert "do not publish" not in render(run("b", seed=None))
+
+
+@pytest.mark.parametrize("missing", ["student", "labels", "ledger", "timings_s", "baseline"])
+def test_a_run_that_is_not_finished_renders_too(missing: str, run: Run) -> None:
+    record = run()
+    record.pop(missing, None)
+    record["state"] = "stopped: 2 parties answered in time, 3 are needed"
+    assert "Not finished" in render(record)
+
+
+def test_a_run_that_was_only_begun_renders(run: Run, parties: LocalParties, tmp_path: Path) -> None:
+    parties.away = set(parties.by_name)
+    with pytest.raises(Exception, match="parties are ready"):
+        run(options={"roster": sorted(parties.by_name)})
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "Nothing has been charged yet" in render(record)
+
+
+def test_infinite_epsilon_is_shown_as_no_guarantee(run: Run) -> None:
+    record = run(seed=None)
+    record["privacy"]["units"]["record"]["wide"]["epsilon"] = "inf"
+    record["privacy"]["by_queries"] = [[0, 0.0], [1, "inf"]]
+    text = render(record)
+    assert "∞" in text and "There is no guarantee." in text
+
+
+def test_the_command_renders_from_run_json_alone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run()
+    folder = tmp_path / "run"
+    first = (folder / "report.html").read_text()
+    for path in folder.iterdir():
+        if path.name != "run.json" and path.is_file():
+            path.unlink()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(folder)])
+    assert ended.value.code == 0
+    assert (folder / "report.html").read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [(["nowhere"], 9, "name the folder of a run"), (["run", "--research"], 2, "no research figures")],
+)
+def test_the_command_refuses_in_one_line(
+    arguments: list[str],
+    status: int,
+    says: str,
+    run: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", *arguments])
+    assert ended.value.code == status
+    message = capsys.readouterr().err
+    assert says in message and message.count("\n") == 1
+
+
+def test_charts_escape_names_and_stay_empty_without_data() -> None:
+    assert "&lt;b&gt;" in bar_chart([("<b>", 0.5, "x")], title="t")
+    assert line_chart([(0, 0)], title="t", x_label="x", y_label="y") == ""
+    assert histogram([0, 1], [0], title="t", x_label="x", y_label="y") == ""
+
+
+@pytest.mark.parametrize("highest", [1e-3, 0.7, 1, 3, 11.99, 100, 12345])
+def test_ticks_reach_the_highest_value_in_few_round_steps(highest: float) -> None:
+    found = ticks(highest)
+    assert found[0] == 0 and found[-1] >= highest * (1 - 1e-9) and found[-2] < highest and 3 <= len(found) <= 7

@@ -1,0 +1,105 @@
+"""A student fitted again from a run, and measured, through the real command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_parties import LocalParties, ScriptedParty
+
+from collegium import cli
+from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.run_folder import read_labels
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs import Examples, default_task, load
+from collegium.protocol.messages import CastVotes, Votes
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on the digits, whose parties know the truth."""
+    task = default_task("digits")
+    values: dict[str, Any] = {
+        "name": "digits",
+        "task": task.model_dump(mode="json"),
+        "pool": {"source": "digits", "split": "all", "stop": 400},
+        "holdout": {"source": "digits", "split": "all", "start": 1500},
+        "mechanism": {"name": "gnmax", "parameters": {"sigma": 1.0}},
+        "budget": {"epsilon": 1000.0},
+        "queries": {"count": 150},
+        "student": {"method": "supervised"},
+        "seed": 1,
+    }
+    config = validate_config(values, RunConfig, "test")
+    public: Examples = load(config.pool, task, data_root=None)
+    assert public.y is not None
+
+    def truth(request: Any) -> Any:
+        if not isinstance(request, CastVotes):
+            return None
+        import numpy as np
+
+        labels = public.y[list(request.inputs.indices)]  # type: ignore[index, union-attr]
+        return Votes(5 * np.eye(10, dtype=np.int64)[labels])
+
+    parties = {f"p{n}": ScriptedParty(f"p{n}", 5, answer=truth) for n in range(4)}
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    teachers = config.teachers.model_copy(update={"per_party": 5})
+    Coordinator(config.model_copy(update={"teachers": teachers}), LocalParties(parties), folder, device="cpu").run()
+    return folder
+
+
+def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, invoke: Invoke, tmp_path: Path) -> None:
+    target = tmp_path / "again.safetensors"
+    status, out, _ = invoke("student", "fit", str(digits), "--output", str(target), "--device", "cpu", "--json")
+    fitted = json.loads(out)
+    assert status == 0 and fitted["labels"] == 150 and fitted["accuracy"] > 0.8
+    status, out, _ = invoke(
+        "student", "evaluate", str(target), "digits", "--start", "1500", "--device", "cpu", "--json"
+    )
+    assert status == 0 and json.loads(out)["accuracy"] == pytest.approx(fitted["accuracy"])
+    status, out, _ = invoke("student", "evaluate", str(digits / "student.safetensors"), "digits", "--start", "1500")
+    assert status == 0 and "accuracy" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["fit", "nowhere"], 9, "no folder of a run"),
+        (["fit", "RUN", "--method", "telepathy"], 2, "telepathy"),
+        (["fit", "RUN", "--option", "steps"], 2, "name=value"),
+        (["evaluate", "nowhere.safetensors", "digits"], 9, "no student"),
+        (["evaluate", "RUN/labels.csv", "digits"], 9, "labels.csv"),
+        (["evaluate", "RUN/student.safetensors", "digits", "--start", "5", "--stop", "2"], 2, "stop"),
+        (["evaluate", "RUN/student.safetensors", "no-such-set"], 3, "no-such-set"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], status: int, says: str, digits: Path, invoke: Invoke
+) -> None:
+    code, _, err = invoke("student", *[argument.replace("RUN", str(digits)) for argument in arguments])
+    assert code == status, err
+    assert says in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+def test_a_labels_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(StorageError, match="index,label"):
+        read_labels(tmp_path / "labels.csv")
