@@ -158,7 +158,7 @@ def plan_graph(
     security_bits: int = 40,
     liveness: float = 1e-6,
 ) -> GraphPlan:
-    """The sparsest graph that meets both failure bounds, or the complete graph.
+    """The sparsest graph, found by bisection, that meets both failure bounds; else the complete graph.
 
     Parameters
     ----------

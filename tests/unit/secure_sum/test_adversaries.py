@@ -1,0 +1,516 @@
+"""Every attack of docs/threat-model.md that the secure sum stops ends in a named error on the honest side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from collegium.protocol.errors import CollegiumError, IdentityError
+from collegium.protocol.secure_sum import (
+    CoordinatorSum,
+    GraphPlan,
+    LocalRound,
+    PartySum,
+    Phase,
+    SumSetup,
+    accept_parameters,
+    local_round,
+    plan_graph,
+)
+from collegium.protocol.secure_sum.errors import (
+    AskedTwice,
+    BothSecretsAsked,
+    ForgedSignature,
+    GarbledShare,
+    ImpossibleTotal,
+    InconsistentSurvivors,
+    InsufficientPlan,
+    MalformedMessage,
+    ReplayedRound,
+    SumAborted,
+    SwappedKeys,
+    TooFewSurvivors,
+    UnexpectedParty,
+    WrongGraph,
+    WrongLength,
+    WrongRing,
+    WrongShare,
+)
+from collegium.protocol.secure_sum.messages import pack_set, unpack_set
+from collegium.protocol.v1 import secure_sum_pb2 as pb
+
+SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0)
+"""A graph far too thin to be safe, in which most parties are not neighbours."""
+
+TamperRequest = Callable[[str, pb.SecureSumRequest], None]
+TamperReply = Callable[[str, pb.SecureSumReply], None]
+
+
+def a_round(parties: int = 6, plan: GraphPlan | None = None, round_id: str = "round-1", **more: object) -> LocalRound:
+    vectors = np.random.default_rng(parties).integers(0, 2, (parties, 8))
+    return local_round(vectors, 0, 1, plan=plan, round_id=round_id, **more)  # type: ignore[arg-type]
+
+
+def collect(made: LocalRound, requests: dict[str, pb.SecureSumRequest], silent: set[str]) -> dict[str, CollegiumError]:
+    """Hand each party its request and the coordinator each reply; what each party refused."""
+    refused = {}
+    for name, request in requests.items():
+        if name not in silent:
+            try:
+                made.coordinator.accept(name, made.parties[name].handle(request))
+            except CollegiumError as error:
+                refused[name] = error
+    return refused
+
+
+def copies(made: LocalRound) -> dict[str, pb.SecureSumRequest]:
+    """The phase's requests, free to be tampered with one by one."""
+    requests = {}
+    for name, request in made.coordinator.requests().items():
+        requests[name] = pb.SecureSumRequest()
+        requests[name].CopyFrom(request)
+    return requests
+
+
+def advance(made: LocalRound, until: Phase, silent: dict[Phase, set[str]] | None = None) -> None:
+    """Honest phases up to, not including, ``until``."""
+    while made.coordinator.phase < until:
+        gone = (silent or {}).get(made.coordinator.phase, set())
+        assert collect(made, made.coordinator.requests(), gone) == {}
+        made.coordinator.close_phase()
+
+
+def refusal_of(made: LocalRound, victim: str, tamper: TamperRequest) -> CollegiumError:
+    """What the victim raises at the tampered request; it must have forgotten everything afterwards."""
+    request = copies(made)[victim]
+    tamper(victim, request)
+    with pytest.raises(CollegiumError) as caught:
+        made.parties[victim].handle(request)
+    assert made.parties[victim].done
+    with pytest.raises(SumAborted):
+        made.parties[victim].handle(request)
+    return caught.value
+
+
+def flip(data: bytes, position: int = 0) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def bitmap(made: LocalRound, members: set[int]) -> bytes:
+    return pack_set(np.array(sorted(members), dtype=np.int64), made.setup.plan.parties)
+
+
+def test_a_party_named_both_alive_and_dropped_opens_nothing() -> None:
+    made = a_round()
+    advance(made, Phase.UNMASK, {Phase.MASK: {"party-0001"}})
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.dropped = bitmap(made, {1, 3})
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), BothSecretsAsked)
+
+    def forget_one(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.dropped = bitmap(made, set())
+
+    assert isinstance(refusal_of(made, "party-0002", forget_one), BothSecretsAsked)
+
+
+def test_a_survivor_renamed_as_dropped_is_noticed() -> None:
+    made = a_round()
+    advance(made, Phase.UNMASK)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.survivors = bitmap(made, {0, 1, 2, 3, 4})
+        request.unmask.dropped = bitmap(made, {5})
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
+
+
+def test_two_survivors_lists_never_both_gather_enough_signatures() -> None:
+    made = a_round()
+    advance(made, Phase.SIGN, {Phase.MASK: {"party-0005"}})
+    requests = copies(made)
+    lists = {name: {0, 1, 2, 3, 4} if i < 3 else {0, 1, 3, 4} for i, name in enumerate(sorted(requests))}
+    signatures = {}
+    for name, request in requests.items():
+        request.sign_survivors.survivors = bitmap(made, lists[name])
+        index = made.setup.index[name]
+        if index in lists[name]:
+            signatures[index] = made.parties[name].handle(request).survivors_signed.signature
+    made.coordinator._signatures = signatures
+    made.coordinator._answered = set(signatures)
+    made.coordinator.close_phase()
+    for name, request in copies(made).items():
+        members = lists[name]
+        request.unmask.survivors = bitmap(made, members)
+        request.unmask.dropped = bitmap(made, {0, 1, 2, 3, 4} - members)
+        with pytest.raises(CollegiumError) as caught:
+            made.parties[name].handle(request)
+        assert isinstance(caught.value, InconsistentSurvivors | BothSecretsAsked)
+
+
+def test_fewer_signatures_than_the_quorum_open_nothing() -> None:
+    made = a_round()
+    advance(made, Phase.UNMASK)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.signers = bitmap(made, {0, 1, 2})
+        request.unmask.signatures = request.unmask.signatures[: 3 * 64]
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
+
+
+def test_a_forged_signature_under_the_survivors_list_is_noticed() -> None:
+    made = a_round(parties=3)
+    advance(made, Phase.UNMASK)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.signatures = flip(request.unmask.signatures, 70)
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
+
+
+def test_a_victim_shown_sharers_without_its_honest_neighbours_stays_closed() -> None:
+    """The victim's vector is masked with fewer parties; those left out must not open its self seed."""
+    made = a_round(parties=8)
+    advance(made, Phase.MASK)
+    requests = copies(made)
+    victim = requests["party-0000"].mask_input
+    kept, senders = {0, 1, 2, 3, 4}, unpack_set(victim.senders, 8, "senders").tolist()
+    shown = [position for position, sender in enumerate(senders) if sender in kept]
+    size = len(victim.shares) // len(senders)
+    victim.shares = b"".join(victim.shares[p * size : (p + 1) * size] for p in shown)
+    victim.graph_nonces = b"".join(victim.graph_nonces[p * 32 : (p + 1) * 32] for p in shown)
+    victim.senders, victim.sharers = bitmap(made, kept - {0}), bitmap(made, kept)
+    reply = made.parties["party-0000"].handle(requests.pop("party-0000"))
+    with pytest.raises(ForgedSignature):
+        made.coordinator.accept("party-0000", reply)
+    assert collect(made, requests, set()) == {}
+    # A lying coordinator goes on as if the victim had answered like all others.
+    made.coordinator._views[0] = reply.input_masked.view_signature
+    made.coordinator._answered.add(0)
+    made.coordinator.close_phase()
+    requests = copies(made)
+    requests.pop("party-0000")
+    assert collect(made, requests, set()) == {}
+    made.coordinator.close_phase()
+    for name, request in made.coordinator.requests().items():
+        with pytest.raises(InconsistentSurvivors, match="party-0000"):
+            made.parties[name].handle(request)
+
+
+def test_a_coordinator_that_swaps_a_partys_own_keys_is_noticed() -> None:
+    made = a_round()
+    advance(made, Phase.SHARE)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.share_keys.mask_keys = flip(request.share_keys.mask_keys)
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), SwappedKeys)
+
+
+@pytest.mark.parametrize("column", ["channel_keys", "mask_keys", "nonce_commitments", "signatures"])
+def test_a_coordinator_that_changes_a_neighbours_advert_is_noticed(column: str) -> None:
+    made = a_round()
+    advance(made, Phase.SHARE)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        setattr(request.share_keys, column, flip(getattr(request.share_keys, column), -1 % 32 + 64))
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), ForgedSignature)
+
+
+def test_two_neighbours_adverts_swapped_with_each_other_are_noticed() -> None:
+    made = a_round()
+    advance(made, Phase.SHARE)
+
+    def swap(column: bytes, size: int) -> bytes:
+        entries = [column[i : i + size] for i in range(0, len(column), size)]
+        entries[3], entries[4] = entries[4], entries[3]
+        return b"".join(entries)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        for field, size in (("channel_keys", 32), ("mask_keys", 32), ("nonce_commitments", 32), ("signatures", 64)):
+            setattr(request.share_keys, field, swap(getattr(request.share_keys, field), size))
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), ForgedSignature)
+
+
+def test_adverts_of_an_old_round_are_no_use_in_a_new_one() -> None:
+    old = a_round()
+    advance(old, Phase.SHARE)
+    new = a_round(round_id="round-2", identities=old.identities)
+    advance(new, Phase.SHARE)
+    stale = old.coordinator.requests()["party-0001"].share_keys
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        for field, size in (("channel_keys", 32), ("mask_keys", 32), ("nonce_commitments", 32), ("signatures", 64)):
+            fresh, replayed = getattr(request.share_keys, field), getattr(stale, field)
+            setattr(request.share_keys, field, fresh[:size] + replayed[size:])
+
+    assert isinstance(refusal_of(new, "party-0000", tamper), ForgedSignature)
+
+
+def test_a_request_or_reply_of_an_old_round_is_refused() -> None:
+    old, new = a_round(), a_round(round_id="round-2")
+    stale = copies(old)["party-0000"]
+    with pytest.raises(ReplayedRound):
+        new.parties["party-0000"].handle(stale)
+    reply = old.parties["party-0000"].handle(stale)
+    with pytest.raises(ReplayedRound):
+        new.coordinator.accept("party-0000", reply)
+
+
+def test_a_round_that_has_begun_is_never_run_again() -> None:
+    made = a_round()
+    used: set[str] = set()
+    first, second = (
+        PartySum(made.setup, "party-0000", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64), used)
+        for _ in range(2)
+    )
+    request = made.coordinator.requests()["party-0000"]
+    first.handle(request)
+    with pytest.raises(ReplayedRound, match="before"):
+        second.handle(request)
+
+
+@pytest.mark.parametrize("phase", list(Phase)[:5])
+def test_a_phase_asked_for_twice_is_refused_and_ends_the_round(phase: Phase) -> None:
+    made = a_round()
+    advance(made, phase)
+    request = made.coordinator.requests()["party-0000"]
+    made.parties["party-0000"].handle(request)
+    with pytest.raises(SumAborted if phase is Phase.UNMASK else AskedTwice):
+        made.parties["party-0000"].handle(request)
+    with pytest.raises(SumAborted):
+        made.parties["party-0000"].handle(request)
+
+
+def test_a_phase_cannot_be_skipped() -> None:
+    made = a_round()
+    advance(made, Phase.UNMASK)
+    late = made.coordinator.requests()["party-0000"]
+    fresh = a_round(identities=made.identities)
+    with pytest.raises(AskedTwice):
+        fresh.parties["party-0000"].handle(late)
+
+
+@pytest.mark.parametrize("phase", [Phase.SHARE, Phase.MASK, Phase.SIGN])
+def test_a_list_shorter_than_the_quorum_is_refused_at_every_phase(phase: Phase) -> None:
+    made = a_round()
+    advance(made, phase)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        if phase is Phase.SHARE:
+            shown = request.share_keys
+            shown.participants = bitmap(made, {0, 1, 2})
+            shown.channel_keys, shown.mask_keys = shown.channel_keys[:96], shown.mask_keys[:96]
+            shown.nonce_commitments, shown.signatures = shown.nonce_commitments[:96], shown.signatures[:192]
+        elif phase is Phase.MASK:
+            request.mask_input.sharers = bitmap(made, {0, 1, 2})
+        else:
+            request.sign_survivors.survivors = bitmap(made, {0, 1, 2})
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), TooFewSurvivors)
+
+
+def test_a_graph_that_does_not_follow_from_the_nonces_is_refused() -> None:
+    made = a_round(12, SPARSE)
+    advance(made, Phase.MASK)
+    pending = made.coordinator.requests()
+    known = {made.setup.index[n]: set(unpack_set(r.mask_input.senders, 12, "senders")) for n, r in pending.items()}
+    stranger = next(i for i in range(1, 12) if i not in known[0])
+
+    def another_nonce(_: str, request: pb.SecureSumRequest) -> None:
+        request.mask_input.graph_nonces = flip(request.mask_input.graph_nonces)
+
+    def false_neighbour(_: str, request: pb.SecureSumRequest) -> None:
+        message = request.mask_input
+        message.senders = bitmap(made, {stranger})
+        message.graph_nonces = made.coordinator._nonces[stranger]
+        message.shares = bytes(2 * 33 + 16)
+
+    for victim, tamper in (("party-0000", false_neighbour), ("party-0001", another_nonce)):
+        assert isinstance(refusal_of(made, victim, tamper), WrongGraph)
+
+
+def test_sharers_that_never_advertised_or_miss_the_party_itself_are_refused() -> None:
+    for absent in ("party-0005", "party-0000"):
+        made = a_round()
+        advance(made, Phase.MASK, {Phase.ADVERTISE: {"party-0005"}})
+        shown = {0, 1, 2, 3, 5} if absent == "party-0005" else {1, 2, 3, 4}
+
+        def tamper(_: str, request: pb.SecureSumRequest, shown: set[int] = shown) -> None:
+            request.mask_input.sharers = bitmap(made, shown)
+
+        assert isinstance(refusal_of(made, "party-0000", tamper), WrongGraph)
+
+
+def test_garbage_or_a_share_meant_for_another_party_is_refused() -> None:
+    for replace in (lambda own, other: os.urandom(len(own)), lambda own, other: other):
+        made = a_round()
+        advance(made, Phase.MASK)
+        other = made.coordinator.requests()["party-0001"].mask_input.shares
+
+        def tamper(_: str, request: pb.SecureSumRequest, other: bytes = other, replace=replace) -> None:  # type: ignore[no-untyped-def]
+            request.mask_input.shares = replace(request.mask_input.shares, other)
+
+        assert isinstance(refusal_of(made, "party-0000", tamper), GarbledShare)
+
+
+def reply_of(made: LocalRound, name: str) -> pb.SecureSumReply:
+    return made.parties[name].handle(made.coordinator.requests()[name])
+
+
+def test_a_vector_of_another_ring_or_length_is_refused_and_its_sender_left_out() -> None:
+    for field, value, expected in (
+        ("ring_bits", 32, WrongRing),
+        ("vector", bytes(14), WrongLength),
+        ("vector", b"", WrongLength),
+    ):
+        made = a_round()
+        advance(made, Phase.MASK)
+        reply = reply_of(made, "party-0000")
+        setattr(reply.input_masked, field, value)
+        with pytest.raises(expected):
+            made.coordinator.accept("party-0000", reply)
+        assert "party-0000" not in made.coordinator.requests()
+        assert collect(made, made.coordinator.requests(), set()) == {}
+        made.coordinator.close_phase()
+        advance(made, Phase.DONE)
+        assert "party-0000" not in made.coordinator.result.survivors
+
+
+def test_a_duplicate_reply_and_a_stranger_are_refused_and_the_first_answer_stands() -> None:
+    made = a_round()
+    reply = reply_of(made, "party-0000")
+    made.coordinator.accept("party-0000", reply)
+    with pytest.raises(UnexpectedParty):
+        made.coordinator.accept("party-0000", reply)
+    with pytest.raises(UnexpectedParty):
+        made.coordinator.accept("mallory", reply)
+    assert "party-0000" in made.coordinator.requests()
+
+
+def test_a_reply_passed_off_as_another_partys_is_refused() -> None:
+    for phase in (Phase.ADVERTISE, Phase.MASK, Phase.SIGN):
+        made = a_round()
+        advance(made, phase)
+        with pytest.raises(ForgedSignature):
+            made.coordinator.accept("party-0001", reply_of(made, "party-0000"))
+    made = a_round()
+    advance(made, Phase.SHARE)
+    with pytest.raises(WrongGraph):
+        made.coordinator.accept("party-0001", reply_of(made, "party-0000"))
+
+
+def test_a_reply_to_another_phase_or_to_none_is_malformed() -> None:
+    made = a_round()
+    advance(made, Phase.SHARE)
+    for phase in (pb.SecureSumReply(survivors_signed=pb.SurvivorsSigned()), pb.SecureSumReply()):
+        phase.setup = made.setup.digest
+        with pytest.raises(MalformedMessage):
+            made.coordinator.accept(made.coordinator.waiting_for()[0], phase)
+
+
+def test_a_degenerate_public_key_ends_the_round_of_its_neighbours() -> None:
+    made = a_round()
+    identity = made.identities["party-0001"]
+    from collegium.protocol.secure_sum import keys
+
+    message = keys.advert_message(made.setup.digest, 1, bytes(32), bytes(32), bytes(32))
+    advert = pb.KeysAdvertised(
+        channel_key=bytes(32), mask_key=bytes(32), nonce_commitment=bytes(32), signature=identity.sign(message)
+    )
+    made.coordinator.accept("party-0001", pb.SecureSumReply(setup=made.setup.digest, keys_advertised=advert))
+    assert collect(made, made.coordinator.requests(), {"party-0001"}) == {}
+    made.coordinator.close_phase()
+    refused = collect(made, made.coordinator.requests(), {"party-0001"})
+    assert len(refused) == 5 and all(isinstance(error, SwappedKeys) for error in refused.values())
+
+
+def test_wrong_shares_release_no_total() -> None:
+    for dropped in ({Phase.MASK: {"party-0005"}}, {}):
+        made = a_round()
+        advance(made, Phase.UNMASK, dropped)
+        for name in made.coordinator.waiting_for():
+            reply = reply_of(made, name)
+            if name == "party-0000":
+                shares = reply.unmasked.shares
+                # X25519 ignores the lowest three bits of a key: spoil a higher byte.
+                position = len(shares) - 33 + 5 if dropped else 5
+                reply.unmasked.shares = flip(shares, position)
+            made.coordinator.accept(name, reply)
+        with pytest.raises(WrongShare):
+            made.coordinator.close_phase()
+        with pytest.raises(SumAborted):
+            _ = made.coordinator.result
+
+
+def test_a_party_that_sends_more_than_the_range_is_noticed_in_the_total() -> None:
+    made = a_round()
+    advance(made, Phase.MASK)
+    for name in made.coordinator.waiting_for():
+        reply = reply_of(made, name)
+        if name == "party-0000":
+            vector = np.frombuffer(reply.input_masked.vector, dtype="<u2") + np.uint16(1000)
+            reply.input_masked.vector = vector.tobytes()
+        made.coordinator.accept(name, reply)
+    made.coordinator.close_phase()
+    with pytest.raises(ImpossibleTotal):
+        advance(made, Phase.DONE)
+
+
+def test_a_party_outside_the_roster_cannot_take_part() -> None:
+    made = a_round()
+    with pytest.raises(IdentityError):
+        PartySum(made.setup, "mallory", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64), set())
+
+
+def test_a_party_accepts_only_a_graph_that_protects_it() -> None:
+    roster = {f"party-{i:03d}": i.to_bytes(32, "big") for i in range(250)}
+    setup = SumSetup("c", "r", roster, 10, 0, 1, plan_graph(250))
+    assert accept_parameters(setup.parameters(), roster, collusion_fraction=0.1).digest == setup.digest
+    for field, value in (
+        ("threshold", 12),
+        ("threshold", 1),
+        ("threshold", 300),
+        ("colluding", 5),
+        ("colluding", 249),
+        ("security_bits", 30),
+        ("ring_bits", 32),
+    ):
+        parameters = setup.parameters()
+        setattr(parameters, field, value)
+        with pytest.raises(InsufficientPlan):
+            accept_parameters(parameters, roster, collusion_fraction=0.1)
+
+
+def test_parameters_that_differ_from_the_set_up_are_refused() -> None:
+    made = a_round()
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.advertise_keys.parameters.high = 2
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), ReplayedRound)
+
+
+def test_no_secret_shows_in_an_error_or_a_repr() -> None:
+    canary = b"\xca\xfe" * 16
+    made = a_round(random_bytes=lambda size: (canary * (size // 32 + 1))[:size])
+    advance(made, Phase.MASK)
+    shown = repr(made.parties["party-0000"]) + repr(vars(made.coordinator).keys())
+    shown += str(refusal_of(made, "party-0000", lambda _, request: request.ClearField("mask_input")))
+    assert "cafe" not in shown and repr(canary) not in shown
+
+
+def test_the_coordinator_cannot_go_on_after_a_failure() -> None:
+    made = a_round()
+    with pytest.raises(TooFewSurvivors):
+        made.coordinator.close_phase()
+    with pytest.raises(SumAborted):
+        made.coordinator.requests()
+    assert isinstance(made.coordinator, CoordinatorSum)

@@ -1,0 +1,127 @@
+"""Shares of noise: the honest survivors' alone reach sigma, and the bound covers the exact divergence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, local_round, plan_graph, run_sum
+from collegium.protocol.secure_sum.distributed_noise import (
+    closeness_to_one_gaussian,
+    noise_reach,
+    noise_share_sigma,
+    noised_sum_curve,
+    sample_noise_share,
+)
+from collegium.protocol.secure_sum.errors import WrongLength
+
+
+def discrete_gaussian(sigma: float, reach: int) -> np.ndarray:
+    support = np.arange(-reach, reach + 1)
+    mass = np.exp(-0.5 * (support / sigma) ** 2)
+    return mass / mass.sum()
+
+
+def convolved(sigma: float, shares: int) -> np.ndarray:
+    one = discrete_gaussian(sigma, math.ceil(9 * sigma) + 3)
+    law = one
+    for _ in range(shares - 1):
+        law = np.convolve(law, one)
+    return law
+
+
+@pytest.mark.parametrize(("sigma", "shares"), [(0.5, 2), (0.5, 6), (0.6, 4), (0.8, 5)])
+def test_the_sum_of_discrete_gaussians_is_as_close_to_one_as_proved(sigma: float, shares: int) -> None:
+    law = convolved(sigma, shares)
+    reach = law.size // 2
+    one = discrete_gaussian(sigma * math.sqrt(shares), reach)
+    near = np.abs(np.arange(-reach, reach + 1)) <= 4 * sigma * math.sqrt(shares)
+    ratio = np.abs(np.log(law[near] / one[near])).max()
+    bound = closeness_to_one_gaussian(sigma, shares)
+    assert 0 < ratio <= bound * (1 + 1e-6) + 1e-12
+    if shares == 2:
+        assert bound < 2 * ratio, "one convolution's bound is nearly attained"
+
+
+@pytest.mark.parametrize(("sigma", "shares"), [(0.5, 3), (0.7, 6), (1.5, 4)])
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 32.0])
+def test_the_curve_covers_the_exact_divergence_and_is_not_far_above(sigma: float, shares: int, order: float) -> None:
+    law = convolved(sigma, shares)
+    shifted, base = law[:-1], law[1:]
+    keep = (shifted > 1e-250) & (base > 1e-250)
+    exact = 0.0
+    for p, q in ((shifted, base), (base, shifted)):
+        logs = order * np.log(p[keep]) + (1 - order) * np.log(q[keep])
+        exact = max(exact, (np.log(np.exp(logs - logs.max()).sum()) + logs.max()) / (order - 1))
+    bound = float(noised_sum_curve([order], sigma, shares, l2_squared=1.0, changed_entries=1).values[0])
+    assert exact <= bound
+    if sigma > 1:
+        assert bound == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_honest_survivors_alone_reach_the_wanted_sigma() -> None:
+    plan = plan_graph(250)
+    share = noise_share_sigma(40.0, plan.honest_survivors)
+    assert plan.honest_survivors * share**2 >= 40.0**2
+    assert plan.honest_survivors * share**2 == pytest.approx(1600.0, rel=1e-12)
+    curve = noised_sum_curve([2.0, 32.0], share, plan.honest_survivors)
+    assert curve.values == pytest.approx([2 / 1600, 32 / 1600], rel=1e-9)
+
+
+def test_a_share_planned_for_all_parties_would_be_caught() -> None:
+    """Planted bug: dividing by all parties, not by the honest survivors, charges more than was planned."""
+    plan = plan_graph(250)
+    wrong = noise_share_sigma(40.0, plan.parties)
+    assert noised_sum_curve([2.0], wrong, plan.honest_survivors).values[0] > 2 * (2 / 1600)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, 1.0])
+def test_noise_that_cannot_be_shared_out_is_refused(sigma: float) -> None:
+    with pytest.raises(ConfigurationError):
+        noise_share_sigma(sigma, 100)
+
+
+def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:
+    """20,000 draws at σ = 3.7: the sample variance lies within 5.5 of its standard errors (two-sided α < 1e-6)."""
+    draws = sample_noise_share(3.7, 20_000)
+    error = 3.7**2 * math.sqrt(2 / 20_000)
+    assert abs(float(np.var(draws)) - 3.7**2) < 5.5 * error
+    assert abs(float(np.mean(draws))) < 5.5 * 3.7 / math.sqrt(20_000)
+
+
+def test_the_noised_sum_holds_everyones_noise_and_nothing_else() -> None:
+    parties, length = 6, 400
+    votes = np.random.default_rng(2).integers(0, 2, (parties, length))
+    share = noise_share_sigma(4.0, plan_graph(parties).honest_survivors)
+    noises = [sample_noise_share(share, length) for _ in range(parties)]
+    reach = noise_reach(share, parties, length)
+    bare = local_round(votes, 0, 1)
+    setup = SumSetup("local", "noised", bare.setup.roster, length, 0, 1, bare.setup.plan, reach)
+    members = {
+        name: PartySum(setup, name, bare.identities[name].sign, votes[i], set(), noise=noises[i])
+        for i, name in enumerate(setup.names)
+    }
+    total = run_sum(CoordinatorSum(setup), members).total
+    assert np.array_equal(total, votes.sum(axis=0) + sum(noises))
+    assert (total < 0).any(), "negative entries must survive the ring"
+
+
+def test_noise_of_another_length_is_refused() -> None:
+    made = local_round(np.zeros((3, 4), dtype=np.int64), 0, 1)
+    with pytest.raises(WrongLength):
+        made.setup.encode(np.zeros(4, dtype=np.int64), np.zeros(1, dtype=np.int64))
+
+
+def test_the_reach_is_exceeded_less_often_than_stated() -> None:
+    """P(any of 50 entries of 20 summed shares exceeds B) ≤ 0.05 is asked for; 2,000 sums, at most 160 may (α < 1e-6)."""
+    share, parties, length = 1.2, 20, 50
+    reach = noise_reach(share, parties, length, failure=0.05)
+    generator = np.random.default_rng(4)
+    law = convolved(share, parties)
+    support = np.arange(law.size) - law.size // 2
+    sums = generator.choice(support, size=(2000, length), p=law / law.sum())
+    assert (np.abs(sums).max(axis=1) > reach).sum() <= 160
+    assert (np.abs(sums).max(axis=1) > 0.6 * reach).sum() > 160, "a reach of 60 % must be noticed"

@@ -1,0 +1,123 @@
+"""The planned graph meets its failure bounds, and the bounds are what they claim to be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.secure_sum.graph import holders_of
+from collegium.protocol.secure_sum.plan import (
+    liveness_failure,
+    log_hypergeometric_tail,
+    plan_graph,
+    secrecy_failure,
+    signatures_to_check,
+)
+
+
+@pytest.mark.parametrize(
+    ("population", "marked", "draws", "least"), [(249, 75, 64, 39), (137, 25, 64, 20), (9, 3, 5, 4)]
+)
+def test_the_tail_is_the_hypergeometric_one(population: int, marked: int, draws: int, least: int) -> None:
+    expected = hypergeom(population, marked, draws).sf(least - 1)
+    assert math.exp(log_hypergeometric_tail(population, marked, draws, least)[0]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_impossible_count_has_probability_zero_and_a_certain_one_has_one() -> None:
+    assert log_hypergeometric_tail(10, np.array([2.0, 5.0]), 4, 3).tolist()[0] == -math.inf
+    assert log_hypergeometric_tail(10, 5, 4, 0)[0] == 0.0
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 10, 20, 50, 100, 250, 1000])
+@pytest.mark.parametrize("dropout", [0.0, 0.1, 0.3])
+def test_every_plan_meets_both_of_its_bounds(parties: int, dropout: float) -> None:
+    plan = plan_graph(parties, dropout)
+    assert plan.secrecy_failure <= 2.0**-41
+    assert plan.liveness_failure <= 1e-6
+    assert 2 * plan.quorum > parties + plan.colluding, "two survivors' lists could both gather a quorum"
+    assert 2 <= plan.threshold <= plan.neighbours
+    assert plan.colluding < plan.threshold or not plan.complete
+    assert parties - plan.dropped >= plan.quorum
+    assert plan.honest_survivors >= 2
+    assert plan.complete == (plan.neighbours == parties - 1)
+
+
+def test_the_secrecy_bound_lies_above_the_exact_chance_of_too_many_corrupt_holders() -> None:
+    plan = plan_graph(1000)
+    exact = 1000 * hypergeom(plan.quorum - 1, plan.colluding, plan.neighbours).sf(plan.threshold - 1)
+    assert exact <= secrecy_failure(1000, plan.colluding, plan.neighbours, plan.threshold) * (1 + 1e-9)
+
+
+def test_bounds_tighten_with_the_threshold_and_the_neighbours() -> None:
+    secrecy = [secrecy_failure(250, 25, 60, t) for t in range(10, 40)]
+    assert secrecy == sorted(secrecy, reverse=True) and secrecy[0] > secrecy[-1]
+    liveness = [liveness_failure(250, 75, k, 25) for k in range(40, 100)]
+    assert liveness == sorted(liveness, reverse=True)
+    assert plan_graph(250, 0.3).neighbours > plan_graph(250, 0.1).neighbours
+    assert plan_graph(1000, security_bits=60).neighbours > plan_graph(1000, security_bits=20).neighbours
+
+
+def test_the_liveness_bound_is_not_below_a_simulation() -> None:
+    """At a hopeless k the bound is loose but above the simulated frequency; 400 graphs of 100 parties."""
+    generator = np.random.default_rng(3)
+    everyone = np.arange(100)
+    lost = 0
+    for _ in range(400):
+        gone = set(generator.choice(100, 30, replace=False).tolist())
+        transcript = generator.bytes(32)
+        holders = (holders_of(i, generator.bytes(32), transcript, everyone, 20) for i in range(100) if i not in gone)
+        lost += any(sum(int(h) not in gone for h in chosen) < 8 for chosen in holders)
+    bound = liveness_failure(100, 30, 20, 8)
+    assert 0 < lost / 400 <= bound < 1
+
+
+def test_holders_are_a_uniform_subset() -> None:
+    """χ² over 49 parties that 4,000 nonces choose 8 holders from; α = 1e-6 (a subset's counts vary less than free ones)."""
+    everyone = np.arange(50)
+    counts = np.zeros(50)
+    for i in range(4000):
+        chosen = holders_of(7, i.to_bytes(32, "big"), b"t" * 32, everyone, 8)
+        assert chosen.size == 8 and 7 not in chosen and (np.diff(chosen) > 0).all()
+        counts[chosen] += 1
+    others = np.delete(counts, 7)
+    expected = 4000 * 8 / 49
+    assert ((others - expected) ** 2 / expected).sum() < 117.0  # quantile 1 − 1e-6 of χ² with 48 degrees
+
+
+def test_holders_depend_on_the_nonce_the_list_and_the_owner() -> None:
+    everyone = np.arange(100)
+    drawn = [
+        holders_of(owner, nonce, transcript, everyone, 10).tolist()
+        for owner in (1, 2)
+        for nonce in (b"a" * 32, b"b" * 32)
+        for transcript in (b"s" * 32, b"t" * 32)
+    ]
+    assert len({tuple(chosen) for chosen in drawn}) == 8
+    assert holders_of(1, b"a" * 32, b"s" * 32, np.arange(5), 10).tolist() == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("shown", "quorum", "parties"), [(225, 138, 250), (175, 138, 250), (900, 551, 1000)])
+def test_the_sample_of_signatures_is_as_sound_as_stated_and_not_larger(shown: int, quorum: int, parties: int) -> None:
+    checked = signatures_to_check(shown, quorum, parties, 40)
+    passes = hypergeom(shown, quorum - 1, checked).logpmf(checked) / math.log(2)
+    assert passes <= -41 - math.log2(parties)
+    assert hypergeom(shown, quorum - 1, checked - 1).logpmf(checked - 1) / math.log(2) > -41 - math.log2(parties)
+    assert checked < quorum
+
+
+@pytest.mark.parametrize("parties", [3, 4, 7, 12])
+def test_with_few_parties_a_quorum_of_signatures_is_checked_conclusively(parties: int) -> None:
+    quorum = plan_graph(parties).quorum
+    assert signatures_to_check(quorum, quorum, parties, 40) == quorum
+
+
+@pytest.mark.parametrize(
+    ("parties", "dropout", "collusion"), [(2, 0.1, 0.1), (10, 0.6, 0.1), (10, 0.3, 0.6), (10, 1.0, 0.1), (3, 0.4, 0.1)]
+)
+def test_contradictory_demands_are_refused(parties: int, dropout: float, collusion: float) -> None:
+    with pytest.raises(ConfigurationError):
+        plan_graph(parties, dropout, collusion)
