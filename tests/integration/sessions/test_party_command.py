@@ -1,0 +1,113 @@
+"""`collegium party` as an institution types it: a real process against a real port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from session_parts import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
+
+from collegium.protocol.certificates import Authority
+from collegium.protocol.identities import issue_kit
+from collegium.protocol.inputs import default_task
+from collegium.protocol.messages import Describe, Description
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+START_S = 120.0
+
+
+def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits" }') -> Path:
+    path = folder / "party.toml"
+    path.write_text(
+        f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "kept"\ndata = {data}\n'
+    )
+    return path
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "collegium", "party", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    """Exit status, standard output, and the last line of standard error; a traceback fails the test."""
+    process = start(*arguments)
+    out, err = process.communicate(timeout=START_S)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err.strip().splitlines()[-1] if err.strip() else ""
+
+
+def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: Listen, tmp_path: Path) -> None:
+    hub = listen(task=default_task("digits"))
+    process = start("serve", write_config(tmp_path, kits, "ash", hub.address), "--json")
+    hub.parties.wait_for(["ash"], timeout_s=START_S)
+    described = hub.parties.ask({"ash": Describe()}, timeout_s=START_S)["ash"]
+    assert isinstance(described, Description) and described.party == "ash"
+    hub.parties.farewell("all labels are issued")
+    _, err = process.communicate(timeout=START_S)
+    assert process.returncode == 0, err
+    lines = [json.loads(line)["message"] for line in err.splitlines()]
+    assert lines[-1] == "ended: all labels are issued"
+
+
+def test_a_party_that_is_told_to_stop_stops(kits: Kits, hub: Hub, tmp_path: Path) -> None:
+    with fake_coordinator(kits.coordinator) as address:
+        process = start("serve", write_config(tmp_path, kits, "ash", address))
+        assert process.stderr is not None
+        assert "ash dials" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and "Traceback" not in err, err
+
+
+def test_errors_before_any_connection_are_one_line(kits: Kits, tmp_path: Path) -> None:
+    assert run("serve", tmp_path / "nowhere.toml")[::2] == (
+        9,
+        f"StorageError: cannot read {tmp_path}/nowhere.toml: No such file or directory",
+    )
+    path = write_config(tmp_path, kits, "ash", "localhost:1")
+    path.write_text(path.read_text() + "colour = 'red'\n")
+    status, _, line = run("show", path)
+    assert status == 2 and line.startswith("ConfigurationError:") and "colour" in line
+    status, _, line = run("show", write_config(tmp_path, kits, "oak", "localhost:1"))
+    assert status == 4 and line.startswith("IdentityError:") and "is missing: enrol" in line
+
+
+def test_wrong_authority_unknown_party_and_missing_column_each_end_with_one_line(
+    kits: Kits, listen: Listen, tmp_path: Path
+) -> None:
+    hub = listen(task=default_task("digits"))
+    elms = Kits(tmp_path, Authority.create("elms"), kits.coordinator, {}, kits.roster)
+    issue_kit(elms.authority, tmp_path / "ash", "ash", "party")
+    status, _, line = run("serve", write_config(tmp_path, elms, "ash", hub.address))
+    assert status == 4 and line.startswith("IdentityError:") and "not the one of this consortium" in line
+    status, _, line = run("serve", write_config(tmp_path, kits, "stranger", hub.address))
+    assert status == 4 and line.startswith("IdentityError:") and "not on the roster" in line
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
+    status, _, line = run("serve", write_config(tmp_path, kits, "ash", hub.address, data))
+    assert status == 3 and line.startswith("DataError:"), line
+
+
+def test_another_protocol_version_ends_with_one_line(kits: Kits, tmp_path: Path) -> None:
+    welcome = pb.FromCoordinator(welcome=pb.Welcome(protocol_version=2, consortium="oaks", task_json="{}"))
+    with fake_coordinator(kits.coordinator, welcome.SerializeToString()) as address:
+        status, _, line = run("serve", write_config(tmp_path, kits, "ash", address))
+    assert status == 4 and line.startswith("VersionMismatch:") and "install the same version" in line
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_show_tells_who_the_party_is_and_nothing_secret(kits: Kits, tmp_path: Path, as_json: bool) -> None:
+    path = write_config(tmp_path, kits, "ash", "localhost:1")
+    status, out, _ = run("show", path, *(["--json"] if as_json else []))
+    assert status == 0
+    key = kits.parties["ash"].subject.signing_key.hex()
+    assert key in out and "PRIVATE" not in out
+    if as_json:
+        assert json.loads(out)["party"] == "ash"
