@@ -12,7 +12,8 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -30,10 +31,32 @@ logger = logging.getLogger("collegium.sessions")
 Result = TypeVar("Result")
 
 
-def log_event(event: SessionEvent) -> None:
-    """Write an event to the log ``collegium.sessions``."""
-    level = logging.INFO if event.kind in ("connected", "disconnected") else logging.WARNING
-    logger.log(level, "%s: %s from %s: %s", event.kind, event.party or "somebody", event.peer, event.detail)
+class EventLog:
+    """Writes events to the log ``collegium.sessions``; the same one again only after ten minutes.
+
+    So a scanner that knocks all day fills neither the disk nor the memory.
+    """
+
+    QUIET_S = 600.0
+    REMEMBERED = 1024
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at_s: OrderedDict[tuple[str, str | None, str], float] = OrderedDict()
+
+    def __call__(self, event: SessionEvent) -> None:
+        if event.kind in ("connected", "disconnected"):
+            logger.info("%s %s: %s", event.party, event.kind, event.detail)
+            return
+        same = (event.kind, event.party, event.detail)
+        now_s = self._clock()
+        if now_s - self._said_at_s.get(same, -self.QUIET_S) < self.QUIET_S:
+            return
+        self._said_at_s[same] = now_s
+        self._said_at_s.move_to_end(same)
+        if len(self._said_at_s) > self.REMEMBERED:
+            self._said_at_s.popitem(last=False)
+        logger.warning("%s: %s at %s: %s", event.kind, event.party or "somebody", event.peer, event.detail)
 
 
 class GrpcParties:
@@ -51,7 +74,7 @@ class GrpcParties:
         Goes with every request.
     on_event
         Called on the server's thread, so it must be quick, for every connection, disconnection,
-        refusal and breach of the protocol.
+        refusal and breach of the protocol; `EventLog` by default.
     session_limits
         Timeouts; see `SessionLimits`.
     """
@@ -63,11 +86,11 @@ class GrpcParties:
         roster: Roster,
         task: Task,
         run_id: str,
-        on_event: OnEvent = log_event,
+        on_event: OnEvent | None = None,
         session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
     ) -> None:
         self._credentials, self._run_id = credentials, run_id
-        self._reception = Reception(roster, task, on_event, session_limits)
+        self._reception = Reception(roster, task, on_event or EventLog(), session_limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
         self._server: Any = None
@@ -193,4 +216,4 @@ class GrpcParties:
         return future.result()
 
 
-__all__ = ["GrpcParties", "OnEvent", "SessionEvent", "SessionLimits", "log_event"]
+__all__ = ["EventLog", "GrpcParties", "OnEvent", "SessionEvent", "SessionLimits"]

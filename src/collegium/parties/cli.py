@@ -109,7 +109,7 @@ def serve(
 
     session = PartySession(
         open_party,
-        credentials,
+        lambda: Credentials.load(config.credentials, "party"),
         config.coordinator,
         on_connected=lambda: log.info("connected to %s", config.coordinator),
     )

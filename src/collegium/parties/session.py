@@ -72,8 +72,9 @@ class PartySession:
     ----------
     open_party
         Called once, with the consortium's task, on the first welcome.
-    credentials
-        Checked again before every attempt, so that a certificate that expires is told plainly.
+    load_credentials
+        Called before every attempt, so that a renewed certificate is taken up without a restart and one
+        that has expired is told plainly. Its errors end a party that never had credentials that worked.
     address
         ``host:port`` of the coordinator; the host is the name that its certificate must carry.
     on_connected
@@ -85,7 +86,7 @@ class PartySession:
     def __init__(
         self,
         open_party: Callable[[Task], Answers],
-        credentials: Credentials,
+        load_credentials: Callable[[], Credentials],
         address: str,
         *,
         on_connected: Callable[[], None] = lambda: None,
@@ -93,10 +94,11 @@ class PartySession:
         sleep: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._open_party, self._credentials, self._address = open_party, credentials, address
+        self._open_party, self._load_credentials, self._address = open_party, load_credentials, address
         self._on_connected, self._backoff, self._uniform = on_connected, backoff, uniform
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
+        self._credentials: Credentials | None = None
         self._call: Any = None
         self._task: Task | None = None
         self._worker: Worker | None = None
@@ -106,14 +108,14 @@ class PartySession:
         failures = 0
         try:
             while not self._stopping.is_set():
-                self._credentials.check_validity()
+                credentials = self._credentials = self._current_credentials()
                 welcomed = threading.Event()
                 try:
-                    return self._attend(welcomed)
+                    return self._attend(credentials, welcomed)
                 except Unreachable as error:
                     failures = 1 if welcomed.is_set() else failures + 1
                     if not self._stopping.is_set():
-                        self._wait(error, failures, explain=not welcomed.is_set())
+                        self._wait(error, failures, None if welcomed.is_set() else credentials)
             return "stopped"
         finally:
             if self._worker is not None:
@@ -125,30 +127,41 @@ class PartySession:
         if (call := self._call) is not None:
             call.cancel()
 
-    def _wait(self, error: Unreachable, failures: int, *, explain: bool) -> None:
+    def _current_credentials(self) -> Credentials:
+        try:
+            return self._load_credentials()
+        except CollegiumError as error:
+            if self._credentials is None:
+                raise
+            self._credentials.check_validity()
+            logger.warning("%s; going on with the credentials from before", error)
+            return self._credentials
+
+    def _wait(self, error: Unreachable, failures: int, refused: Credentials | None) -> None:
         """Wait before the next attempt, or raise when the cause is no mere cut.
 
+        ``refused`` are the credentials of an attempt that did not reach its welcome, whose cause is looked for.
         A wrong certificate on the other side stops only a party that was never welcomed: later it is
         more likely to be somebody in the network, whom waiting outlasts.
         """
         said: CollegiumError = error
-        if explain:
-            said = explain_failure(self._address, self._credentials)
+        if refused is not None:
+            said = explain_failure(self._address, refused)
             if not isinstance(said, Unreachable) and self._task is None:
                 raise said
         delay_s = self._backoff.delay_s(failures, self._uniform)
         logger.warning("%s; trying again in %.1f s", said, delay_s)
         self._sleep(delay_s)
 
-    def _attend(self, welcomed: threading.Event) -> str:
+    def _attend(self, credentials: Credentials, welcomed: threading.Event) -> str:
         """One connection, from Hello to Farewell; raises Unreachable when it is cut."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         hello = pb.Hello(
-            protocol_version=limits.PROTOCOL_VERSION, party=self._credentials.name, software=f"collegium {__version__}"
+            protocol_version=limits.PROTOCOL_VERSION, party=credentials.name, software=f"collegium {__version__}"
         )
         outbox.put(pb.FromParty(hello=hello).SerializeToString())
         options = channel_options(self._address)
-        with grpc.secure_channel(self._address, channel_credentials(self._credentials), options) as channel:
+        with grpc.secure_channel(self._address, channel_credentials(credentials), options) as channel:
             call: Any = channel.stream_stream(ATTEND, request_serializer=bytes, response_deserializer=bytes)(
                 iter(outbox.get, None)
             )

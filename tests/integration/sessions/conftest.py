@@ -12,6 +12,7 @@ from session_parts import TASK, Cable, Echo, Hub, Kits, Listen, Log, Serve, Serv
 from collegium.coordinator.sessions import GrpcParties, SessionLimits
 from collegium.parties.session import Backoff, PartySession
 from collegium.protocol.identities import Credentials
+from collegium.protocol.roster import Roster
 from collegium.protocol.task import Task
 
 
@@ -24,12 +25,17 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Kits:
 def listen(kits: Kits) -> Iterator[Listen]:
     opened: list[GrpcParties] = []
 
-    def start(address: str = "127.0.0.1:0", limits: SessionLimits | None = None, task: Task = TASK) -> Hub:
+    def start(
+        address: str = "127.0.0.1:0",
+        limits: SessionLimits | None = None,
+        task: Task = TASK,
+        roster: Roster = kits.roster,
+    ) -> Hub:
         log = Log()
         opened.append(
             GrpcParties(
                 credentials=kits.coordinator,
-                roster=kits.roster,
+                roster=roster,
                 task=task,
                 run_id="run-1",
                 on_event=log,
@@ -60,7 +66,9 @@ def serve() -> Iterator[Serve]:
             waited.set()
             time.sleep(delay_s)
 
-        session = PartySession(lambda task: answers, credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep)
+        session = PartySession(
+            lambda task: answers, lambda: credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep
+        )
         servings.append(Serving(session, waited))
         return servings[-1]
 

@@ -102,8 +102,8 @@ class Echo:
 class Serving:
     """A party process in miniature: a session on a thread, and how it ended."""
 
-    def __init__(self, session: PartySession, waited: threading.Event) -> None:
-        self.session, self.waited = session, waited
+    def __init__(self, session: PartySession, waited: threading.Event | None = None) -> None:
+        self.session, self.waited = session, waited or threading.Event()
         self.outcome: str | CollegiumError | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

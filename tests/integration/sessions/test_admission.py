@@ -15,9 +15,10 @@ from threading import Thread
 
 import grpc
 import pytest
-from session_parts import PATIENCE_S, Asking, Echo, Hub, Kits, Listen, RawParty, Serve, fake_coordinator
+from session_parts import PATIENCE_S, Asking, Echo, Hub, Kits, Listen, RawParty, Serve, Serving, fake_coordinator
 
 from collegium.coordinator.sessions import SessionLimits
+from collegium.parties.session import Backoff, PartySession
 from collegium.protocol import limits
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
 from collegium.protocol.errors import (
@@ -28,6 +29,7 @@ from collegium.protocol.errors import (
 )
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
 from collegium.protocol.messages import Describe, Description, Failure
+from collegium.protocol.roster import RosterEntry
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 
@@ -73,13 +75,13 @@ def test_a_party_of_another_authority_is_refused(kits: Kits, hub: Hub, serve: Se
     assert_still_serves(kits, hub, serve)
 
 
-def test_an_expired_party_is_refused_and_knows_it(kits: Kits, hub: Hub, serve: Serve, tmp_path: Path) -> None:
+def test_an_expired_party_is_refused_and_knows_it(kits: Kits, hub: Hub, tmp_path: Path) -> None:
     late = expired(kits, tmp_path, "ash", "party")
     status, _ = refused(hub, late)
     assert status is grpc.StatusCode.UNAVAILABLE
     assert hub.log.of("connected") == []
-    error = serve(late, hub.address).ended()
-    assert isinstance(error, IdentityError) and "expired on" in str(error)
+    with pytest.raises(IdentityError, match="expired on"):
+        late.check_validity()
 
 
 def test_an_expired_coordinator_is_not_trusted(kits: Kits, serve: Serve, tmp_path: Path) -> None:
@@ -132,6 +134,33 @@ def test_a_renewed_certificate_of_the_same_party_is_admitted(kits: Kits, hub: Hu
     with RawParty(renewed, hub.address) as raw:
         raw.hello("birch")
         assert raw.receive().WhichOneof("body") == "welcome"
+
+
+def test_a_running_party_takes_up_its_renewed_certificate(kits: Kits, listen: Listen, tmp_path: Path) -> None:
+    folder = tmp_path / "birch"
+    first = issue_kit(kits.authority, folder, "birch", "party")
+    hub = listen()
+    hub.parties.replace_roster(kits.roster.with_party(first.subject))
+    session = PartySession(
+        lambda task: Echo("birch"), lambda: Credentials.load(folder, "party"), hub.address, backoff=Backoff(0.01, 0.05)
+    )
+    serving = Serving(session)
+    hub.parties.wait_for(["birch"], timeout_s=PATIENCE_S)
+    issue_kit(kits.authority, folder, "birch", "party")
+    revoked = RosterEntry(
+        signing_key=first.subject.signing_key.hex(), revoked_certificates=(first.subject.fingerprint,)
+    )
+    roster = kits.roster.model_copy(update={"parties": {"birch": revoked}})
+    hub.parties.close()
+    again = listen(f"127.0.0.1:{hub.port}", roster=roster)
+    assert again.parties.wait_for(["birch"], timeout_s=PATIENCE_S) == ["birch"]
+    # A broken folder later on does not end a party whose credentials still hold.
+    (folder / TLS_KEY).unlink()
+    again.parties.close()
+    last = listen(f"127.0.0.1:{hub.port}", roster=roster)
+    assert last.parties.wait_for(["birch"], timeout_s=PATIENCE_S) == ["birch"]
+    session.stop()
+    assert serving.ended() == "stopped"
 
 
 def test_a_hello_in_another_party_s_name_is_refused(kits: Kits, hub: Hub) -> None:

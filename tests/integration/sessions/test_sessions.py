@@ -194,7 +194,7 @@ def test_a_party_whose_data_do_not_fit_ends_with_that_error(kits: Kits, hub: Hub
     def open_party(_: Task) -> Echo:
         raise DataError("clinic.csv has no column 'label'")
 
-    session = PartySession(open_party, kits.parties["ash"], hub.address)
+    session = PartySession(open_party, lambda: kits.parties["ash"], hub.address)
     with pytest.raises(DataError, match="no column"):
         session.run()
     hub.log.wait_for("disconnected")
