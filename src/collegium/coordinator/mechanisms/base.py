@@ -104,8 +104,8 @@ class Mechanism(Protocol):
 
 
 @runtime_checkable
-class HasVoteAnalysis(Protocol):
-    """A mechanism whose loss on given votes can be computed. The votes decide it, so it is secret."""
+class HasExactLoss(Protocol):
+    """A mechanism whose exact loss on given votes can be computed. The votes decide it, so it is secret."""
 
     def exact_loss(
         self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
@@ -116,6 +116,11 @@ class HasVoteAnalysis(Protocol):
         UnsupportedAccounting where no such analysis is valid.
         """
         ...
+
+
+@runtime_checkable
+class HasPaperBound(Protocol):
+    """A mechanism with a published data-dependent bound."""
 
     def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
         """The published data-dependent bound, one direction only, shape ``[queries, orders]``."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from collegium.coordinator.accounting import pld
 from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts
@@ -82,8 +83,16 @@ class ClippedRelease:
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """Entries lie in [0, 1], so L2² ≤ L1: 2τ for a teacher whose votes change, τ for one that comes or goes."""
-        squared = (2.0 if unit.adjacency is Adjacency.REPLACE else 1.0) * self.tau
-        return gaussian_curve(unit.votes * math.sqrt(squared), self.sigma, orders)
+        return gaussian_curve(self._moved(unit), self.sigma, orders)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.shifted_gaussian_loss(self.sigma, self._moved(unit))
+
+    def _moved(self, unit: Unit) -> float:
+        return unit.votes * math.sqrt((2.0 if unit.adjacency is Adjacency.REPLACE else 1.0) * self.tau)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """Bits of shape ``[queries, labels]`` from sums of ``clipped_votes`` of the same shape."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from collegium.coordinator.accounting import pld
 from collegium.coordinator.mechanisms.base import ABSTAIN, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts, winners
@@ -77,6 +78,13 @@ class StableRelease:
         if failure >= 1.0:
             return RenyiCurve(orders, np.full(len(orders), np.inf))
         return RenyiCurve(orders, np.minimum(pure, np.asarray(orders) * pure * pure / 2.0), failure)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        failure = unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
+        return pld.pure_loss(unit.votes * self.epsilon, min(failure, 1.0))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
