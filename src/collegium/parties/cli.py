@@ -22,7 +22,7 @@ from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
 from collegium.protocol.task import Frozen, Task
 
-app = typer.Typer(no_args_is_help=True, help="What an institution runs.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
