@@ -343,8 +343,10 @@ def test_sharers_that_never_advertised_or_miss_the_party_itself_are_refused() ->
         advance(made, Phase.MASK, {Phase.ADVERTISE: {"party-0005"}})
         shown = {0, 1, 2, 3, 5} if absent == "party-0005" else {1, 2, 3, 4}
 
-        def tamper(_: str, request: pb.SecureSumRequest, shown: set[int] = shown) -> None:
-            request.mask_input.sharers = bitmap(made, shown)
+        sharers = bitmap(made, shown)
+
+        def tamper(_: str, request: pb.SecureSumRequest, sharers: bytes = sharers) -> None:
+            request.mask_input.sharers = sharers
 
         assert isinstance(refusal_of(made, "party-0000", tamper), WrongGraph)
 

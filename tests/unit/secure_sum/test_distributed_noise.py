@@ -116,7 +116,7 @@ def test_noise_of_another_length_is_refused() -> None:
 
 
 def test_the_reach_is_exceeded_less_often_than_stated() -> None:
-    """P(any of 50 entries of 20 summed shares exceeds B) ≤ 0.05 is asked for; 2,000 sums, at most 160 may (α < 1e-6)."""
+    """At most 5 % of sums of 20 shares may exceed B in any of 50 entries: at most 160 of 2,000 (α < 1e-6)."""
     share, parties, length = 1.2, 20, 50
     reach = noise_reach(share, parties, length, failure=0.05)
     generator = np.random.default_rng(4)
