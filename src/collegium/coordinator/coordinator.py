@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.coordinator import run_record
+from collegium.coordinator.accounting.filters import best_order
 from collegium.coordinator.config import RunConfig
-from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw
+from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.public_data import PublicData, load_public
@@ -30,6 +31,7 @@ from collegium.coordinator.spending import spending
 from collegium.protocol.errors import BudgetExceeded, CollegiumError, ConfigurationError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
+from collegium.protocol.limits import MAX_POOL_INPUTS
 from collegium.protocol.messages import CastVotes, PoolRange, Terms
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS
 
@@ -137,16 +139,40 @@ class Coordinator:
 
     def _open_ledger(self) -> Ledger:
         budget = self._config.budget
+        orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
         return Ledger.open(
             self._folder.ledger,
             signer=self._signer,
-            orders=WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS,
+            orders=orders,
+            filter_order=self._filter_order(orders),
             delta=budget.delta,
             epsilon_budget=budget.epsilon,
             conversion=budget.conversion,
             name=self._config.name,
             budget_setting="budget.epsilon",
         )
+
+    def _filter_order(self, orders: tuple[float, ...]) -> float | None:
+        """The one order that the budget is tested at where later charges depend on earlier answers.
+
+        Fixed when the ledger is made, by what fits the budget if every query goes through every stage.
+        """
+        if len(self._mechanism.stages) == 1:
+            return None
+        if self._folder.ledger.exists():
+            with closing(Ledger.read(self._folder.ledger)) as held:
+                return held.settings.filter_order
+        budget = self._config.budget
+        unit = Unit(self._votes_per_unit[budget.unit])
+        curves = [charge_of(stage, budget.bound, orders, unit) for stage in self._mechanism.stages]
+        worst = sum(curves[1:], curves[0])
+        queries = 1
+        while (
+            queries < MAX_POOL_INPUTS
+            and (worst * 2 * queries).to_epsilon(budget.delta, budget.conversion).epsilon <= budget.epsilon
+        ):
+            queries *= 2
+        return best_order(worst * queries, budget.delta, budget.conversion)
 
     def _begin(self) -> None:
         pool = self._data.pool
@@ -162,7 +188,14 @@ class Coordinator:
 
     def _label(self, ledger: Ledger) -> None:
         unit = Unit(self._votes_per_unit[self._config.budget.unit])
-        labeller = Labeller(ledger, self._mechanism, unit, self._draw)
+        labeller = Labeller(
+            ledger,
+            self._mechanism,
+            unit,
+            self._draw,
+            bound=self._config.budget.bound,
+            take_up=self._vote_sum.mode != "masked+noised",
+        )
         keys = list(dict.fromkeys(self._keys))
         stopped = None
         if labeller.pending(keys) and not labeller.worth_asking(keys):

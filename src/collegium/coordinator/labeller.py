@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -24,11 +24,14 @@ from collegium.coordinator.mechanisms import (
     SystemNoise,
     Unit,
 )
+from collegium.coordinator.mechanisms.base import HasClassicCharge
 from collegium.protocol.errors import BudgetExceeded, LabelConflict
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.ledger_chain import Entry
 from collegium.protocol.ledger_entry import Charge, Release, queries_digest
 from collegium.protocol.renyi import RenyiCurve
+
+Bound = Literal["argmax", "classic"]
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -93,21 +96,34 @@ class Labeller:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     draw : where the noise comes from.
+    bound : ``argmax`` charges the least that is proven, ``classic`` what published accountants charge.
+    take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
+        that parties noised is an answer in its own right, and asking again is paid again.
     """
 
-    def __init__(self, ledger: Ledger, mechanism: Mechanism, unit: Unit, draw: Draw) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        mechanism: Mechanism,
+        unit: Unit,
+        draw: Draw,
+        *,
+        bound: Bound = "argmax",
+        take_up: bool = True,
+    ) -> None:
         self._ledger = ledger
         self._stages = mechanism.stages
         self._draw = draw
-        self._curves = [stage.charge(ledger.settings.orders, unit) for stage in self._stages]
+        self._curves = [charge_of(stage, bound, ledger.settings.orders, unit) for stage in self._stages]
         self._worst = sum(self._curves[1:], self._curves[0])
         self._terms: dict[str, float | int | str] = {
             "name": mechanism.name,
             "votes_per_unit": unit.votes,
             "adjacency": unit.adjacency.value,
+            "bound": bound,
             **mechanism.parameters(),
         }
-        self._open = open_charges(ledger.entries())
+        self._open = open_charges(ledger.entries()) if take_up else {}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
         """The labels given out already among ``queries``: class, or ABSTAIN."""
@@ -221,6 +237,13 @@ class Labeller:
 
     def _stage_of(self, query: str, held: Mapping[str, int]) -> int:
         return sum(mark(query, stage) in held for stage in self._stages)
+
+
+def charge_of(stage: Stage, bound: str, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    """What one query costs at ``stage`` by ``bound``; a stage without a published bound has its own alone."""
+    if bound == "classic" and isinstance(stage, HasClassicCharge):
+        return stage.classic_charge(orders, unit)
+    return stage.charge(orders, unit)
 
 
 def mark(query: str, stage: Stage) -> str:

@@ -31,7 +31,7 @@ from collegium.protocol.task import TeacherSettings
 READY = "ready"
 
 OnStep = Callable[[str, int, int], None]
-"""Called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``pool``."""
+"""Called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``hold_pool``."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Readiness:
         if going:
             going = self._describe(going, deadline_s, telling("describe"))
         if going:
-            going = self._send_pool(going, deadline_s, telling("pool"))
+            going = self._send_pool(going, deadline_s, telling("hold_pool"))
         if going:
             self._fit(going, fit_deadline_s, telling("fit"))
 

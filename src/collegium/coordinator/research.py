@@ -6,18 +6,16 @@ under ``research_only`` and shown to outsiders never.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.accounting.exact import exact_divergences
-from collegium.coordinator.accounting.grids import NoiseLaw
-from collegium.coordinator.accounting.papers import theorem_3, theorem_6
-from collegium.coordinator.mechanisms import IntArray, Mechanism
-from collegium.coordinator.mechanisms.gnmax import GNMax
-from collegium.coordinator.mechanisms.lnmax import LNMax
+from collegium.coordinator.mechanisms import Adjacency, IntArray, Mechanism, Unit
+from collegium.coordinator.mechanisms.base import HasExactLoss, HasPaperBound
 from collegium.coordinator.spending import as_dict
+from collegium.protocol.errors import UnsupportedAccounting
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 CAUTION = (
@@ -66,31 +64,22 @@ def research_figures(
 
 
 def data_dependent(counts: IntArray, mechanism: Mechanism, *, delta: float, continuous: bool) -> dict[str, Any]:
-    """ε of releasing the argmax of ``counts`` by the papers' theorem and exactly; empty for other mechanisms.
+    """ε per record of releasing labels from ``counts``, by the published theorem and exactly, where there is one.
 
     ``paper`` is on moments λ ≤ 8 with the classic conversion, ``paper_wide`` and ``exact`` are on 68
     orders with the improved one; ``exact`` covers both directions of every neighbouring pair.
     """
-    kind = "" if continuous else "discrete-"
-    if isinstance(mechanism, LNMax):
-        law = NoiseLaw(f"{kind}laplace", 1.0 / mechanism.gamma)  # type: ignore[arg-type]
-        bounds = {orders: theorem_3(counts, mechanism.gamma, orders) for orders in (PAPER_ORDERS, WIDE_ORDERS)}
-        source = "Papernot et al. 2017, Theorem 3"
-    elif isinstance(mechanism, GNMax):
-        law = NoiseLaw(f"{kind}gaussian", mechanism.sigma)  # type: ignore[arg-type]
-        bounds = {orders: theorem_6(counts, mechanism.sigma, orders) for orders in (PAPER_ORDERS, WIDE_ORDERS)}
-        source = "Papernot et al. 2018, Theorem 6"
-    else:
-        return {}
-    exact = exact_divergences(counts, law, WIDE_ORDERS)
-    paper = RenyiCurve(PAPER_ORDERS, bounds[PAPER_ORDERS].sum(axis=0))
-    wide = RenyiCurve(WIDE_ORDERS, bounds[WIDE_ORDERS].sum(axis=0))
-    return {
-        "source": source,
-        "paper": as_dict(paper.to_epsilon(delta, Conversion.CLASSIC)),
-        "paper_wide": as_dict(wide.to_epsilon(delta)),
-        "exact": as_dict(RenyiCurve(WIDE_ORDERS, exact.sum(axis=0)).to_epsilon(delta)),
-    }
+    figures: dict[str, Any] = {"source": mechanism.source}
+    if isinstance(mechanism, HasPaperBound):
+        paper = RenyiCurve(PAPER_ORDERS, mechanism.paper_bound(counts, PAPER_ORDERS, Unit()).sum(axis=0))
+        wide = RenyiCurve(WIDE_ORDERS, mechanism.paper_bound(counts, WIDE_ORDERS, Unit()).sum(axis=0))
+        figures["paper"] = as_dict(paper.to_epsilon(delta, Conversion.CLASSIC))
+        figures["paper_wide"] = as_dict(wide.to_epsilon(delta))
+    if isinstance(mechanism, HasExactLoss):
+        with suppress(UnsupportedAccounting):
+            exact = mechanism.exact_loss(counts, WIDE_ORDERS, Adjacency.REPLACE, not continuous).sum(axis=0)
+            figures["exact"] = as_dict(RenyiCurve(WIDE_ORDERS, exact).to_epsilon(delta))
+    return figures
 
 
 def _histogram(fractions: NDArray[np.float64]) -> dict[str, Any]:

@@ -31,18 +31,18 @@ UNASKED = -2
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
-_FIXED = ("task", "pool", "teachers", "seed")
+_FIXED = ("task", "pool", "teachers", "mechanism", "seed")
+_FIXED_IN_BUDGET = ("unit", "bound")
 _PACKAGES = ("collegium", "numpy", "opendp", "dp-accounting", "torch", "scikit-learn")
 
 
 def check_same_run(run: Mapping[str, Any], config: RunConfig, folder: Path) -> None:
-    """ConfigurationError when the folder's run was asked about other data, teachers, seed or privacy unit."""
+    """ConfigurationError when the folder's run was about other data, by other means or in another privacy unit."""
     if not run:
         return
     asked, now = run["asked"], config.model_dump(mode="json")
     differing = [key for key in _FIXED if asked.get(key) != now[key]]
-    if asked["budget"]["unit"] != now["budget"]["unit"]:
-        differing.append("budget.unit")
+    differing += [f"budget.{key}" for key in _FIXED_IN_BUDGET if asked["budget"].get(key) != now["budget"][key]]
     if differing:
         raise ConfigurationError(
             f"{folder} holds a run with another {', '.join(differing)}; choose another run folder, "

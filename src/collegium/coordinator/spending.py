@@ -5,19 +5,38 @@ Everything here is data-independent and may be published.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from collegium.coordinator.accounting.pld import composed_epsilon
+from collegium.coordinator.labeller import charge_of
 from collegium.coordinator.mechanisms import Adjacency, Stage, Unit, create
+from collegium.coordinator.mechanisms.base import HasClassicCharge
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.ledger_entry import Charge
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
 
-_NOT_PARAMETERS = ("name", "votes_per_unit", "adjacency")
+_NOT_PARAMETERS = ("name", "votes_per_unit", "adjacency", "bound")
 _POINTS = 60
+_LARGEST_PLD_EPSILON = 50.0
+"""Beyond it a loss distribution fills the memory to say that there is no privacy."""
 
 
-def spending(ledger: Ledger, votes_per_unit: dict[str, int]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Spent:
+    """Equal charges gathered: a stage, how it was charged, and for how many queries."""
+
+    stage: Stage
+    adjacency: Adjacency
+    bound: str
+    queries: int
+
+    def unit(self, votes: int) -> Unit:
+        return Unit(votes, self.adjacency)
+
+
+def spending(ledger: Ledger, votes_per_unit: Mapping[str, int]) -> dict[str, Any]:
     """ε of everything charged.
 
     Parameters
@@ -26,25 +45,26 @@ def spending(ledger: Ledger, votes_per_unit: dict[str, int]) -> dict[str, Any]:
 
     Returns
     -------
-    ``epsilon`` as the ledger counts it; per unit ``wide`` (68 orders, the ledger's conversion) and
-    ``paper`` (moments λ ≤ 8, classic conversion, as in PATE); ``by_queries``: pairs of queries asked
-    so far and ε.
+    ``epsilon`` as the ledger counts it; ``adaptive``, true where charges depended on answers: then the
+    guarantee is the budget that the ledger's filter kept, not what was charged; per unit ``wide`` (68
+    orders, the ledger's conversion), ``classic`` (the same by the published bound), ``paper`` (moments
+    λ ≤ 8, classic conversion, published bound, as in PATE) and ``pld`` (privacy loss distributions of the
+    published mechanisms; None where they do not apply, or ε is past 50); ``by_queries``: pairs of queries
+    asked so far and ε.
     """
     charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    settings = ledger.settings
-    units: dict[str, Any] = {}
-    for name, votes in votes_per_unit.items():
-        units[name] = {
-            "votes": votes,
-            "wide": as_dict(_total(charges, WIDE_ORDERS, votes).to_epsilon(settings.delta, settings.conversion)),
-            "paper": as_dict(_total(charges, PAPER_ORDERS, votes).to_epsilon(settings.delta, Conversion.CLASSIC)),
-        }
+    gathered = gather(charges)
+    adaptive = ledger.settings.filter_order is not None
     return {
-        "delta": settings.delta,
+        "delta": ledger.settings.delta,
         "epsilon": as_dict(ledger.epsilon()),
+        "adaptive": adaptive,
         "queries_charged": ledger.queries_charged(),
-        "units": units,
-        "by_queries": _by_queries(ledger),
+        "units": {
+            name: _unit(gathered, votes, ledger.settings.delta, ledger.settings.conversion, adaptive)
+            for name, votes in votes_per_unit.items()
+        },
+        "by_queries": _by_queries(ledger, charges),
     }
 
 
@@ -58,28 +78,55 @@ def as_dict(epsilon: Epsilon) -> dict[str, Any]:
     }
 
 
-def stage_of(charge: Charge) -> Stage:
-    """The stage that a charge paid for, made again from what the ledger says of it."""
-    parameters = {key: value for key, value in charge.mechanism.items() if key not in _NOT_PARAMETERS}
-    mechanism = create(str(charge.mechanism["name"]), **parameters)  # type: ignore[arg-type]
-    return next(stage for stage in mechanism.stages if stage.name == charge.purpose)
-
-
-def _total(charges: Iterable[Charge], orders: tuple[float, ...], votes: int) -> RenyiCurve:
-    counted: dict[tuple[Any, ...], tuple[Charge, int]] = {}
+def gather(charges: Sequence[Charge]) -> list[Spent]:
+    """The charges with equal ones added up, each stage made again from what the ledger says of it."""
+    queries: dict[tuple[Any, ...], int] = {}
+    example: dict[tuple[Any, ...], Charge] = {}
     for charge in charges:
         key = (charge.purpose, *sorted(charge.mechanism.items()))
-        counted[key] = (charge, counted.get(key, (charge, 0))[1] + charge.queries)
-    total = RenyiCurve.zero(orders)
-    for charge, queries in counted.values():
-        unit = Unit(votes, Adjacency(str(charge.mechanism["adjacency"])))
-        total = total + stage_of(charge).charge(orders, unit) * queries
-    return total
+        queries[key] = queries.get(key, 0) + charge.queries
+        example[key] = charge
+    gathered = []
+    for key, charge in example.items():
+        terms = dict(charge.mechanism)
+        parameters = {name: value for name, value in terms.items() if name not in _NOT_PARAMETERS}
+        mechanism = create(str(terms["name"]), **parameters)  # type: ignore[arg-type]
+        stage = next(stage for stage in mechanism.stages if stage.name == charge.purpose)
+        gathered.append(Spent(stage, Adjacency(str(terms["adjacency"])), str(terms["bound"]), queries[key]))
+    return gathered
 
 
-def _by_queries(ledger: Ledger) -> list[tuple[int, float]]:
+def _unit(
+    gathered: Sequence[Spent], votes: int, delta: float, conversion: Conversion, adaptive: bool
+) -> dict[str, Any]:
+    def total(orders: tuple[float, ...], bound: str | None) -> RenyiCurve:
+        curve = RenyiCurve.zero(orders)
+        for spent in gathered:
+            curve = curve + charge_of(spent.stage, bound or spent.bound, orders, spent.unit(votes)) * spent.queries
+        return curve
+
+    classic = total(WIDE_ORDERS, "classic").to_epsilon(delta, conversion)
+    finite = classic.epsilon <= _LARGEST_PLD_EPSILON and not adaptive
+    return {
+        "votes": votes,
+        "wide": as_dict(total(WIDE_ORDERS, None).to_epsilon(delta, conversion)),
+        "classic": as_dict(classic),
+        "paper": as_dict(total(PAPER_ORDERS, "classic").to_epsilon(delta, Conversion.CLASSIC)),
+        "pld": _by_loss_distributions(gathered, votes, delta) if finite else None,
+    }
+
+
+def _by_loss_distributions(gathered: Sequence[Spent], votes: int, delta: float) -> float | None:
+    parts = []
+    for spent in gathered:
+        if not isinstance(spent.stage, HasClassicCharge):
+            return None
+        parts.append((spent.stage.privacy_loss(spent.unit(votes)), spent.queries))
+    return composed_epsilon(parts, delta)
+
+
+def _by_queries(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[int, float]]:
     """A query counts where it enters the mechanism; what later stages add shows as a rise on the spot."""
-    charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
     total = sum(charge.queries for charge in charges)
     step = max(1, total // _POINTS)
     asked, spent = 0, RenyiCurve.zero(ledger.settings.orders)

@@ -128,7 +128,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-STEPS = ["describe", "pool", "fit", "votes", "labels", "student", "baseline", "report"]
+STEPS = ["describe", "hold_pool", "fit", "votes", "labels", "student", "baseline", "report"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -355,3 +355,24 @@ def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(r
             run(folder, {"research": True, "keep_votes": keep, "progress": dies_after_the_first_batch})
         figures = run(folder, {"research": True, "keep_votes": keep})["research_only"]
         assert (figures["queries"], figures["queries_without_votes"]) == (covered, 20 - covered)
+
+
+def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
+    record = run(budget={"epsilon": 50.0, "bound": "classic"})
+    unit = record["privacy"]["units"]["record"]
+    assert unit["wide"] == unit["classic"]
+    assert unit["pld"] <= unit["classic"]["epsilon"]
+
+
+def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: Run, tmp_path: Path) -> None:
+    mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 4.0, "threshold": 24.0}}
+    record = run(mechanism=mechanism, budget__epsilon=20.0)
+    with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
+        assert ledger.settings.filter_order is not None
+        assert ledger.epsilon().epsilon <= 20.0
+    assert record["privacy"]["adaptive"] and record["privacy"]["units"]["record"]["pld"] is None
+    assert record["labels"]["answered"] > 0
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "The guarantee to publish is therefore the budget" in report and "<b>ε = 20</b>" in report
+    again = run(mechanism=mechanism, budget__epsilon=40.0)
+    assert again["labels"]["answered"] + again["labels"]["abstained"] >= record["labels"]["answered"]

@@ -47,7 +47,7 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
         baseline=baseline,
         privacy=shown["privacy"],
         parties=_parties(shown.get("parties", {})),
-        epsilon=_headline(shown["privacy"]),
+        headline=_headline(shown["privacy"]),
         epsilon_chart=_epsilon_chart(shown["privacy"]),
         class_chart=_class_chart(labels),
         quality_chart=_quality_chart(labels),
@@ -58,9 +58,11 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
     )
 
 
-def _headline(privacy: Mapping[str, Any]) -> dict[str, Any]:
-    units = privacy.get("units", {})
-    return {name: unit["wide"]["epsilon"] for name, unit in units.items()}
+def _headline(privacy: Mapping[str, Any]) -> Any:
+    """The ε that may be claimed: what was charged, or the budget where charges depended on answers; None before any."""
+    if "units" not in privacy:
+        return None
+    return privacy["budget"] if privacy["adaptive"] else privacy["units"][privacy["unit"]]["wide"]["epsilon"]
 
 
 def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
