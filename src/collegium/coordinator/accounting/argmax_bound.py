@@ -1,7 +1,7 @@
 """What the argmax of noisy counts costs whatever the counts are, when only the winner is released.
 
 Published accountants charge the whole noisy histogram. The winner alone is a post-processing of a
-three-outcome variable (docs/privacy.md), and the supremum of its divergence is certified here.
+three-outcome variable, whose largest divergence is certified by branch and bound: docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -11,142 +11,157 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collegium.coordinator.accounting.argmax_lattice import FAR_BELOW, FloatArray, Lattice
-from collegium.coordinator.accounting.argmax_search import Cells, Problem, Region, supremum
+from collegium.coordinator.accounting.argmax_cache import remembered
+from collegium.coordinator.accounting.argmax_lattice import FloatArray
+from collegium.coordinator.accounting.argmax_regions import LARGEST_RATIO, LARGEST_TILT, certified
+from collegium.coordinator.accounting.argmax_search import BackwardSampledPsi, ForwardSampledPsi, PlainPsi, Psi
 from collegium.coordinator.mechanisms.base import Adjacency
+from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.renyi import check_orders, discrete_laplace_curve, gaussian_curve, laplace_curve
 
 NOISES = ("gaussian", "laplace", "discrete-gaussian", "discrete-laplace", "gumbel")
 
 TOLERANCE = 0.005
-"""Largest relative excess of a certified bound over the supremum that it bounds."""
+"""Largest relative excess of a certified bound over the supremum that it bounds, for continuous noise."""
 
-_LARGEST_TILT = 6.0
-_LARGEST_RATIO = 30.0
-_NEGLIGIBLE = 46.0
+TOLERANCE_DISCRETE = 0.01
+"""The same for integer noise, whose positions are the integers alone."""
 
-
-def argmax_curve(noise: str, scale: float, orders: Sequence[float], adjacency: Adjacency = Adjacency.REPLACE) -> FloatArray:
-    grid = np.asarray(check_orders(orders))
-    return _search(noise, scale, grid, adjacency, TOLERANCE)
+SMALLEST_SCALE, LARGEST_SCALE = 0.25, 2000.0
+"""Scales, in votes, that are searched; outside them the published bound is returned."""
 
 
-def classic(noise: str, scale: float, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+def argmax_curve(
+    noise: str, scale: float, orders: Sequence[float], adjacency: Adjacency = Adjacency.REPLACE
+) -> FloatArray:
+    """Data-independent Rényi bound of the argmax of noisy counts for one changed vote, both directions.
+
+    Parameters
+    ----------
+    noise : one of ``NOISES``; ties of integer noise go to the lowest class.
+    scale : in votes: σ for Gaussian noise, 1/γ for Laplace and Gumbel noise.
+    orders : Rényi orders above 1.
+    adjacency : one vote moves between classes (REPLACE), or appears or disappears (ADD_REMOVE).
+
+    Returns
+    -------
+    Shape ``[orders]``, ascending orders, in nats: within a relative tolerance of the supremum over all
+    counts, all numbers of classes and of votes; never above the published bound, which is what large orders get.
+
+    Raises
+    ------
+    ConfigurationError : unknown noise, or a scale or order out of range.
+
+    Notes
+    -----
+    docs/privacy.md, "The argmax alone". Gumbel noise is the exponential mechanism, in closed form:
+    Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential mechanisms".
+    """
+    grid = _checked(noise, scale, orders)
+    if noise == "gumbel":
+        return bounded_range_curve((2.0 if adjacency is Adjacency.REPLACE else 1.0) / scale, grid)
+    cap = classic_curve(noise, scale, grid, adjacency)
+    wanted = _searchable(noise, scale, grid)
+    if not wanted.any():
+        return cap
+
+    def compute(missing: FloatArray) -> FloatArray:
+        caps = classic_curve(noise, scale, missing, adjacency) * (missing - 1.0)
+        return certified(noise, scale, missing, adjacency, PlainPsi(), caps, _tolerance(noise)) / (missing - 1.0)
+
+    cap[wanted] = np.minimum(
+        cap[wanted], remembered((noise, scale, str(adjacency), 1.0, _tolerance(noise)), grid[wanted], compute)
+    )
+    return cap
+
+
+def sampled_argmax_curve(
+    noise: str,
+    scale: float,
+    sampling_rate: float,
+    orders: Sequence[float],
+    adjacency: Adjacency = Adjacency.REPLACE,
+) -> FloatArray:
+    """The same for adding or removing one *record* that takes part with probability ``sampling_rate``.
+
+    Given the other records' sample, the output is P₀ without the record and (1 − s)·P₀ + s·P₁ with it, where P₁
+    differs by one vote; the result bounds the Rényi divergence between the two in both directions.
+    ``adjacency`` says what the record does to the counts when it is sampled: REPLACE where it pushes another
+    neighbour out (k nearest neighbours), ADD_REMOVE where it only adds its own vote.
+
+    Replacing a record by another is not covered: it is a removal and an addition, and both outputs then
+    depend on the sampling.
+
+    Raises
+    ------
+    ConfigurationError : as for ``argmax_curve``, or a sampling rate outside (0, 1].
+    """
+    if not 0.0 < sampling_rate <= 1.0:
+        raise ConfigurationError(f"a sampling rate lies in (0, 1]; got {sampling_rate}")
+    plain = argmax_curve(noise, scale, orders, adjacency)
+    grid = _checked(noise, scale, orders)
+    # By convexity the moment, minus 1, is at most the rate times that of the full data.
+    moment = np.minimum(plain * (grid - 1.0), 700.0)
+    cap = np.minimum(plain, np.log1p(sampling_rate * np.expm1(moment)) / (grid - 1.0))
+    wanted = _searchable(noise, scale, grid)
+    if noise == "gumbel" or sampling_rate == 1.0 or not wanted.any():
+        return cap
+
+    def compute(missing: FloatArray) -> FloatArray:
+        caps = cap[np.searchsorted(grid, missing)] * (missing - 1.0)
+        directions: tuple[Psi, ...] = (ForwardSampledPsi(sampling_rate), BackwardSampledPsi(sampling_rate))
+        found = [certified(noise, scale, missing, adjacency, psi, caps, _tolerance(noise)) for psi in directions]
+        return np.maximum(*found) / (missing - 1.0)
+
+    key = (noise, scale, str(adjacency), sampling_rate, _tolerance(noise))
+    cap[wanted] = np.minimum(cap[wanted], remembered(key, grid[wanted], compute))
+    return cap
+
+
+def classic_curve(noise: str, scale: float, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+    """The published bound of the same release: α/σ², or that of noisy Laplace counts and of pure privacy."""
     entries = 2 if adjacency is Adjacency.REPLACE else 1
     grid = tuple(orders)
+    if noise == "gumbel":
+        return pure_curve(entries / scale, orders)
     if noise in ("gaussian", "discrete-gaussian"):
-        return gaussian_curve(math.sqrt(entries), scale, grid).values
+        return np.array(gaussian_curve(math.sqrt(entries), scale, grid).values)
     noisy = laplace_curve if noise == "laplace" else discrete_laplace_curve
     return np.minimum(entries * noisy(1, scale, grid).values, pure_curve(entries / scale, orders))
 
 
 def pure_curve(epsilon: float, orders: FloatArray) -> FloatArray:
-    """Any ε-DP release: attained by randomised response, (log(e^{αε} + e^{(1−α)ε}) − log(1 + e^ε))/(α − 1)."""
+    """Any (ε, 0)-DP release: at most what randomised response costs (Mironov 2017, Proposition 5)."""
     return (np.logaddexp(orders * epsilon, (1.0 - orders) * epsilon) - np.logaddexp(0.0, epsilon)) / (orders - 1.0)
 
 
-class PlainPsi:
-    """Rényi moment of P against Q: ψ = r^α − 1 − α(r − 1)."""
+def bounded_range_curve(epsilon: float, orders: FloatArray) -> FloatArray:
+    """Any release whose log-ratios lie in some [t − ε, t]: the largest Rényi divergence over t, attained.
 
-    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
-        return np.expm1(alpha * ell) - alpha * np.expm1(ell)
-
-    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
-        return alpha * np.expm1((alpha - 1.0) * ell)
-
-
-def _search(noise: str, scale: float, orders: FloatArray, adjacency: Adjacency, tolerance: float) -> FloatArray:
-    family, discrete = noise.removeprefix("discrete-"), noise.startswith("discrete-")
-    cap = classic(noise, scale, orders, adjacency)
-    h = 1.0 / scale
-    gaussian = family == "gaussian"
-    severity = (orders - 1.0) * h if gaussian else 2.0 * h * (orders - 1.0)
-    kept = severity <= (_LARGEST_TILT if gaussian else _LARGEST_RATIO)
-    if not kept.any():
-        return cap
-    kept_orders = orders[kept]
-    worst = float(severity[kept].max())
-    if gaussian:
-        lead = 2.0 * (worst + 9.0 + 2.0 * h + worst)
-        reach = max(lead / math.sqrt(2.0) + 8.0 + h, worst * 2 + 10.0 + 2.0 * h)
-    else:
-        lead = worst + _NEGLIGIBLE + 4.0 * h
-        reach = lead + _NEGLIGIBLE + 4.0 * h
-    lattice = Lattice.build(family, discrete, scale, reach)
-    caps = cap[kept] * (kept_orders - 1.0)
-    result = np.zeros(len(kept_orders))
-    for tie_to_a in (True, False) if discrete and adjacency is Adjacency.REPLACE else (True,):
-        problem = Problem(lattice, tie_to_a, h, PlainPsi(), lambda alpha, first, base, tilt: np.exp(tilt) + (alpha-1.0)*base)
-        regions, floor = _regions(problem, lead, kept_orders, adjacency)
-        top = supremum(problem, regions, kept_orders, caps, _tilt(problem), tolerance)
-        result = np.maximum(result, np.maximum(top, np.log1p(floor)))
-    out = cap.copy()
-    out[kept] = np.minimum(caps, result) / (kept_orders - 1.0)
-    return out
+    With two outcomes at the ends of the range the moment is
+    (e^{(α−1)t}(1 − e^{−αε}) − e^{αt}(e^{−ε} − e^{−αε}))/(1 − e^{−ε}), largest at
+    e^t = (α − 1)(1 − e^{−αε})/(α(e^{−ε} − e^{−αε})). Dong, Durfee, Rogers 2020.
+    """
+    whole, rest = -np.expm1(-orders * epsilon), -np.exp(-epsilon) * np.expm1(-(orders - 1.0) * epsilon)
+    t = np.clip(np.log((orders - 1.0) / orders) + np.log(whole / rest), 0.0, epsilon)
+    log_moment = (orders - 1.0) * t + np.log((whole - np.exp(t) * rest) / -np.expm1(-epsilon))
+    return np.maximum(log_moment, 0.0) / (orders - 1.0)
 
 
-def _tilt(problem: Problem):
-    lattice, h = problem.lattice, problem.vote_length
-    if lattice.family == "laplace":
-        return lambda lead, alpha: np.full(len(alpha), math.inf)
-    grid = np.linspace(-60.0, 60.0, 4801)
-    beyond = np.array([lattice.log_beyond(z) for z in grid])
-
-    def log_tilt(lead, alpha):
-        shift = (alpha - 1.0) * h
-        x = lead[0] + shift
-        d = lead[1] / 2.0 + shift
-
-        def log_below(z):
-            k = np.clip(np.searchsorted(grid, -z, side="right") - 1, 0, len(grid) - 1)
-            return np.where(-z < grid[0], 0.0, beyond[k])
-
-        return alpha * (alpha - 1.0) * h * h + np.minimum(log_below(x), math.log(2.0) + log_below(d))
-
-    return log_tilt
+def _checked(noise: str, scale: float, orders: Sequence[float]) -> FloatArray:
+    if noise not in NOISES:
+        raise ConfigurationError(f"no noise is called {noise!r}; choose one of {', '.join(NOISES)}")
+    if not (math.isfinite(scale) and scale > 0.0):
+        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
+    return np.asarray(check_orders(orders))
 
 
-def _regions(problem: Problem, lead: float, orders: FloatArray, adjacency: Adjacency):
-    lattice, h = problem.lattice, problem.vote_length
-    none = np.zeros(len(orders))
-    n = lattice.reach
-    width = max(1, round(1.0 / lattice.step))
-    edges = np.unique(np.concatenate([np.arange(-n, n, width), [n], [-lattice.vote, 0, lattice.vote]]))
-    if adjacency is Adjacency.ADD_REMOVE:
-        raise NotImplementedError
-    lo, hi = edges[:-1], edges[1:]
-    xx, yy = np.meshgrid(np.arange(len(lo)), np.arange(len(lo)), indexing="ij")
-    box = np.stack([lo[xx.ravel()], hi[xx.ravel()], lo[yy.ravel()], hi[yy.ravel()]], axis=1)
-    far = np.full(len(lo), FAR_BELOW)
-    bottom = np.full(len(lo), -n)
-    strips = np.concatenate([
-        np.stack([far, bottom, lo, hi], axis=1),
-        np.stack([lo, hi, far, bottom], axis=1),
-        np.array([[FAR_BELOW, -n, FAR_BELOW, -n]]),
-    ])
-    d = math.ceil(lead / lattice.step)
-    d_edges = np.unique(np.append(np.arange(-d, d, width), d))
-    line = np.stack([d_edges[:-1], d_edges[1:]], axis=1)
-    # tails
-    reach = n * lattice.step
-    beyond = lattice.log_beyond
-    shift = (orders - 1.0) * h
-    two_low = float(lattice.log_two(np.array([-d - 2 * lattice.vote]), True)[0, 0])
-    two_tail = float(lattice.log_two(np.array([-d + 4 * lattice.vote]), True)[0, 0])
-    eta = math.exp(beyond(reach - 2 * h) - two_low)
-    log_factor = (1.0 - orders) * math.log1p(-eta)
-    if lattice.family == "gaussian":
-        amp = orders * (orders - 1.0) * h * h
-        tau = np.array([beyond(reach - s - 2 * h) for s in shift])
-        dom = np.array([math.log(2.0) + beyond(lead / 2.0 - s - 4 * h) for s in shift])
-    else:
-        amp = 2.0 * h * (orders - 1.0)
-        tau = np.full(len(orders), beyond(reach - 2 * h))
-        dom = np.full(len(orders), two_tail)
-    small = math.exp(two_tail) + math.exp(beyond(reach - 2 * h))
-    extra = 2*np.exp(amp + tau) + math.exp(beyond(reach - 2 * h))
-    floor = 2 * (np.exp(amp + tau) + np.exp(amp + dom) + (orders - 1) * small) + np.expm1(-orders * math.log1p(-small))
-    return [
-        Region(Cells(line), problem.enclose_line, log_factor, extra),
-        Region(Cells(np.concatenate([box, strips])), problem.enclose_plane, none, none),
-    ], floor
+def _tolerance(noise: str) -> float:
+    return TOLERANCE_DISCRETE if noise.startswith("discrete-") else TOLERANCE
+
+
+def _searchable(noise: str, scale: float, orders: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Orders at which the search can beat the published bound: beyond them both are nearly equal."""
+    severity = (orders - 1.0) / scale
+    allowed = severity <= LARGEST_TILT if noise.endswith("gaussian") else 2.0 * severity <= LARGEST_RATIO
+    return allowed & (SMALLEST_SCALE <= scale <= LARGEST_SCALE)

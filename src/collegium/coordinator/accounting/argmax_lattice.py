@@ -20,8 +20,7 @@ IntArray = NDArray[np.int64]
 FAR_BELOW = -(2**40)
 """Lattice index of a class that cannot win: its position is −∞."""
 
-_FINEST_STEP = 1.0 / 256.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 _TAIL = {"gaussian": 10.0, "laplace": 45.0}
 
 
@@ -49,10 +48,10 @@ class Lattice:
     """Shape ``[nodes, 3·cells]``, the distribution function at the same nodes, for shifted positions."""
 
     @classmethod
-    def build(cls, family: str, discrete: bool, scale: float, reach: float) -> Lattice:
-        """The lattice for one noise scale (votes) and positions up to ``reach`` scales."""
+    def build(cls, family: str, discrete: bool, scale: float, reach: float, finest: float = 1.0 / 64.0) -> Lattice:
+        """The lattice for one noise scale (votes), positions up to ``reach`` and steps of at most ``finest`` scales."""
         vote_length = 1.0 / scale
-        vote = 1 if discrete else max(1, math.ceil(vote_length / _FINEST_STEP))
+        vote = 1 if discrete else max(1, math.ceil(vote_length / finest))
         step = vote_length / vote
         reach_steps = math.ceil(reach / step)
         half = reach_steps + math.ceil(_TAIL[family] / step) + 4 * vote
@@ -100,8 +99,17 @@ class Lattice:
         out = np.empty((3, len(x)))
         out[0] = np.where(low_x, -np.inf, self.log_up(near_x))
         out[1] = np.where(low_y, -np.inf, self.log_up(near_y))
-        out[0, both] = self._log_first(x[both], x[both] - y[both], 0 if tie_to_a else 1)
-        out[1, both] = self._log_first(y[both], y[both] - x[both], 1 if tie_to_a else 0)
+        # Both winners in one call: they need the same shifts d, and each new d costs a sum over the lattice.
+        near, far = x[both], y[both]
+        if self.discrete and not tie_to_a:
+            out[0, both] = self._log_first(near, near - far, 1)
+            out[1, both] = self._log_first(far, far - near, 0)
+        elif self.discrete:
+            out[0, both] = self._log_first(near, near - far, 0)
+            out[1, both] = self._log_first(far, far - near, 1)
+        else:
+            joint = self._log_first(np.concatenate([near, far]), np.concatenate([near - far, far - near]), 0)
+            out[:2, both] = joint.reshape(2, -1)
         out[2] = np.where(low_x, 0.0, self.log_down(near_x)) + np.where(low_y, 0.0, self.log_down(near_y))
         return out
 

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.coordinator.accounting.argmax_curvature import plane_curvature
 from collegium.coordinator.accounting.argmax_lattice import FAR_BELOW, FloatArray, IntArray, Lattice
 
 
@@ -29,6 +30,58 @@ class Psi(Protocol):
     def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
         """dψ/dr at log-ratio ℓ."""
         ...
+
+    def unbounded(self, alpha: FloatArray, p: FloatArray, q: FloatArray, log_tilt: FloatArray) -> FloatArray:
+        """A bound on Q·ψ whatever the ratio, from bounds on P, Q and log ∫ p^α q^{1−α} over the outcome."""
+        ...
+
+
+class PlainPsi:
+    """P against Q: ψ = r^α − 1 − α(r − 1)."""
+
+    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return np.asarray(np.expm1(alpha * ell) - alpha * np.expm1(ell))
+
+    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return np.asarray(alpha * np.expm1((alpha - 1.0) * ell))
+
+    def unbounded(self, alpha: FloatArray, p: FloatArray, q: FloatArray, log_tilt: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(log_tilt) + (alpha - 1.0) * q)
+
+
+@dataclass(frozen=True)
+class ForwardSampledPsi:
+    """(1 − s)Q + sP against Q: ψ = u^α − 1 − α(u − 1), u = 1 + s(r − 1)."""
+
+    rate: float
+
+    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        excess = self.rate * np.expm1(ell)
+        return np.asarray(np.expm1(alpha * np.log1p(excess)) - alpha * excess)
+
+    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return np.asarray(self.rate * alpha * np.expm1((alpha - 1.0) * np.log1p(self.rate * np.expm1(ell))))
+
+    def unbounded(self, alpha: FloatArray, p: FloatArray, q: FloatArray, log_tilt: FloatArray) -> FloatArray:
+        return np.asarray(self.rate * (np.exp(log_tilt) + (alpha - 1.0) * q))
+
+
+@dataclass(frozen=True)
+class BackwardSampledPsi:
+    """Q against (1 − s)Q + sP: ψ = u^{1−α} − 1 + (α − 1)(u − 1), u = 1 + s(r − 1)."""
+
+    rate: float
+
+    def value(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        excess = self.rate * np.expm1(ell)
+        return np.asarray(np.expm1((1.0 - alpha) * np.log1p(excess)) + (alpha - 1.0) * excess)
+
+    def slope(self, ell: FloatArray, alpha: FloatArray) -> FloatArray:
+        return np.asarray(-self.rate * (alpha - 1.0) * np.expm1(-alpha * np.log1p(self.rate * np.expm1(ell))))
+
+    def unbounded(self, alpha: FloatArray, p: FloatArray, q: FloatArray, log_tilt: FloatArray) -> FloatArray:
+        return np.asarray(self.rate * (alpha - 1.0) * p)
+
 
 _PAIRS_AT_ONCE = 400_000
 _ROUNDING = 1e-6
@@ -87,8 +140,6 @@ class Problem:
     tie_to_a: bool
     vote_length: float
     psi: Psi
-    unbounded_first: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
-    """(α, Pr_P[a], Pr_Q[a], log of the tilted probability that a wins) → bound on a's term whatever its ratio."""
 
     @property
     def ratio_cap(self) -> float:
@@ -98,12 +149,13 @@ class Problem:
         """Three outcomes on rectangles of (x, y)."""
         x1, x2, y1, y2 = cells.bounds.T
         lattice, vote, tie = self.lattice, self.lattice.vote, self.tie_to_a
-        p_low, q_low = lattice.log_three(x2, y1, tie), lattice.log_three(x2 - vote, y1 + vote, tie)
-        p_high, q_high = lattice.log_three(x1, y2, tie), lattice.log_three(x1 - vote, y2 + vote, tie)
+        xs, ys = np.stack([x2, x1, x1, x2]), np.stack([y1, y2, y1, y2])
+        laws = lattice.log_three(
+            np.concatenate([xs, xs - vote]).ravel(), np.concatenate([ys, ys + vote]).ravel(), tie
+        ).reshape(3, 2, 4, -1)
+        (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
         rest_high = np.exp(self._log_rest(x1 - vote, y1 + vote))
         rest_low = np.exp(self._log_rest(x2 - vote, y2 + vote))
-        p_south, q_south = lattice.log_three(x1, y1, tie), lattice.log_three(x1 - vote, y1 + vote, tie)
-        p_north, q_north = lattice.log_three(x2, y2, tie), lattice.log_three(x2 - vote, y2 + vote, tie)
         corner, other = np.exp(q_low), np.exp(q_high)
         step = lattice.step
         low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
@@ -185,7 +237,7 @@ class Problem:
             # ℓ is non-negative for a and non-positive for b: one corner each; only "rest" needs both.
             worst = [at_high[0], at_low[1], *(np.maximum(at_low[i], at_high[i]) for i in range(2, outcomes))]
             terms = [np.where(high[i] > 0, high[i] * worst[i], 0.0) for i in range(outcomes)]
-            terms[0] = np.fmin(terms[0], self.unbounded_first(alpha, cells.first_high[cell], high[0], log_tilt))
+            terms[0] = np.fmin(terms[0], self.psi.unbounded(alpha, cells.first_high[cell], high[0], log_tilt))
             bound = sum(terms[1:], start=terms[0])
             # Since Σ Q = 1, subtracting a constant μ from every ψ and adding it back is free.
             for constant in worst:
@@ -212,36 +264,10 @@ class Problem:
                 slope = self.psi.slope(ell, alpha)
                 slopes.append(np.abs(slope))
                 offsets.append(np.abs(self.psi.value(ell, alpha) - np.expm1(ell) * slope))
-            worst += np.maximum(*slopes) * cells.curvature[0, i, cell] + np.maximum(*offsets) * cells.curvature[1, i, cell]
+            worst += (
+                np.maximum(*slopes) * cells.curvature[0, i, cell] + np.maximum(*offsets) * cells.curvature[1, i, cell]
+            )
         return worst
-
-
-_CURVATURE = {
-    # sup |∂ₓₓ| + sup |∂ᵧᵧ| of the derivative of pᵢ along (1, −1), and of pᵢ itself; docs/privacy.md.
-    "gaussian": (np.array([1.47, 1.47, 1.0]), np.array([0.65, 0.65, 0.49])),
-    "laplace": (np.array([2.75, 2.75, 1.5]), np.array([1.5, 1.5, 1.0])),
-}
-
-
-def plane_curvature(lattice: Lattice, vote_length: float, bounds: IntArray) -> FloatArray:
-    """How far bilinear interpolation over each rectangle may miss Pᵢ − Qᵢ and Qᵢ; ``inf`` where it has no meaning."""
-    x1, x2, y1, y2 = bounds.T
-    if lattice.discrete:
-        return np.full((2, 3, len(x1)), np.inf)
-    width = (np.maximum(x2 - x1, y2 - y1) * lattice.step) ** 2 / 8.0
-    difference, base = _CURVATURE[lattice.family]
-    out = np.stack([vote_length * difference[:, None] * width, base[:, None] * width])
-    if lattice.family == "laplace":
-        # The density's kink crosses a between x = 0 and h, and b between y = −h and 0: P − Q bends there by ≤ 1.
-        for axis, (low, inside) in enumerate(((x1, (x1 >= 0) & (x2 <= lattice.vote)), (y1, (y1 >= -lattice.vote) & (y2 <= 0)))):
-            del low
-            out[0, axis] += np.where(inside, width, 0.0)
-            out[0, 2] += np.where(inside, width, 0.0)
-        straddles = ((x1 < 0) & (x2 > 0)) | ((x1 < lattice.vote) & (x2 > lattice.vote))
-        straddles |= ((y1 < 0) & (y2 > 0)) | ((y1 < -lattice.vote) & (y2 > -lattice.vote))
-        out[:, :, straddles] = np.inf
-    out[:, :, (x1 == FAR_BELOW) | (y1 == FAR_BELOW)] = np.inf
-    return out
 
 
 @dataclass(frozen=True)
@@ -291,7 +317,11 @@ def supremum(
                 attained, bound = problem.moments(enclosure, cell, alpha, tilt)
                 np.maximum.at(best, order, np.log1p(attained))
                 with np.errstate(over="ignore", invalid="ignore"):
-                    upper[part] = np.log1p(bound * np.exp(region.log_factor[order]) + np.expm1(region.log_factor[order]) + region.extra[order])
+                    upper[part] = np.log1p(
+                        bound * np.exp(region.log_factor[order])
+                        + np.expm1(region.log_factor[order])
+                        + region.extra[order]
+                    )
             open_pairs = upper > best[pair_order] * goal
             alive = np.zeros_like(alive)
             alive[pair_cell[open_pairs], pair_order[open_pairs]] = True
