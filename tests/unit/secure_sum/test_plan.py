@@ -49,11 +49,11 @@ def test_every_plan_meets_both_of_its_bounds(parties: int, dropout: float) -> No
 def test_the_secrecy_bound_lies_above_the_exact_chance_of_too_many_corrupt_holders() -> None:
     plan = plan_graph(1000)
     exact = 1000 * hypergeom(plan.quorum - 1, plan.colluding, plan.neighbours).sf(plan.threshold - 1)
-    assert exact <= secrecy_failure(1000, plan.colluding, plan.neighbours, plan.threshold) * (1 + 1e-9)
+    assert exact <= secrecy_failure(1000, plan.colluding, plan.neighbours, plan.threshold)[0] * (1 + 1e-9)
 
 
 def test_bounds_tighten_with_the_threshold_and_the_neighbours() -> None:
-    secrecy = [secrecy_failure(250, 25, 60, t) for t in range(10, 40)]
+    secrecy = [secrecy_failure(250, 25, 60, t)[0] for t in range(10, 40)]
     assert secrecy == sorted(secrecy, reverse=True) and secrecy[0] > secrecy[-1]
     liveness = [liveness_failure(250, 75, k, 25) for k in range(40, 100)]
     assert liveness == sorted(liveness, reverse=True)
@@ -98,6 +98,19 @@ def test_holders_depend_on_the_nonce_the_list_and_the_owner() -> None:
     ]
     assert len({tuple(chosen) for chosen in drawn}) == 8
     assert holders_of(1, b"a" * 32, b"s" * 32, np.arange(5), 10).tolist() == [0, 2, 3, 4]
+
+
+def test_few_honest_parties_can_be_cut_off_and_they_are_not_counted_on() -> None:
+    for parties in (50, 250, 1000):
+        plan = plan_graph(parties)
+        assert 0 < plan.isolated <= 12
+        assert plan.honest_survivors == plan.quorum - plan.colluding - plan.isolated
+        shorter = [
+            secrecy_failure(parties, plan.colluding, plan.neighbours, plan.threshold, target)[1]
+            for target in (2.0**-41, 2.0**-10)
+        ]
+        assert shorter[0] == plan.isolated >= shorter[1]
+    assert plan_graph(10).isolated == 0
 
 
 @pytest.mark.parametrize(("shown", "quorum", "parties"), [(225, 138, 250), (175, 138, 250), (900, 551, 1000)])

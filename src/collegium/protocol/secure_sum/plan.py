@@ -13,16 +13,21 @@ accepts. As 2Q > n + C and an honest party signs one survivors' list, two lists 
 signatures: all honest parties open the same list. A party's self seed is opened only beside its
 signature under the list of sharers, so its vector is masked with every holder on that list.
 
-*Secrecy.* Let H be the honest survivors of that list, |H| ≥ Q − C. The coordinator learns more than
-the sum over H only if (a) some honest party has at least t corrupt holders, or (b) H splits into
-S and R, |S| ≤ |R|, without an edge between them, while every member of S has t holders among the
-corrupt parties and S (a holder in R would be an edge). For |S| = s the smaller of two bounds holds,
+*Secrecy.* Let H be the honest survivors of that list, |H| ≥ Q − C. Unless some honest party has t
+corrupt holders, the coordinator can open the sum over H or, if H splits into S and R, |S| ≤ |R|,
+without an edge between them, the sum over a part. It opens S only if every member of S has t holders
+among the corrupt parties and S, for a holder in R would be an edge. With |S| = s, the probability
+that some S can be opened by itself, and that some S has no edge to R, are at most
 
   A_s = C(n, s) · Pr[Hyp(Q − 1, C + s − 1, k) ≥ t]^s,
   B_s = C(n, s) · C(n − s, r) · Pr[Hyp(n − 1, r, k) = 0]^s · Pr[Hyp(n − 1, s, k) = 0]^r,  r = max(s, Q − C − s),
 
-with Hyp(population, marked, draws) the number of marked among the draws; (a) is A_1. The sum over
-s = 1 … (n − C)/2 is the failure probability.
+with Hyp(population, marked, draws) the number of marked among the draws; A_1 covers the first case.
+So for every s* all of the following holds but with probability A_1 + … + A_{s*} + B_{s*+1} + … +
+B_{(n−C)/2}: there is one part of at least |H| − s* parties, no other part can be opened, and what the
+coordinator learns is one sum over at least Q − C − s* honest parties. (Up to s* parties can be cut off
+by calling all of their honest neighbours drop-outs; that leaves them out of the sum, as if dropped.)
+The plan takes the smallest s* ≤ (Q − C)/4 that meets the demanded bound.
 
 *Liveness.* A secret is lost when more than k − t of its holders drop out:
 n · Pr[Hyp(n − 1, D, k) > k − t].
@@ -60,6 +65,7 @@ class GraphPlan:
     dropped : D, parties that may drop out at any phase.
     security_bits : the failure probability against collusion is at most 2 to the minus this.
     secrecy_failure, liveness_failure : the computed bounds (probabilities; 0 for the complete graph).
+    isolated : s*, honest survivors that a coordinator choosing the drop-outs can leave out unseen.
     """
 
     parties: int
@@ -70,6 +76,7 @@ class GraphPlan:
     security_bits: int
     secrecy_failure: float
     liveness_failure: float
+    isolated: int = 0
 
     @property
     def quorum(self) -> int:
@@ -84,7 +91,7 @@ class GraphPlan:
     @property
     def honest_survivors(self) -> int:
         """Fewest honest parties whose vectors any opened sum holds."""
-        return self.quorum - self.colluding
+        return self.quorum - self.colluding - self.isolated
 
 
 def _log_choose(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
@@ -105,14 +112,19 @@ def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: in
     return np.minimum(0.0, tail)
 
 
-def secrecy_failure(parties: int, colluding: int, neighbours: int, threshold: int) -> float:
-    """Bound on the probability that the coordinator and its colluders learn more than one sum.
+def secrecy_failure(
+    parties: int, colluding: int, neighbours: int, threshold: int, target: float = 0.0
+) -> tuple[float, int]:
+    """Bound on the probability that the coordinator and its colluders learn more than one large sum.
 
-    The sum over s of min(A_s, B_s) of this module's docstring (after Bell et al. 2020, section 4).
+    Returns
+    -------
+    failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of this module's docstring, and s*: the smallest s*
+        whose failure is at most ``target``, or the one with the least failure when there is none.
     """
     quorum = (parties + colluding) // 2 + 1
     if neighbours >= parties - 1:
-        return 0.0 if threshold > colluding else 1.0
+        return (0.0 if threshold > colluding else 1.0), 0
     s = np.arange(1, max(2, (parties - colluding) // 2 + 1), dtype=np.float64)
     r = np.maximum(s, quorum - colluding - s)
     sets = _log_choose(parties, s)
@@ -126,7 +138,16 @@ def secrecy_failure(parties: int, colluding: int, neighbours: int, threshold: in
         return np.where(left >= neighbours, value, -np.inf)
 
     log_b = sets + _log_choose(parties - s, r) + s * log_none(r) + r * log_none(s)
-    return float(min(1.0, math.exp(min(0.0, float(logsumexp(np.minimum(log_a, log_b)))))))
+    openable = np.concatenate([[-np.inf], np.logaddexp.accumulate(log_a)])
+    # The first case of the docstring is a failure whatever s* is.
+    openable[0] = log_a[0]
+    splits = np.concatenate([np.logaddexp.accumulate(log_b[::-1])[::-1], [-np.inf]])
+    failures = np.minimum(1.0, np.exp(np.minimum(0.0, np.logaddexp(openable, splits))))
+    # Parts of at most a quarter each add up to at most a quarter: otherwise some union of them is a larger split.
+    failures = failures[: max(1, (quorum - colluding) // 4 + 1)]
+    meets = np.flatnonzero(failures <= target)
+    isolated = int(meets[0]) if meets.size else int(np.argmin(failures))
+    return float(failures[isolated]), isolated
 
 
 def liveness_failure(parties: int, dropped: int, neighbours: int, threshold: int) -> float:
@@ -135,15 +156,14 @@ def liveness_failure(parties: int, dropped: int, neighbours: int, threshold: int
     return float(min(1.0, parties * math.exp(float(log_tail[0]))))
 
 
-def _least_threshold(parties: int, colluding: int, neighbours: int, log2_failure: int) -> int | None:
-    """The smallest t in (C·k/n, k] that meets the secrecy bound; the bound falls as t grows."""
-    target = 2.0**log2_failure
+def _least_threshold(parties: int, colluding: int, neighbours: int, target: float) -> int | None:
+    """The smallest t in 2 … k that meets the secrecy bound; the bound falls as t grows."""
     low, high = 2, neighbours
-    if secrecy_failure(parties, colluding, neighbours, high) > target:
+    if secrecy_failure(parties, colluding, neighbours, high)[0] > target:
         return None
     while low < high:
         middle = (low + high) // 2
-        if secrecy_failure(parties, colluding, neighbours, middle) <= target:
+        if secrecy_failure(parties, colluding, neighbours, middle)[0] <= target:
             high = middle
         else:
             low = middle + 1
@@ -190,15 +210,17 @@ def plan_graph(
             f"{quorum} must remain; lower the drop-out or collusion fraction"
         )
 
+    target = 2.0 ** -(security_bits + 1)
+
     def plan_with(neighbours: int) -> GraphPlan | None:
-        threshold = _least_threshold(parties, colluding, neighbours, -(security_bits + 1))
+        threshold = _least_threshold(parties, colluding, neighbours, target)
         if threshold is None:
             return None
         failure = liveness_failure(parties, dropped, neighbours, threshold)
         if failure > liveness:
             return None
-        secrecy = secrecy_failure(parties, colluding, neighbours, threshold)
-        return GraphPlan(parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure)
+        secrecy, isolated = secrecy_failure(parties, colluding, neighbours, threshold, target)
+        return GraphPlan(parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure, isolated)
 
     # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap.
     low, high = 3, min(quorum - 2, (parties - 2) // 2)

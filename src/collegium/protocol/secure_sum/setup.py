@@ -191,15 +191,17 @@ def accept_parameters(
         raise InsufficientPlan(f"a graph with {k} neighbours and threshold {t} is impossible among {parties} parties")
     if colluding + 2 > (parties + colluding) // 2 + 1 or colluding < max(1, collusion_fraction * parties - 1e-9):
         raise InsufficientPlan(f"protection against {colluding} colluders is proposed, fewer than demanded")
-    failure = secrecy_failure(parties, colluding, k, t)
-    if parameters.security_bits < security_bits or failure > 2.0 ** -(security_bits + 1):
+    target = 2.0 ** -(parameters.security_bits + 1)
+    failure, isolated = secrecy_failure(parties, colluding, k, t, target)
+    if parameters.security_bits < security_bits or failure > target:
         raise InsufficientPlan(
-            f"{k} neighbours with threshold {t} fail with probability {failure:.2g}, above 2^-{security_bits + 1}"
+            f"{k} neighbours with threshold {t} fail with probability {failure:.2g}, above the {target:.2g} "
+            f"that {parameters.security_bits} bits of security allow; {security_bits} bits are demanded"
         )
     quorum = (parties + colluding) // 2 + 1
     dropped = parties - quorum
     liveness = 0.0 if k == parties - 1 else liveness_failure(parties, dropped, k, t)
-    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness)
+    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness, isolated)
     setup = SumSetup(
         parameters.consortium,
         parameters.round_id,
