@@ -1,0 +1,211 @@
+"""`collegium account`, `plan` and `audit` through the real command: figures out, one clear line on bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from collegium.cli import main
+from collegium.coordinator.accounting.exact import exact_divergences
+from collegium.coordinator.accounting.grids import NoiseLaw
+from collegium.coordinator.accounting.papers import theorem_3
+from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+
+VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
+REQUIRED = {
+    "mechanism",
+    "queries",
+    "delta",
+    "epsilon_data_independent",
+    "epsilon_data_independent_pld",
+    "epsilon_paper_bound",
+    "epsilon_exact",
+    "order",
+    "orders",
+    "conversion",
+}
+
+
+@pytest.fixture
+def collegium(capsys):
+    def run(*arguments):
+        status = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def votes(tmp_path):
+    path = tmp_path / "votes.npy"
+    np.save(path, VOTES)
+    return path
+
+
+def test_account_prints_every_figure_of_saved_votes(collegium, votes):
+    status, out, _ = collegium("account", "--mechanism", "lnmax", "--gamma", 0.05, "--votes", votes, "--json")
+    shown = json.loads(out)
+    assert status == 0 and set(shown) >= REQUIRED
+    exact = RenyiCurve(WIDE_ORDERS, exact_divergences(VOTES, NoiseLaw("laplace", 20.0), WIDE_ORDERS).sum(axis=0))
+    assert shown["epsilon_exact"] == pytest.approx(exact.to_epsilon(1e-5).epsilon, rel=1e-9)
+    assert shown["epsilon_exact"] < shown["epsilon_paper_bound"] < shown["epsilon_data_independent"]
+    assert shown["epsilon_data_independent"] <= shown["epsilon_data_independent_classic"]
+    assert "epsilon_exact" in shown["secret"]
+
+
+def test_account_with_the_papers_orders_and_conversion_is_the_papers_epsilon(collegium, votes):
+    given = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--json")
+    shown = json.loads(collegium(*given, "--orders", "paper", "--conversion", "classic")[1])
+    paper = RenyiCurve(PAPER_ORDERS, theorem_3(VOTES, 0.05, PAPER_ORDERS).sum(axis=0))
+    assert shown["epsilon_paper_bound"] == pytest.approx(paper.to_epsilon(1e-5, Conversion.CLASSIC).epsilon)
+    assert shown["orders"] == list(PAPER_ORDERS)
+
+
+@pytest.mark.parametrize("kind", ("npz", "csv", "headed csv"))
+def test_account_reads_the_same_votes_from_every_file(collegium, votes, tmp_path, kind):
+    other = tmp_path / ("other.npz" if kind == "npz" else "other.csv")
+    if kind == "npz":
+        np.savez(other, labels=np.zeros(3), votes=VOTES)
+    else:
+        head = "a,b,c,d\n" if kind == "headed csv" else ""
+        other.write_text(head + "\n".join(",".join(map(str, row)) for row in VOTES) + "\n")
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--json", "--votes")
+    assert collegium(*given, other)[1] == collegium(*given, votes)[1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("gnmax", "--sigma", 40, "--queries", 1000),
+        ("confident-gnmax", "--sigma1", 150, "--sigma2", 40, "--threshold", 200, "--queries", 1000, "--answered", 600),
+        ("exponential", "--gamma", 0.05, "--queries", 100),
+        (
+            "knn",
+            "--k",
+            300,
+            "--classes",
+            10,
+            "--threshold",
+            210,
+            "--sigma1",
+            85,
+            "--sigma2",
+            25,
+            "--sampling-rate",
+            0.25,
+            "--screened",
+            1000,
+            "--answered",
+            700,
+        ),
+        ("individual-knn", "--sigma", 70, "--participations", 1),
+        ("ptr", "--epsilon", 0.1, "--queries", 100),
+        ("multilabel", "--sigma", 40, "--tau", 4, "--voters", 100, "--queries", 10),
+    ],
+)
+def test_plans_without_votes_have_the_data_independent_values_alone(collegium, given):
+    status, out, _ = collegium("account", "--mechanism", *given, "--json")
+    shown = json.loads(out)
+    assert status == 0 and set(shown) >= REQUIRED
+    assert 0 < shown["epsilon_data_independent"] < math.inf
+    assert shown["epsilon_data_independent_pld"] > 0
+    assert shown["epsilon_exact"] is None and shown["epsilon_paper_bound"] is None
+
+
+def test_nzc_shows_its_claim_beside_the_truth(collegium, votes):
+    given = ("account", "-m", "nzc", "--gamma", 1e-10, "--constant", 1e100, "--votes", votes, "--json")
+    shown = json.loads(collegium(*given)[1])
+    assert shown["epsilon_data_independent"] == "inf"
+    assert shown["epsilon_claimed"] < 0.01
+    shown = json.loads(collegium("account", "-m", "nzc", "--gamma", 1, "--constant", 9, "--queries", 3, "--json")[1])
+    assert shown["epsilon_honest"] == "inf"
+
+
+def test_a_party_with_four_teachers_pays_more_than_a_record(collegium):
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 100, "--json", "--teachers-per-party", 4)
+    record = json.loads(collegium(*given)[1])
+    party = json.loads(collegium(*given, "--unit", "party")[1])
+    assert record["votes_per_unit"] == 1 and party["votes_per_unit"] == 4
+    assert party["epsilon_data_independent"] > 2 * record["epsilon_data_independent"]
+
+
+def test_more_queries_and_less_noise_cost_more(collegium):
+    def epsilon(sigma, queries):
+        given = ("account", "-m", "gnmax", "--sigma", sigma, "--queries", queries, "--json", "--bound", "classic")
+        return json.loads(collegium(*given)[1])["epsilon_data_independent"]
+
+    assert epsilon(40, 100) < epsilon(40, 200) < epsilon(30, 200)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("account", "-m", "lnmax", "--gamma", "0.05"), "--votes"),
+        (("account", "-m", "lnmax", "--queries", "5"), "gamma"),
+        (("account", "-m", "lnmax", "--gamma", "-1", "--queries", "5"), "gamma"),
+        (("account", "-m", "nothing", "--queries", "5"), "nothing"),
+        (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--delta", "2"), "delta"),
+        (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--orders", "0.5"), "orders"),
+        (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--orders", "x"), "orders"),
+        (("account", "-m", "lnmax", "--gamma", "1", "--votes", "absent.npy"), "absent.npy"),
+        (("plan", "--epsilon", "1", "--teachers", "100", "--gaps", "1.5"), "gaps"),
+        (("plan", "--epsilon", "0.0001", "--teachers", "10", "-m", "gnmax"), "raise"),
+        (("audit", "-m", "lnmax", "--gamma", "1", "--teachers", "1"), "teachers"),
+    ],
+)
+def test_bad_input_is_one_clear_line(collegium, given, says):
+    status, out, err = collegium(*given)
+    assert status != 0 and out == ""
+    assert says in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", (b"", b"not numpy", b"1,2\n3\n", b"1.5,2\n", b"-1,2\n", b"\x80\x81"))
+@pytest.mark.parametrize("suffix", (".npy", ".csv", ".npz", ".txt"))
+def test_a_bad_vote_file_is_one_clear_line(collegium, tmp_path, content, suffix):
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content)
+    status, _, err = collegium("account", "-m", "lnmax", "--gamma", 1, "--votes", path)
+    assert status != 0 and "bad" in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+def test_votes_are_refused_under_sampling(collegium, votes):
+    given = ("--k", 300, "--classes", 4, "--threshold", 210, "--sigma1", 85, "--sigma2", 25, "--sampling-rate", 0.25)
+    status, _, err = collegium("account", "-m", "knn", *given, "--votes", votes)
+    assert status != 0 and "sampling" in err
+
+
+def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
+    picture = tmp_path / "plan.png"
+    given = ("plan", "--epsilon", 2, "--teachers", 250, "--gaps", "0.8,0.4", "-m", "gnmax", "--plot", picture, "--json")
+    status, out, _ = collegium(*given)
+    shown = json.loads(out)
+    assert status == 0 and picture.stat().st_size > 1000
+    assert all(choice["epsilon"] <= 2 for choice in shown["choices"])
+    best = shown["best"]
+    assert best["agreement"] >= 0.95
+    again = (
+        "account",
+        "-m",
+        "gnmax",
+        "--sigma",
+        best["parameters"]["sigma"],
+        "--queries",
+        best["queries"] + 1,
+        "--json",
+    )
+    assert json.loads(collegium(*again)[1])["epsilon_data_independent"] > 2
+
+
+def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):
+    status, out, _ = collegium("audit", "-m", "gnmax", "--sigma", 3, "--teachers", 20, "--seed", 1, "--json")
+    shown = json.loads(out)
+    assert status == 0 and shown["runs"] == 1_000_000
+    assert 0 < shown["epsilon_lower_bound"] <= shown["epsilon_stated"]
