@@ -17,7 +17,12 @@ from collegium.protocol.task import Frozen, Task, TeacherSettings
 class VotesConfig(Frozen):
     """How votes are gathered."""
 
-    mode: Literal["clear", "masked", "masked+noised"] = "clear"
+    mode: Literal["clear", "masked", "masked+noised"] = "masked"
+    """What the coordinator sees: every party's votes, their exact sum alone, or their sum with noise in it."""
+    dropout: float = Field(default=0.3, ge=0, lt=1)
+    """Fraction of the roster that may drop out in the middle of a masked sum."""
+    collusion: float = Field(default=0.1, ge=0, lt=1)
+    """Fraction of the roster that may collude with the coordinator; at least one party."""
     quorum: float = Field(default=0.8, gt=0, le=1)
     """Fraction of the roster that must answer a round."""
     deadline_s: float = Field(default=300.0, gt=0)

@@ -20,6 +20,7 @@ from collegium.coordinator import run_record
 from collegium.coordinator.accounting.filters import best_order
 from collegium.coordinator.config import RunConfig
 from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
+from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.public_data import PublicData, load_public
@@ -34,6 +35,7 @@ from collegium.protocol.ledger import Ledger
 from collegium.protocol.limits import MAX_POOL_INPUTS
 from collegium.protocol.messages import CastVotes, PoolRange, Terms
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS
+from collegium.protocol.secure_sum import plan_graph
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -64,6 +66,7 @@ class Coordinator:
     roster : every admitted party; those reachable now where it is None. The quorum is a fraction of it.
     public : pool and holdout, where they are loaded already.
     data_root : where data sources are looked for otherwise.
+    signing_keys : Ed25519 public key of every party on the roster; the masked modes need them.
     vote_sum : how votes are added up; by ``config.votes.mode`` where it is None.
     research : also record what only a simulation may know (gaps, teachers' accuracy, data-dependent ε).
     keep_votes : also keep the vote histograms on disk: private data, for simulations alone.
@@ -82,6 +85,7 @@ class Coordinator:
         roster: Sequence[str] | None = None,
         public: PublicData | None = None,
         data_root: Path | None = None,
+        signing_keys: Mapping[str, bytes] | None = None,
         vote_sum: VoteSum | None = None,
         research: bool = False,
         keep_votes: bool = False,
@@ -98,7 +102,7 @@ class Coordinator:
         self._roster = roster
         self._public = public
         self._data_root = data_root
-        self._vote_sum = vote_sum or _vote_sum(config, parties)
+        self._vote_sum = vote_sum or _vote_sum(config, parties, signing_keys)
         self._research = research
         self._keep_votes = keep_votes
         self._baseline = baseline
@@ -345,10 +349,14 @@ class Coordinator:
         timings[step] = timings.get(step, 0.0) + self._clock() - began_s
 
 
-def _vote_sum(config: RunConfig, parties: Parties) -> VoteSum:
-    if config.votes.mode != "clear":
-        raise ConfigurationError(f"votes.mode = {config.votes.mode!r} needs a secure sum: pass one as vote_sum")
-    return ClearSum(parties)
+def _vote_sum(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
+    votes = config.votes
+    if votes.mode == "clear":
+        return ClearSum(parties)
+    if signing_keys is None:
+        raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
+    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == "masked+noised")
 
 
 def _mechanism(config: RunConfig) -> Mechanism:

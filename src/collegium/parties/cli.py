@@ -6,7 +6,9 @@ import json
 import logging
 import signal
 import sys
+import threading
 import tomllib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -15,11 +17,14 @@ from typing import Annotated
 import typer
 from pydantic import Field, ValidationError
 
+from collegium.parties.round_log import RoundLog
+from collegium.parties.summing import Membership
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
+from collegium.protocol.roster import Roster
 from collegium.protocol.task import Frozen, Task
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
@@ -38,6 +43,10 @@ class PartyConfig(Frozen):
     """The party's own records."""
     folder: Path
     """Where fitted teachers, the split key and pools are kept."""
+    roster: Path | None = None
+    """The consortium's roster; without it the party takes no part in secure sums."""
+    collusion: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the parties that may collude with the coordinator without learning this party's votes."""
     data_root: Path | None = None
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
@@ -56,8 +65,29 @@ class PartyConfig(Frozen):
             raise ConfigurationError(f"{path}: {mistakes}") from error
         base = path.resolve().parent
         root = base / config.data_root if config.data_root is not None else None
-        places = {"credentials": base / config.credentials, "folder": base / config.folder, "data_root": root}
+        roster = base / config.roster if config.roster is not None else None
+        places = {
+            "credentials": base / config.credentials,
+            "folder": base / config.folder,
+            "data_root": root,
+            "roster": roster,
+        }
         return config.model_copy(update=places)
+
+
+def membership_of(config: PartyConfig, credentials: Credentials) -> Membership | None:
+    """The party among the others, as its own roster has them; None where the file names no roster."""
+    if config.roster is None:
+        return None
+    roster = Roster.load(config.roster)
+    roster.admit(credentials.subject)
+    return Membership(
+        roster.consortium,
+        roster.signing_keys(),
+        credentials.signing_key.sign,
+        config.collusion,
+        RoundLog(config.folder / "rounds.log"),
+    )
 
 
 class JsonLines(logging.Formatter):
@@ -79,6 +109,9 @@ def configure_logging(as_json: bool) -> None:
 def serve(
     config_file: ConfigFile,
     as_json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    until_stdin_closes: Annotated[
+        bool, typer.Option(help="Also end with the process that started this one and holds its standard input.")
+    ] = False,
 ) -> None:
     """Answer the coordinator's requests until it says that the run is over.
 
@@ -88,6 +121,8 @@ def serve(
     log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
+
+    membership = membership_of(config, credentials)
 
     from collegium.parties.session import Answers, PartySession
 
@@ -104,6 +139,7 @@ def serve(
             pools=PoolStore(config.folder / "pools"),
             device=config.device,
             threads=config.threads,
+            membership=membership,
             progress=lambda ready, wanted: log.info("teachers ready: %d of %d", ready, wanted),
         )
 
@@ -119,8 +155,15 @@ def serve(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    if until_stdin_closes:
+        threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
     log.info("%s dials %s", credentials.name, config.coordinator)
     log.info("ended: %s", session.run())
+
+
+def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:
+    sys.stdin.buffer.read()
+    stop()
 
 
 @app.command()

@@ -125,7 +125,7 @@ class CastVotesHandler:
         self._faculties = faculties
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
-        self._prepared: OrderedDict[tuple[str, str], tuple[bytes, NDArray[np.uint16]]] = OrderedDict()
+        self._prepared: OrderedDict[tuple[str, str], tuple[bytes, CastVotes, NDArray[np.uint16]]] = OrderedDict()
 
     def __call__(self, request: Request) -> Votes | Prepared:
         body = request.body
@@ -138,16 +138,17 @@ class CastVotesHandler:
             if self._prepared[key][0] != asked:
                 raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
             return Prepared(body.round_id)
-        self._prepared[key] = (asked, self._votes(body).astype(np.uint16))
+        self._prepared[key] = (asked, body, self._votes(body).astype(np.uint16))
         while len(self._prepared) > _MAX_ROUNDS_PREPARED:
             self._prepared.popitem(last=False)
         return Prepared(body.round_id)
 
-    def prepared(self, run_id: str, round_id: str) -> NDArray[np.int64]:
-        """The votes kept for a round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
+    def prepared(self, run_id: str, round_id: str) -> tuple[CastVotes, NDArray[np.int64]]:
+        """What was asked and the votes kept for it, ``[queries, classes]``; ProtocolViolation if there are none."""
         if (run_id, round_id) not in self._prepared:
             raise ProtocolViolation(f"no votes are prepared for round {round_id[:128]}: ask for them first")
-        return self._prepared[run_id, round_id][1].astype(np.int64)
+        _, asked, votes = self._prepared[run_id, round_id]
+        return asked, votes.astype(np.int64)
 
     def _votes(self, body: CastVotes) -> NDArray[np.int64]:
         queries = len(body.inputs.array if isinstance(body.inputs, InlineInputs) else body.inputs.indices)

@@ -29,6 +29,7 @@ from collegium.parties.handlers import (
 from collegium.parties.memory import AnswerMemory
 from collegium.parties.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.store import TeacherStore
+from collegium.parties.summing import Membership, SumHandler
 from collegium.protocol.devices import check_device
 from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.protocol.messages import (
@@ -41,6 +42,7 @@ from collegium.protocol.messages import (
     Reply,
     ReplyBody,
     Request,
+    SecureSumStep,
     check_party_name,
 )
 from collegium.protocol.task import Task, TeacherSettings
@@ -79,6 +81,8 @@ class Party:
         Asked before every request that reaches the records.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
+    membership : Membership or None
+        Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     progress : callable or None
         Called with (teachers ready, teachers in all) while teachers are fitted.
 
@@ -103,6 +107,7 @@ class Party:
         split_key: bytes | None = None,
         policy: Policy | None = None,
         allowed_imports: Collection[str] = (),
+        membership: Membership | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.name = check_party_name(name)
@@ -138,6 +143,8 @@ class Party:
             Fit: FitHandler(faculties),
             CastVotes: self._votes,
         }
+        if membership is not None:
+            self._handlers[SecureSumStep] = SumHandler(name, membership, self._votes.prepared)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()
@@ -162,7 +169,7 @@ class Party:
 
     def prepared_votes(self, run_id: str, round_id: str) -> NDArray[np.int64]:
         """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
-        return self._votes.prepared(run_id, round_id)
+        return self._votes.prepared(run_id, round_id)[1]
 
     def _answer(self, request: Request) -> ReplyBody:
         try:

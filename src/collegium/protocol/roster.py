@@ -85,3 +85,7 @@ class Roster(Frozen):
     def admitted(self) -> list[str]:
         """Names of the admitted parties, sorted."""
         return sorted(name for name, entry in self.parties.items() if entry.admitted)
+
+    def signing_keys(self) -> dict[str, bytes]:
+        """Ed25519 public key of each admitted party, by name."""
+        return {name: bytes.fromhex(self.parties[name].signing_key) for name in self.admitted()}

@@ -14,12 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from collegium.protocol.errors import ConfigurationError, StorageError
+from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 
 RECORDS = "records.npz"
 GROUP = "group"
+ROSTER = "roster.json"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Member:
     name: str
     folder: Path
     grouped: bool
+
+    @property
+    def credentials(self) -> Path:
+        """Folder of its identity."""
+        return self.folder / "credentials"
 
     @property
     def source(self) -> DataSource:
@@ -64,7 +72,9 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
         names = _deal(config, private, base)
         grouped = private.groups is not None
         stamp.write_text(json.dumps({"settings": digest, "grouped": grouped, "names": names}, indent=1))
-    return find(folder), private
+    cohort = find(folder)
+    _enrol(cohort, config.name).save(folder / ROSTER)
+    return cohort, private
 
 
 def find(folder: Path) -> Cohort:
@@ -75,6 +85,15 @@ def find(folder: Path) -> Cohort:
     except OSError as error:
         raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
     return Cohort(tuple(Member(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
+
+
+def _enrol(cohort: Cohort, consortium: str) -> Roster:
+    """Give each party the keys of an identity, once, and put it on the roster."""
+    keys = {}
+    for member in cohort.members:
+        create_identity(member.credentials, member.name, "party")
+        keys[member.name] = read_signing_key(member.credentials).public_key().public_bytes_raw()
+    return Roster.of(consortium, keys)
 
 
 def _settings_digest(config: SimulationConfig) -> str:

@@ -23,7 +23,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.errors import CollegiumError, QuorumNotReached
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import Member
+from collegium.simulations.cohort import ROSTER, Member
 from collegium.simulations.simulate import PreparedRun, coordinate
 
 HOST = "localhost"
@@ -58,14 +58,9 @@ def launch(
     """
     authority = Authority.create(run.config.name)
     coordinator = issue_kit(authority, run.folder / "coordinator", "coordinator", "coordinator", hosts=[HOST])
-    roster = Roster.of(
-        run.config.name,
-        {
-            member.name: issue_kit(authority, _credentials(member), member.name, "party").subject.signing_key
-            for member in run.cohort.members
-        },
-    )
-    roster.save(run.folder / "roster.json")
+    for member in run.cohort.members:
+        issue_kit(authority, member.credentials, member.name, "party")
+    roster = Roster.load(run.folder / ROSTER)
     with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
         port = parties.start(f"{HOST}:0")
         with _processes(run, port) as processes:
@@ -87,7 +82,9 @@ def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
-        "credentials": str(_credentials(member)),
+        "credentials": str(member.credentials),
+        "roster": str(run.folder / ROSTER),
+        "collusion": run.config.votes.collusion,
         "folder": str(member.folder),
         "device": run.config.engine.device,
         "threads": run.config.engine.threads,
@@ -117,14 +114,16 @@ def _processes(run: PreparedRun, port: int) -> Iterator[list[PartyProcess]]:
             except subprocess.TimeoutExpired:
                 party.process.kill()
                 party.process.wait()
+            if party.process.stdin is not None:
+                party.process.stdin.close()
 
 
 def _start(member: Member, config: Path) -> PartyProcess:
     log = member.folder / "party.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "collegium", "party", "serve", str(config)],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "collegium", "party", "serve", str(config), "--until-stdin-closes"],
+            stdin=subprocess.PIPE,  # it closes with this process, however that ends
             stdout=sink,
             stderr=subprocess.STDOUT,
         )
@@ -153,10 +152,6 @@ def _wait_for_exit(processes: list[PartyProcess]) -> None:
             party.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return
-
-
-def _credentials(member: Member) -> Path:
-    return member.folder / "credentials"
 
 
 def _toml(value: object) -> str:

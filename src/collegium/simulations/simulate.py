@@ -17,7 +17,8 @@ from collegium.coordinator.public_data import PublicData, load_public
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
-from collegium.simulations.cohort import Cohort, prepare
+from collegium.protocol.roster import Roster
+from collegium.simulations.cohort import ROSTER, Cohort, prepare
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
 from collegium.simulations.virtual import read_settings, write_settings
@@ -83,6 +84,7 @@ def coordinate(
         parties,
         run.folder,
         roster=[member.name for member in run.cohort.members],
+        signing_keys=Roster.load(run.folder / ROSTER).signing_keys(),
         public=run.public,
         research=run.config.research,
         keep_votes=run.config.research,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
+from collegium.parties.summing import Membership
+from collegium.protocol.identities import read_signing_key
 from collegium.protocol.inputs import PoolStore, load
-from collegium.simulations.cohort import find
+from collegium.protocol.roster import Roster
+from collegium.simulations.cohort import ROSTER, Member, find
 from collegium.simulations.config import SimulationConfig
 
 SETTINGS = "simulation.json"
@@ -40,4 +46,27 @@ def virtual_party(folder: Path, index: int) -> Party:
         device=config.engine.device,
         threads=config.engine.threads,
         split_key=None if config.seed is None else simulated_key(config.seed, member.name),
+        membership=_membership(folder, member, config.votes.collusion),
     )
+
+
+def _membership(folder: Path, member: Member, collusion: float) -> Membership:
+    """The virtual party among the others.
+
+    Its secrets of a round follow from its key and the round's id, so that whichever process plays the
+    party next has the same ones. A real party draws them from the operating system and keeps them to itself.
+    """
+    roster = Roster.load(folder / ROSTER)
+    key = read_signing_key(member.credentials)
+    secret = key.private_bytes_raw()
+
+    def random_bytes(round_id: str) -> Callable[[int], bytes]:
+        counter = itertools.count()
+
+        def draw(size: int) -> bytes:
+            text = b"collegium simulated round\0" + round_id.encode() + next(counter).to_bytes(8, "big")
+            return hashlib.shake_256(secret + text).digest(size)
+
+        return draw
+
+    return Membership(roster.consortium, roster.signing_keys(), key.sign, collusion, random_bytes=random_bytes)

@@ -69,7 +69,7 @@ class NetworkStudent:
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Class numbers, shape ``[n]``."""
-        return self.probabilities(x).argmax(axis=1).astype(np.int64)
+        return np.asarray(self.probabilities(x).argmax(axis=1), dtype=np.int64)
 
     def save(self, path: Path) -> None:
         """Write the weights as safetensors, with what is needed to load them."""

@@ -69,7 +69,7 @@ class Consistency(Frozen):
             agreement = (each * (confidence > self.confidence)).mean()
             loss = supervised + min(1.0, step / (self.ramp * self.steps)) * agreement
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             follow(average, network, step)

@@ -41,7 +41,7 @@ class Supervised(Frozen):
             with mixed_precision(problem.device):
                 loss = F.cross_entropy(network(batch), y[chosen], label_smoothing=self.label_smoothing)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             problem.progress(step + 1, self.steps)

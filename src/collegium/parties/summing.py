@@ -1,0 +1,106 @@
+"""A party's part in secure sums: it lends its prepared votes to a round, and to no other purpose.
+
+Which votes, how many of them and with how much noise follow from the request for votes that the party
+answered with ``Prepared``; the coordinator's proposal for the sum must agree with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableSet
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol.errors import ProtocolViolation, Refused
+from collegium.protocol.messages import CastVotes, Request, SecureSumAnswer, SecureSumStep
+from collegium.protocol.secure_sum import PartySum, accept_parameters
+from collegium.protocol.secure_sum.distributed_noise import noise_reach, noise_share_sigma, sample_noise_share
+from collegium.protocol.secure_sum.setup import SumSetup
+
+_MAX_OPEN_SUMS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """Who a party is among the others.
+
+    Parameters
+    ----------
+    consortium : its name, part of everything that is signed.
+    roster : Ed25519 public key of every party, as this institution knows it.
+    sign : signs with this party's own Ed25519 identity.
+    collusion_fraction : the share of the parties that this institution wants to be safe from.
+    used_rounds : rounds begun before; durable where a restart must not run one again.
+    random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
+    """
+
+    consortium: str
+    roster: Mapping[str, bytes]
+    sign: Callable[[bytes], bytes] = field(repr=False)
+    collusion_fraction: float = 0.1
+    used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
+    random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
+
+
+Prepared = Callable[[str, str], tuple[CastVotes, NDArray[np.int64]]]
+"""Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
+
+
+class SumHandler:
+    """Answers the phases of secure sums over prepared votes."""
+
+    def __init__(self, name: str, membership: Membership, prepared: Prepared) -> None:
+        self._name = name
+        self._membership = membership
+        self._prepared = prepared
+        self._sums: OrderedDict[bytes, PartySum] = OrderedDict()
+
+    def __call__(self, request: Request) -> SecureSumAnswer:
+        assert isinstance(request.body, SecureSumStep)
+        step = request.body.message
+        if step.WhichOneof("phase") == "advertise_keys":
+            self._begin(request)
+        running = self._sums.get(step.setup)
+        if running is None:
+            raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
+        return SecureSumAnswer(running.handle(step))
+
+    def _begin(self, request: Request) -> None:
+        assert isinstance(request.body, SecureSumStep)
+        member = self._membership
+        parameters = request.body.message.advertise_keys.parameters
+        if parameters.consortium != member.consortium:
+            raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
+        setup = accept_parameters(parameters, member.roster, collusion_fraction=member.collusion_fraction)
+        asked, votes = self._prepared(request.run_id, setup.round_id)
+        if setup.length != votes.size:
+            raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {votes.size} votes")
+        self._sums[setup.digest] = PartySum(
+            setup,
+            self._name,
+            member.sign,
+            votes.reshape(-1),
+            member.used_rounds,
+            noise=_noise_share(asked, setup),
+            random_bytes=member.random_bytes(setup.round_id),
+        )
+        while len(self._sums) > _MAX_OPEN_SUMS:
+            self._sums.popitem(last=False)
+
+
+def _noise_share(asked: CastVotes, setup: SumSetup) -> NDArray[np.int64] | None:
+    """This party's noise where the terms of the round promise it; the promise is the party's to keep."""
+    if asked.terms.sum_mode == "masked":
+        if setup.noise_reach:
+            raise ProtocolViolation("room for noise in a round whose terms know of none")
+        return None
+    sigma = asked.terms.parameters.get("sigma")
+    if sigma is None:
+        raise Refused("masked+noised needs the noise of this round as the parameter 'sigma'")
+    share = noise_share_sigma(sigma, setup.plan.honest_survivors)
+    if setup.noise_reach != noise_reach(share, setup.plan.parties, setup.length):
+        raise ProtocolViolation("the room left for noise does not follow from the terms")
+    return sample_noise_share(share, setup.length)

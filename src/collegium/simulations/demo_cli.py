@@ -1,0 +1,32 @@
+"""`collegium demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def demo(
+    run: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
+) -> None:
+    """Five institutions, each a process of its own, label public digits together; a student learns from that.
+
+    Nothing is downloaded. Run it again and it finds everything done.
+
+    Example: collegium demo --run runs/my-demo
+    """
+    from importlib.resources import as_file, files
+
+    from collegium.coordinator.config import read_config
+    from collegium.simulations.config import SimulationConfig
+    from collegium.simulations.launch_cli import run_and_show
+
+    with as_file(files("collegium.simulations") / "digits.toml") as path:
+        settings = read_config(path, SimulationConfig)
+    run_and_show(settings, run, None, as_json=as_json)
