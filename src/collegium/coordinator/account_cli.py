@@ -154,7 +154,7 @@ def plan(
     votes_moved = teachers_per_party if unit is PrivacyUnit.PARTY else 1
     target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), Unit(votes_moved), queries)
     found = [choice for name in names for choice in planning.choices(name, target)]
-    chosen = planning.best(found, agreement)
+    chosen = planning.settled(planning.best(found, agreement), target)
     if plot is not None:
         planning.draw(found, chosen, target, plot)
     if as_json:
@@ -172,7 +172,7 @@ def plan(
     for heading in ("mechanism", "parameters", "queries", "labels", "ε", "majority, %"):
         table.add_column(heading, justify="left" if heading in ("mechanism", "parameters") else "right")
     for choice in sorted(found, key=lambda one: (one.agreement < agreement, -one.correct))[:15]:
-        mark = " ←" if choice == chosen else ""
+        mark = " ←" if choice.parameters == chosen.parameters else ""
         table.add_row(
             choice.mechanism + mark,
             _parameters(choice.parameters),

@@ -76,12 +76,19 @@ class Target:
 
 
 def choices(mechanism: str, target: Target) -> list[Choice]:
-    """The plans of one mechanism over a range of noise, in ascending noise, those that afford no query left out."""
+    """The plans of one mechanism over a range of noise, in ascending noise, those that afford no query left out.
+
+    Compared by the published bounds, which are quick; ``settled`` gives one of them its full number of queries.
+    """
     scales = target.teachers * np.geomspace(0.01, 1.0, 13)
-    found = [
-        _choice(candidate, target) for scale in scales for candidate in _candidates(mechanism, float(scale), target)
-    ]
+    candidates = [one for scale in scales for one in _candidates(mechanism, float(scale), target)]
+    found = [_choice(candidate, target, classic=True) for candidate in candidates]
     return [choice for choice in found if choice.queries > 0]
+
+
+def settled(choice: Choice, target: Target) -> Choice:
+    """The same plan by the certified bound, which affords more queries and takes seconds to search."""
+    return _choice(create(choice.mechanism, **choice.parameters), target, classic=False)  # type: ignore[arg-type]
 
 
 def best(found: Sequence[Choice], agreement: float) -> Choice:
@@ -113,7 +120,7 @@ def _candidates(mechanism: str, scale: float, target: Target) -> list[Mechanism]
     raise ConfigurationError(f"plans are made for lnmax, gnmax, confident-gnmax and exponential; got {mechanism!r}")
 
 
-def _choice(mechanism: Mechanism, target: Target) -> Choice:
+def _choice(mechanism: Mechanism, target: Target, *, classic: bool) -> Choice:
     histograms = target.histograms()
     agrees, passes = _agreement(mechanism, histograms)
     answered_share = float(passes.mean())
@@ -121,7 +128,9 @@ def _choice(mechanism: Mechanism, target: Target) -> Choice:
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
-        question = Question(mechanism, queries, target.delta, WIDE_ORDERS, Conversion.IMPROVED, target.unit, answered)
+        question = Question(
+            mechanism, queries, target.delta, WIDE_ORDERS, Conversion.IMPROVED, target.unit, answered, classic
+        )
         return data_independent(question).to_epsilon(target.delta).epsilon
 
     queries = _most_queries(epsilon_of, target.epsilon, target.queries)
