@@ -22,6 +22,7 @@ from collegium.coordinator.config import RunConfig
 from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
+from collegium.coordinator.mechanisms.noised import NoisedStage, noised
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.coordinator.queries import choose_queries, query_key
@@ -109,7 +110,7 @@ class Coordinator:
         self._device, self._threads = device, threads
         self._clock = clock
         self._progress = progress
-        self._mechanism = _mechanism(config)
+        self._mechanism = _mechanism(config, self._vote_sum)
         self._draw = _draw(config)
 
     def run(self, *, only_labels: bool = False) -> dict[str, Any]:
@@ -228,7 +229,7 @@ class Coordinator:
         votes = self._config.votes
         roster = sorted(self._roster if self._roster is not None else self._parties.names())
         quorum = quorum_count(votes.quorum, len(roster))
-        readiness = Readiness(self._parties, roster, self._config.teachers, self._data.pool.x, self._pool)
+        readiness = self._readiness = Readiness(self._parties, roster, self._config.teachers, self._data.pool.x, self._pool)
         limit_s = votes.fit_deadline_s
         for start in range(0, len(keys), self._config.queries.batch):
             asked = labeller.worth_asking(keys[start : start + self._config.queries.batch])
@@ -238,19 +239,41 @@ class Coordinator:
             limit_s = votes.deadline_s
             run_record.readiness(self._run, readiness.standings)
             require_quorum(readiness.outcomes(), quorum, "are ready")
-            result = self._round(asked, readiness.ready(), quorum)
-            if self._research or self._keep_votes:
-                self._remember(asked, result)
-            fitted = labeller.label(asked, result.counts)
+            if self._vote_sum.mode == "masked+noised":
+                fitted = self._pay_then_ask(labeller, asked, readiness.ready(), quorum)
+            else:
+                result = self._round(asked, readiness.ready(), quorum, self._parameters)
+                if self._research or self._keep_votes:
+                    self._remember(asked, result)
+                fitted = labeller.label(asked, result.counts)
             self._tell("labels", len(labeller.labels(keys)), len(keys))
             if not fitted:
                 break
         return labeller.why_stopped(self._config.budget.epsilon) if labeller.pending(keys) else None
 
-    def _round(self, keys: list[str], teachers: Mapping[str, int], quorum: int) -> RoundResult:
+    def _pay_then_ask(self, labeller: Labeller, keys: list[str], teachers: Mapping[str, int], quorum: int) -> bool:
+        """One round per stage, paid before it: a sum that the parties noised is an answer in its own right."""
+        while pending := labeller.pending(keys):
+            number, chunk = labeller.next_stage(pending)
+            if not chunk:
+                return False
+            stage = self._mechanism.stages[number]
+            assert isinstance(stage, NoisedStage)
+            labeller.pay(number, chunk)
+            result = self._round(chunk, teachers, quorum, self._parameters | {"sigma": stage.sigma})
+            labeller.settle(number, chunk, result.counts)
+        return True
+
+    @property
+    def _parameters(self) -> dict[str, float]:
+        """The mechanism's numbers, as the parties' policies see them."""
+        return {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
+
+    def _round(
+        self, keys: list[str], teachers: Mapping[str, int], quorum: int, parameters: dict[str, float]
+    ) -> RoundResult:
         position = dict(zip(reversed(self._keys), reversed(self._indices.tolist()), strict=True))
         indices = tuple(position[key] for key in keys)
-        parameters = {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
         terms = Terms(self._mechanism.name, parameters, "replace", self._vote_sum.mode)
         name = round_id(self._pool.sha256, indices, terms)
         began_s = self._clock()
@@ -264,6 +287,7 @@ class Coordinator:
             on_answer=lambda done, asked: self._tell("votes", done, asked),
         )
         run_record.round_done(self._run, name, len(indices), result, self._clock() - began_s)
+        self._readiness.note_round(result.outcomes)
         self._folder.write(self._run)
         return result
 
@@ -359,8 +383,11 @@ def _vote_sum(config: RunConfig, parties: Parties, signing_keys: Mapping[str, by
     return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == "masked+noised")
 
 
-def _mechanism(config: RunConfig) -> Mechanism:
-    return create(config.mechanism.name, **config.mechanism.parameters)
+def _mechanism(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
+    mechanism = create(config.mechanism.name, **config.mechanism.parameters)
+    if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
+        return noised(mechanism, vote_sum.plan)
+    return mechanism
 
 
 def _draw(config: RunConfig) -> Draw:

@@ -183,6 +183,26 @@ class Labeller:
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
 
+    def next_stage(self, queries: Sequence[str]) -> tuple[int, list[str]]:
+        """The stage that comes next and the queries to put to it; no queries when the budget stops it.
+
+        With `pay` and `settle`, for sums that are answers in their own right and must be paid first.
+        """
+        held = self._ledger.labels()
+        return self._next_chunk([query for query in queries if query not in held], held)
+
+    def pay(self, number: int, queries: Sequence[str]) -> None:
+        """Charge stage ``number`` for ``queries`` now; BudgetExceeded when it does not fit."""
+        stage = self._stages[number]
+        paid = self._ledger.charge(
+            purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=list(queries)
+        )
+        self._open[self._claim(number, queries)] = paid
+
+    def settle(self, number: int, queries: Sequence[str], counts: IntArray) -> None:
+        """Run the paid stage on ``counts``, shape ``[queries, classes]``, and release its outcomes."""
+        self._run_stages(number, list(queries), counts, None, last=number)
+
     def _next_chunk(self, pending: Sequence[str], held: Mapping[str, int]) -> tuple[int, list[str]]:
         """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
 
@@ -195,9 +215,11 @@ class Labeller:
         size = self._paid_prefix(pending) or self._ledger.affordable(self._worst, len(pending))
         return 0, list(pending[:size])
 
-    def _run_stages(self, first: int, chunk: list[str], counts: IntArray, predictions: IntArray | None) -> None:
+    def _run_stages(
+        self, first: int, chunk: list[str], counts: IntArray, predictions: IntArray | None, last: int | None = None
+    ) -> None:
         alive = np.arange(len(chunk))
-        for number in range(first, len(self._stages)):
+        for number in range(first, len(self._stages) if last is None else last + 1):
             stage = self._stages[number]
             queries = [chunk[row] for row in alive]
             charge = self._charge(number, queries)

@@ -42,7 +42,7 @@ def config() -> Callable[..., RunConfig]:
             "budget": {"epsilon": 50.0},
             "queries": {"count": 20, "batch": 8},
             "student": {"method": "stand-in"},
-            "votes": {"quorum": 0.5},
+            "votes": {"mode": "clear", "quorum": 0.5},
             "seed": 7,
         }
         for dotted, value in changes.items():
