@@ -1,0 +1,198 @@
+"""Masked sums through the whole coordinator: what it learns, what it never sees, and how a round ends badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from local_parties import LocalParties, ScriptedParty
+
+from collegium.coordinator.config import RunConfig
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.public_data import PublicData
+from collegium.parties.summing import Membership, SumHandler
+from collegium.protocol.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.ledger_entry import Charge
+from collegium.protocol.messages import CastVotes, Failure, Prepared, Reply, Request, SecureSumStep, Votes
+
+NAMES = tuple(f"party-{n}" for n in range(6))
+KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
+ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
+
+
+@dataclass
+class MaskingParty:
+    """A scripted party whose votes leave it under masks alone."""
+
+    inner: ScriptedParty
+    lie: int = 0
+    """Added to its first count."""
+    gone_after: int = 99
+    """Sum steps that it answers before it disappears."""
+    steps: int = 0
+    prepared: dict[str, tuple[CastVotes, np.ndarray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        name = self.inner.name
+        membership = Membership("trial", ROSTER, KEYS[name].sign)
+        self.sums = SumHandler(name, membership, lambda _, round_id: self.prepared[round_id])
+
+    def handle(self, request):
+        if isinstance(request, CastVotes):
+            votes = self.inner.handle(request)
+            assert isinstance(votes, Votes)
+            counts = votes.counts.copy()
+            counts[0, 0] += self.lie
+            self.prepared[request.round_id] = (request, counts)
+            return Prepared(request.round_id)
+        if isinstance(request, SecureSumStep):
+            self.steps += 1
+            if self.steps > self.gone_after:
+                return Failure("unreachable", "gone")
+            return self.sums(Request("id", "trial", request))
+        return self.inner.handle(request)
+
+
+class TappedParties(LocalParties):
+    """Keeps every byte that reaches the coordinator."""
+
+    def __init__(self, parties) -> None:
+        super().__init__(parties)
+        self.received = bytearray()
+
+    def ask(self, requests, *, timeout_s, on_reply=None):
+        replies = super().ask(requests, timeout_s=timeout_s, on_reply=on_reply)
+        for reply in replies.values():
+            self.received += Reply("id", reply).to_bytes()
+        return replies
+
+
+@pytest.fixture
+def masking() -> dict[str, MaskingParty]:
+    return {name: MaskingParty(ScriptedParty(name, seed=n)) for n, name in enumerate(NAMES)}
+
+
+def run(config: RunConfig, parties: LocalParties, folder: Path, public: PublicData) -> dict:
+    coordinator = Coordinator(config, parties, folder, public=public, signing_keys=ROSTER, research=True)
+    return coordinator.run(only_labels=True)
+
+
+def test_masked_and_clear_runs_give_the_same_labels(
+    config: Callable[..., RunConfig], masking: dict, parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    run(config(), parties, tmp_path / "clear", public)
+    record = run(config(votes__mode="masked"), LocalParties(masking), tmp_path / "masked", public)
+    assert record["sum_mode"] == "masked"
+    assert (tmp_path / "masked/labels.csv").read_text() == (tmp_path / "clear/labels.csv").read_text()
+
+
+def test_what_the_coordinator_receives_in_masked_mode_holds_no_partys_votes(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    tapped = TappedParties(masking)
+    run(config(votes__mode="masked"), tapped, tmp_path, public)
+    vectors = [counts for party in masking.values() for _, counts in party.prepared.values()]
+    assert len(vectors) == 18 and len(tapped.received) > 18 * vectors[0].size * 2
+    for counts in vectors:
+        for width in ("<u2", "<u4", "<i8", "u1"):
+            # A row of 4 counts would be found by chance in less than one run of 10^6 only when it is 8 bytes long;
+            # eight rows at once are at least 32 bytes.
+            assert counts.astype(width).tobytes() not in tapped.received
+
+
+def test_the_tap_sees_the_votes_of_a_clear_run(
+    config: Callable[..., RunConfig], parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    tapped = TappedParties(parties.by_name)
+    run(config(), tapped, tmp_path, public)
+    party = parties.by_name["party-0"]
+    first = party.rounds()[0]
+    votes = party.handle(first)
+    assert isinstance(votes, Votes)
+    assert votes.counts.astype("<u2").tobytes() in tapped.received
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_party_that_leaves_in_any_phase_is_named_and_the_round_goes_on(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path, step: int
+) -> None:
+    masking["party-2"].gone_after = step
+    record = run(config(votes__mode="masked", queries__batch=20), LocalParties(masking), tmp_path, public)
+    assert record["labels"]["answered"] == 20
+    first = record["rounds"][0]
+    assert first["failed"] == {"party-2": "unreachable"}
+    # Whoever leaves once its masked votes are in is still counted in the sum.
+    assert first["teachers"] == (25 if step < 3 else 30)
+
+
+def test_too_many_leaving_ends_the_round_with_their_names(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    for name in NAMES[:3]:
+        masking[name].gone_after = 2
+    with pytest.raises(QuorumNotReached, match=r"party-0.*party-1.*party-2"):
+        run(config(votes__mode="masked"), LocalParties(masking), tmp_path, public)
+
+
+def test_votes_that_do_not_add_up_are_noticed_although_masked(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    row = masking["party-1"]
+    row.lie = 1
+    with pytest.raises(ProtocolViolation, match="do not add up"):
+        run(config(votes__mode="masked"), LocalParties(masking), tmp_path, public)
+
+
+def test_masked_sums_without_a_roster_are_refused(
+    config: Callable[..., RunConfig], parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="signing keys"):
+        Coordinator(config(votes__mode="masked"), parties, tmp_path, public=public)
+
+
+def test_a_noised_sum_is_paid_for_before_any_party_is_asked(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    settings = config(votes__mode="masked+noised", queries__batch=20)
+    for name in NAMES[:3]:
+        masking[name].gone_after = 2
+    with pytest.raises(QuorumNotReached):
+        run(settings, LocalParties(masking), tmp_path, public)
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.queries_charged() == 20 and not ledger.labels()
+    for party in masking.values():
+        party.gone_after = 99
+    run(settings, LocalParties(masking), tmp_path, public)
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        # The first sum may have been seen with its noise: asking again is paid again.
+        assert ledger.queries_charged() == 40 and len(ledger.labels()) == 20
+
+
+def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 3.0, "sigma2": 2.5, "threshold": 15.0}}
+    settings = config(votes__mode="masked+noised", mechanism=mechanism, budget={"epsilon": 500.0}, queries__batch=20)
+    record = run(settings, LocalParties(masking), tmp_path, public)
+    answered = record["labels"]["answered"]
+    assert answered + record["labels"]["abstained"] == 20 and answered > 10
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    assert [(charge.purpose, charge.queries) for charge in charges] == [
+        ("noised threshold", 20),
+        ("noised release", answered),
+    ]
+    assert [item["queries"] for item in record["rounds"]] == [20, answered]
+
+
+def test_lnmax_cannot_be_noised_by_the_parties(
+    config: Callable[..., RunConfig], parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    settings = config(votes__mode="masked+noised", mechanism={"name": "lnmax", "parameters": {"gamma": 0.1}})
+    with pytest.raises(ConfigurationError, match="Gaussian"):
+        Coordinator(settings, parties, tmp_path, public=public, signing_keys=ROSTER)
