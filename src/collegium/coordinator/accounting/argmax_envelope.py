@@ -68,15 +68,18 @@ def _upset_moments(
     """Σ Qᵢ·φ(Pᵢ/Qᵢ) over the labels that are not the winner's, at ``order`` and at order 2."""
     if noise in ("laplace", "discrete-laplace"):
         epsilon = 2.0 / scale
-        return tuple(  # type: ignore[return-value]
-            upset * max(np.expm1(a * r) - a * np.expm1(r) for r in (epsilon, -epsilon)) for a in (order, 2.0)
+        first, second = (
+            max(float(np.expm1(a * r) - a * np.expm1(r)) for r in (epsilon, -epsilon)) for a in (order, 2.0)
         )
+        return upset * first, upset * second
     found = []
     for a in (order, 2.0):
         gain, worst = np.exp(a * (a - 1.0) / scale**2), np.zeros(len(gaps))
         for moved in (-2, -1, 0, 1, 2):
             for base in (gaps - moved, gaps):  # the gap under Q when P has it, and when Q has it
-                tails = [_overtakes(noise, scale, base + t * moved) for t in (0.0, 1.0, a)]
+                tails = [
+                    _overtakes(noise, scale, np.asarray(base + t * moved, dtype=np.float64)) for t in (0.0, 1.0, a)
+                ]
                 worst = np.maximum(worst, gain * tails[2] - a * tails[1] + (a - 1.0) * tails[0])
         found.append(others * worst)
     return found[0], found[1]

@@ -20,7 +20,7 @@ IntArray = NDArray[np.int64]
 FAR_BELOW = -(2**40)
 """Lattice index of a class that cannot win: its position is −∞."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+_NODES, _WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(5))
 _TAIL = {"gaussian": 10.0, "laplace": 45.0}
 
 
@@ -58,7 +58,7 @@ class Lattice:
         cells = np.arange(-half, half + 1)
         wide = np.arange(-3 * half - 2, 3 * half + 3)
         if discrete:
-            mass = np.exp(_log_kernel(family, cells * step))
+            mass = np.exp(_log_kernel(family, np.asarray(cells * step, dtype=np.float64)))
             mass /= mass.sum()
             below = np.zeros(len(wide))
             inside = slice(2 * half + 2, 4 * half + 3)
@@ -77,15 +77,15 @@ class Lattice:
 
     @property
     def half(self) -> int:
-        return (self.density.shape[1] - 1) // 2
+        return int(self.density.shape[1] - 1) // 2
 
     def log_up(self, position: IntArray) -> FloatArray:
         """log Pr[the class at ``position`` beats M], M alone being against it."""
-        return self._log_below(position - 1) if self.discrete else _log_below(self.family, position * self.step)
+        return self._log_below(position - 1) if self.discrete else _log_below(self.family, self._length(position))
 
     def log_down(self, position: IntArray) -> FloatArray:
         """log Pr[the class at ``position`` does not beat M]; M wins ties."""
-        return self._log_below(-position) if self.discrete else _log_below(self.family, -position * self.step)
+        return self._log_below(-position) if self.discrete else _log_below(self.family, self._length(-position))
 
     def log_three(self, x: IntArray, y: IntArray, tie_to_a: bool) -> FloatArray:
         """log Pr[a], log Pr[b], log Pr[rest] with a at x and b at y; shape ``[3, positions]``.
@@ -146,10 +146,13 @@ class Lattice:
             return float(self._log_below(np.asarray([1 - math.floor(length / self.step)]))[0])
         return float(_log_below(self.family, np.asarray([-length]))[0])
 
+    def _length(self, position: IntArray) -> FloatArray:
+        return np.asarray(position * self.step, dtype=np.float64)
+
     def _log_below(self, position: IntArray) -> FloatArray:
         with np.errstate(divide="ignore"):
             middle = (self.below.shape[1] - 1) // 2
-            return np.log(self.below[0, np.clip(position + middle, 0, self.below.shape[1] - 1)])
+            return np.asarray(np.log(self.below[0, np.clip(position + middle, 0, self.below.shape[1] - 1)]))
 
 
 _NORMALISER = {"gaussian": math.sqrt(2.0 * math.pi), "laplace": 2.0}

@@ -253,11 +253,12 @@ class Problem:
     def _moment(self, cells: Enclosure, corner: int, cell: IntArray, alpha: FloatArray) -> FloatArray:
         """The moment minus 1 at one corner."""
         base, ell = cells.corners[corner, 0][:, cell], cells.corners[corner, 1][:, cell]
-        return np.sum(np.where(base > 0, base * self.psi.value(ell, alpha), 0.0), axis=0)
+        return np.asarray(np.sum(np.where(base > 0, base * self.psi.value(ell, alpha), 0.0), axis=0))
 
     def _interpolated(self, cells: Enclosure, cell: IntArray, alpha: FloatArray) -> FloatArray:
         """Largest corner plus what joint convexity leaves for the curvature of the probabilities."""
-        worst = np.max([self._moment(cells, corner, cell, alpha) for corner in range(len(cells.corners))], axis=0)
+        moments = [self._moment(cells, corner, cell, alpha) for corner in range(len(cells.corners))]
+        worst: FloatArray = np.max(moments, axis=0)
         for i in range(cells.base_low.shape[0]):
             slopes, offsets = [], []
             for ell in (cells.ell_low[i, cell], cells.ell_high[i, cell]):
@@ -288,7 +289,7 @@ def supremum(
     orders: FloatArray,
     caps: FloatArray,
     log_tilt: Callable[[FloatArray, FloatArray], FloatArray],
-    tolerance: float,
+    tolerance: FloatArray,
 ) -> FloatArray:
     """Upper bounds, per order, on the log-moment log E over all regions, at most ``tolerance`` above the supremum.
 
@@ -322,7 +323,7 @@ def supremum(
                         + np.expm1(region.log_factor[order])
                         + region.extra[order]
                     )
-            open_pairs = upper > best[pair_order] * goal
+            open_pairs = upper > (best * goal)[pair_order]
             alive = np.zeros_like(alive)
             alive[pair_cell[open_pairs], pair_order[open_pairs]] = True
             children, parents, stuck = cells.split(problem.lattice.discrete)
