@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import typer
@@ -17,6 +17,9 @@ from typer.core import TyperGroup
 
 from collegium import __version__
 from collegium.protocol.errors import CollegiumError
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +45,31 @@ MOUNTS: dict[str, Mount] = {
 
 
 class LazyGroup(TyperGroup):
-    """A command group whose members are imported when they are called."""
+    """A command group whose members are imported when they are called; listing them imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(MOUNTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         mount = MOUNTS.get(cmd_name)
-        if mount is None:
-            return None
-        if ctx.resilient_parsing or _only_listing():
-            return click.Command(cmd_name, help=mount.help)
-        app = importlib.import_module(mount.module).app
-        command: Any = typer.main.get_command(app)
-        if isinstance(command, click.Group) and cmd_name in command.commands:
-            command = command.commands[cmd_name]
-        command.name = cmd_name
-        return command  # type: ignore[no-any-return]
+        return None if mount is None else click.Command(cmd_name, help=mount.help)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in MOUNTS:
+            return args[0], load_command(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
 
 
-def _only_listing() -> bool:
-    return len(sys.argv) <= 1 or sys.argv[1] in ("--help", "-h")
+def load_command(name: str) -> click.Command:
+    """The command that `MOUNTS` has under ``name``, from its module."""
+    app = importlib.import_module(MOUNTS[name].module).app
+    command: Any = typer.main.get_command(app)
+    if isinstance(command, click.Group) and name in command.commands:
+        command = command.commands[name]
+    command.name = name
+    return command  # type: ignore[no-any-return]
 
 
 app = typer.Typer(
@@ -89,16 +96,32 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a CollegiumError becomes one line on standard error and its exit status."""
+    """Run the command line; whatever is wrong with what the user gave becomes one line on standard error."""
     try:
-        app(args=list(arguments) if arguments is not None else None)
+        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except CollegiumError as error:
-        line = " ".join(str(error).split())
-        typer.echo(f"{type(error).__name__}: {line}", err=True)
-        raise SystemExit(error.exit_status) from None
+        _fail(f"{type(error).__name__}: {error}", error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.message)  # empty where the help is on the screen already
+        raise SystemExit(error.exit_code) from None
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "collegium"
+        _fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except click.Abort:
+        _fail("Aborted.", 1)
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(1) from None
+    if status == INTERRUPTED:
+        _fail("Interrupted. Nothing is lost: the same command goes on where this one was.", INTERRUPTED)
+    raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _fail(line: str, status: int) -> NoReturn:
+    typer.echo(" ".join(line.split()), err=True)
+    raise SystemExit(status) from None
 
 
 if __name__ == "__main__":

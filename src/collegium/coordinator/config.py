@@ -92,12 +92,12 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     Raises StorageError when it cannot be read, ConfigurationError with the place of every mistake.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        values: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     return validate_config(values, kind, str(path))
 

@@ -8,7 +8,7 @@ fitted from, and the rest costs nothing to repeat.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,12 +124,7 @@ class Coordinator:
         when the folder holds another run; BudgetExceeded, before any party is asked, when not one query fits;
         QuorumNotReached; DataError.
         """
-        self._folder.prepare()
-        with self._folder.lock(), closing(self._open_ledger()) as ledger:
-            self._run = self._folder.read() or {}
-            run_record.check_same_run(self._run, self._config, self._folder.path)
-            self._data = self._public or load_public(self._config, self._data_root)
-            self._begin()
+        with self._opened() as ledger:
             try:
                 self._label(ledger)
                 if not only_labels:
@@ -141,6 +136,27 @@ class Coordinator:
                 self._folder.write(self._run)
                 raise
         return self._run
+
+    def check(self) -> None:
+        """Raise now what `run` would raise before it asks any party, or at its end over the student's settings.
+
+        For whoever has to start parties first: they need not start for a run that cannot go on.
+        """
+        from collegium.coordinator.students import chosen_method
+
+        chosen_method(self._config.student.method, self._config.student.options)
+        with self._opened() as ledger:
+            self._why_nothing_to_ask(self._labeller(ledger), self._distinct_keys)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Ledger]:
+        self._folder.prepare()
+        with self._folder.lock(), closing(self._open_ledger()) as ledger:
+            self._run = self._folder.read() or {}
+            run_record.check_same_run(self._run, self._config, self._folder.path)
+            self._data = self._public or load_public(self._config, self._data_root)
+            self._begin()
+            yield ledger
 
     def _open_ledger(self) -> Ledger:
         budget = self._config.budget
@@ -191,23 +207,33 @@ class Coordinator:
     def _seed(self) -> int:
         return self._config.seed or 0
 
-    def _label(self, ledger: Ledger) -> None:
-        unit = Unit(self._votes_per_unit[self._config.budget.unit])
-        labeller = Labeller(
+    def _labeller(self, ledger: Ledger) -> Labeller:
+        return Labeller(
             ledger,
             self._mechanism,
-            unit,
+            Unit(self._votes_per_unit[self._config.budget.unit]),
             self._draw,
             bound=self._config.budget.bound,
             take_up=self._vote_sum.mode != "masked+noised",
         )
-        keys = list(dict.fromkeys(self._keys))
-        stopped = None
-        if labeller.pending(keys) and not labeller.worth_asking(keys):
-            stopped = labeller.why_stopped(self._config.budget.epsilon)
-            if not labeller.labels(keys):
-                raise BudgetExceeded(stopped)
-        elif labeller.pending(keys):
+
+    @property
+    def _distinct_keys(self) -> list[str]:
+        return list(dict.fromkeys(self._keys))
+
+    def _why_nothing_to_ask(self, labeller: Labeller, keys: list[str]) -> str | None:
+        """Why the budget takes no more of ``keys``, None where it does; BudgetExceeded when it never took any."""
+        if not labeller.pending(keys) or labeller.worth_asking(keys):
+            return None
+        stopped = labeller.why_stopped(self._config.budget.epsilon)
+        if not labeller.labels(keys):
+            raise BudgetExceeded(stopped)
+        return stopped
+
+    def _label(self, ledger: Ledger) -> None:
+        labeller, keys = self._labeller(ledger), self._distinct_keys
+        stopped = self._why_nothing_to_ask(labeller, keys)
+        if stopped is None and labeller.pending(keys):
             with self._timed("labels"):
                 stopped = self._ask_parties(labeller, keys)
         held = labeller.labels(self._keys)
@@ -229,7 +255,8 @@ class Coordinator:
         votes = self._config.votes
         roster = sorted(self._roster if self._roster is not None else self._parties.names())
         quorum = quorum_count(votes.quorum, len(roster))
-        readiness = self._readiness = Readiness(self._parties, roster, self._config.teachers, self._data.pool.x, self._pool)
+        readiness = Readiness(self._parties, roster, self._config.teachers, self._data.pool.x, self._pool)
+        self._readiness = readiness
         limit_s = votes.fit_deadline_s
         for start in range(0, len(keys), self._config.queries.batch):
             asked = labeller.worth_asking(keys[start : start + self._config.queries.batch])

@@ -19,7 +19,11 @@ from collegium.protocol.ledger_chain import Entry, Head
 from collegium.protocol.ledger_entry import ABSTENTION, Charge, Release, Settings
 from collegium.protocol.renyi import Epsilon
 
-app = typer.Typer(no_args_is_help=True, help="Every charge of a run, and the hash chain and signatures over them.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Every charge of a run, and the hash chain and signatures over them.",
+)
 
 LedgerPath = Annotated[Path, typer.Argument(help="A ledger.sqlite, or the folder of a run that holds one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

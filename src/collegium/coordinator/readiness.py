@@ -6,7 +6,7 @@ refused is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +96,15 @@ class Readiness:
             going = self._send_pool(going, deadline_s, telling("hold_pool"))
         if going:
             self._fit(going, fit_deadline_s, telling("fit"))
+
+    def note_round(self, outcomes: Mapping[str, str]) -> None:
+        """How a round went: whoever was cut off has to come back first, whoever broke the protocol is not asked again.
+
+        Late in one round is no reason to leave a party out of the next.
+        """
+        for party, outcome in outcomes.items():
+            if outcome not in (ANSWERED, "deadline"):
+                self.standings[party] = replace(self.standings[party], outcome=outcome)
 
     def _describe(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> list[str]:
         still = []

@@ -11,7 +11,7 @@ from collegium.coordinator.report import write_report
 from collegium.coordinator.run_folder import read_run
 from collegium.protocol.errors import ConfigurationError
 
-app = typer.Typer(help="One self-contained HTML page of a run.")
+app = typer.Typer(add_completion=False, help="One self-contained HTML page of a run.")
 
 
 @app.command(epilog="Example: collegium report runs/first --output first.html")

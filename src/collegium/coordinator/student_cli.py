@@ -19,7 +19,7 @@ from collegium.coordinator.run_folder import read_labels, read_run
 from collegium.protocol.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.protocol.inputs import DataSource, array_spec, data_root, load
 
-app = typer.Typer(no_args_is_help=True, help="Fit or evaluate a student from issued labels.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit or evaluate a student from issued labels.")
 
 DataRoot = Annotated[
     Path | None,

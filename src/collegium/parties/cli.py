@@ -110,7 +110,7 @@ def serve(
     config_file: ConfigFile,
     as_json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
     until_stdin_closes: Annotated[
-        bool, typer.Option(help="Also end with the process that started this one and holds its standard input.")
+        bool, typer.Option("--until-stdin-closes", help="Also end when standard input does, as its holder dies.")
     ] = False,
 ) -> None:
     """Answer the coordinator's requests until it says that the run is over.

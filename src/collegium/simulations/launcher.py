@@ -24,7 +24,7 @@ from collegium.protocol.errors import CollegiumError, QuorumNotReached
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, Member
-from collegium.simulations.simulate import PreparedRun, coordinate
+from collegium.simulations.simulate import PreparedRun, coordinator_of
 
 HOST = "localhost"
 _CONNECT_S = 120.0
@@ -62,15 +62,19 @@ def launch(
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)
     with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
+        coordinating = coordinator_of(run, parties, on_progress, signer=coordinator.signing_key)
+        coordinating.check()
         port = parties.start(f"{HOST}:0")
         with _processes(run, port) as processes:
             _wait_for_all(parties, processes)
             if on_started is not None:
                 on_started(processes)
             try:
-                result = coordinate(run, parties, on_progress, signer=coordinator.signing_key)
+                result = coordinating.run()
             except CollegiumError as error:
                 parties.farewell(f"the run stopped: {error}")
+                if isinstance(error, QuorumNotReached) and (dead := _died(processes)):
+                    raise QuorumNotReached(f"{error}. {dead}") from error
                 raise
             parties.farewell("the run is finished")
             _wait_for_exit(processes)
@@ -143,6 +147,11 @@ def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
                     raise QuorumNotReached(f"{party.name} did not start: {party.last_words()}") from None
             if time.monotonic() > deadline:
                 raise
+
+
+def _died(processes: list[PartyProcess]) -> str:
+    """Which processes ended by themselves, and of what."""
+    return "; ".join(f"{party.name} ended: {party.last_words()}" for party in processes if party.process.poll())
 
 
 def _wait_for_exit(processes: list[PartyProcess]) -> None:

@@ -70,16 +70,11 @@ class NoParties:
         return dict.fromkeys(requests, Failure("unreachable", "the parties have left"))
 
 
-def coordinate(
-    run: PreparedRun,
-    parties: Parties,
-    on_progress: OnProgress | None,
-    *,
-    only_labels: bool = False,
-    signer: Ed25519PrivateKey | None = None,
-) -> dict[str, Any]:
-    """Let a coordinator drive the run over ``parties``; returns what run.json says."""
-    coordinator = Coordinator(
+def coordinator_of(
+    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
+) -> Coordinator:
+    """The coordinator that drives the run over ``parties``."""
+    return Coordinator(
         run.config,
         parties,
         run.folder,
@@ -94,11 +89,11 @@ def coordinate(
         progress=on_progress,
         signer=signer,
     )
-    return coordinator.run(only_labels=only_labels)
 
 
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """Run it with one virtual party per member of the cohort; returns what run.json says."""
+    coordinator_of(run, NoParties(), None).check()
     prepare_flower(run.folder)
     from flwr.simulation import run_simulation
 
@@ -106,7 +101,7 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
     from collegium.simulations.flower_parties import FlowerParties
 
     def drive(parties: FlowerParties) -> None:
-        coordinate(run, parties, on_progress, only_labels=True)
+        coordinator_of(run, parties, on_progress).run(only_labels=True)
 
     members = len(run.cohort.members)
     server, client = apps_for(run.folder, run.config.name, members, drive)
@@ -115,7 +110,7 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
         warnings.simplefilter("ignore")
         run_simulation(server, client, members, backend_config=_engine(run.config))
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
-    return coordinate(run, NoParties(), on_progress)
+    return coordinator_of(run, NoParties(), on_progress).run()
 
 
 def drive_prepared(grid: Grid, folder: Path) -> None:
@@ -129,7 +124,7 @@ def drive_prepared(grid: Grid, folder: Path) -> None:
     console = Console(force_terminal=False)
     run = prepare_run(read_settings(folder), folder, data_root=None)
     parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort.members))
-    print_summary(coordinate(run, parties, RunProgress(console)), folder, console)
+    print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 
 
 def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -17,19 +17,22 @@ def simulate(
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
     queries: Annotated[int | None, typer.Option(min=1, help="Ask so many queries instead.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Reproduce a run with this seed; never to publish.")] = None,
-    prepare_only: Annotated[bool, typer.Option(help="Only prepare the folder, for `flwr run .`.")] = False,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
 ) -> None:
     """Run many virtual parties on Flower's simulation engine.
 
-    Started again, it goes on where it was: fitted teachers, issued labels and charges are found. With
-    more queries, only the new ones are asked and paid for.
+    Started again, it goes on where it was: fitted teachers, issued labels and charges are found.
+
+    With more queries, only the new ones are asked and paid for.
 
     Examples:
 
       collegium simulate examples/mnist-250.toml --data-root ~/data
 
-      collegium simulate examples/mnist-250.toml --queries 1000 --seed 1 --run runs/mnist-1
+      collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
     """
     import json
 

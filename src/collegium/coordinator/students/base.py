@@ -120,22 +120,26 @@ def fit_student(
     Raises ConfigurationError for an unknown method or option, DataError when the labels cannot teach
     anything: none at all, one class only, a class the task does not have.
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
+    chosen = chosen_method(method, options or {})
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
     _check_labels(positions, classes, len(pool), task)
+    set_threads(threads)
+    target = resolve_device(device)
+    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None))
+    return chosen.fit(problem)
+
+
+def chosen_method(method: str, options: Mapping[str, float | int | str | bool]) -> StudentMethod:
+    """The method of that name with these options; ConfigurationError for an unknown one of either."""
+    if method not in METHODS:
+        raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
     try:
-        chosen = METHODS[method].model_validate(dict(options or {}))
+        return METHODS[method].model_validate(dict(options))  # type: ignore[return-value]
     except ValidationError as error:
         wrong = error.errors()[0]
         place = ".".join(str(part) for part in wrong["loc"])
         raise ConfigurationError(f"student.options.{place}: {wrong['msg']}") from error
-    set_threads(threads)
-    target = resolve_device(device)
-    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None))
-    student: NetworkStudent = chosen.fit(problem)  # type: ignore[attr-defined]
-    return student
 
 
 def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inputs: int, task: Task) -> None:
@@ -154,7 +158,9 @@ def new_network(problem: Problem, architecture: str) -> nn.Module:
     """A freshly initialised network on the problem's device; the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(problem.seed)
-        return build_network(architecture, problem.task).to(problem.device)
+        network = build_network(architecture, problem.task)
+    # Channels last is a third faster on a CPU, and what a GPU's tensor cores want.
+    return network.to(device=problem.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def pool_tensor(problem: Problem) -> Tensor:
