@@ -93,6 +93,25 @@ def test_the_envelope_is_above_the_exact_divergence_in_both_directions(
             assert exact <= envelope[gap] * (1 + 1e-6) + 1e-12
 
 
+def exact_loss(noise: str, scale: float, order: float, histogram: tuple[int, ...]) -> float:
+    here = winner_law(noise, scale, histogram)
+    others = [winner_law(noise, scale, other) for other in neighbours(histogram)]
+    return max(max(divergence(here, other, order), divergence(other, here, order)) for other in others)
+
+
+def test_the_exact_loss_is_not_monotone_in_the_gap() -> None:
+    """Why the envelope is released in its place: (5, 1, 0) leads by 4 and costs more than (2, 2, 2)."""
+    assert exact_loss("discrete-gaussian", 2.0, 3.0, (5, 1, 0)) > 1.18 * exact_loss(
+        "discrete-gaussian", 2.0, 3.0, (2, 2, 2)
+    )
+
+
+def test_one_vote_nearly_doubles_the_exact_loss() -> None:
+    """Why it is not smooth with a small β: (8, 0) against (7, 1)."""
+    ratio = exact_loss("discrete-gaussian", 1.5, 3.0, (7, 1)) / exact_loss("discrete-gaussian", 1.5, 3.0, (8, 0))
+    assert 1.87 < ratio < 1.89
+
+
 def test_the_envelope_pays_where_teachers_agree() -> None:
     envelope = gap_envelope("gaussian", 40.0, 8.0, 250, 10)
     assert envelope[250] < 0.05 * envelope[0]

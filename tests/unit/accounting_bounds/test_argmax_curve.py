@@ -19,7 +19,7 @@ from collegium.coordinator.accounting.argmax_bound import (
 )
 from collegium.coordinator.mechanisms.base import Adjacency
 from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import RenyiCurve
+from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
 
 ORDERS = (2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 16.0, 64.0)
 
@@ -55,6 +55,20 @@ def test_laplace_shares_of_theorem_2() -> None:
 def test_epsilon_at_delta_1e_5(noise: str, scale: float, queries: int, epsilon: float) -> None:
     curve = RenyiCurve(ORDERS, argmax_curve(noise, scale, ORDERS)) * queries
     assert epsilon - 0.005 <= curve.to_epsilon(1e-5).epsilon <= (epsilon + 0.005) * 1.005
+
+
+def test_published_bounds_that_it_is_compared_with() -> None:
+    orders = np.array(WIDE_ORDERS)
+    gaussian = orders / 40.0**2
+    laplace = np.minimum(2 * 0.05, 2 * 0.05**2 * orders)
+    for values, queries, epsilon in (
+        (gaussian, 1000, 5.38),
+        (gaussian, 286, 2.64),
+        (laplace, 100, 4.75),
+        (laplace, 1000, 19.8),
+    ):
+        curve = RenyiCurve(WIDE_ORDERS, values) * queries
+        assert curve.to_epsilon(1e-5).epsilon == pytest.approx(epsilon, rel=0.003)
 
 
 @pytest.mark.parametrize("noise", NOISES)
