@@ -27,6 +27,8 @@ class Strength:
     """Probability of a blanked square, a third of the side wide."""
 
 
+TEACHER = Strength(rotation_rad=0.26, scale=0.15, shear=0.15, shift=0.2, elastic=0.045)
+"""For a network that sees a few hundred images."""
 WEAK = Strength(rotation_rad=0.15, scale=0.1, shear=0.1, shift=0.1)
 STRONG = Strength(rotation_rad=0.4, scale=0.2, shear=0.3, shift=0.15, elastic=0.06, thickness=0.4, erase=0.5)
 
@@ -34,7 +36,7 @@ STRONG = Strength(rotation_rad=0.4, scale=0.2, shear=0.3, shift=0.15, elastic=0.
 def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
     """A changed copy of ``images``, shape ``[n, channels, height, width]``, float in [0, 1].
 
-    The generator belongs to the same device as the images.
+    The generator may live on another device than the images.
     """
     changed = _warp(images, strength, generator)
     if strength.thickness and images.shape[1] == 1:
@@ -44,8 +46,13 @@ def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> T
     return changed
 
 
+def _draw(images: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Uniform in [0, 1), on the images' device."""
+    return torch.rand(shape, generator=generator, device=generator.device).to(images)
+
+
 def _uniform(n: int, bound: float, images: Tensor, generator: torch.Generator) -> Tensor:
-    return (torch.rand(n, generator=generator, device=images.device, dtype=images.dtype) * 2 - 1) * bound
+    return (_draw(images, (n,), generator) * 2 - 1) * bound
 
 
 def _warp(images: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
@@ -63,7 +70,7 @@ def _warp(images: Tensor, strength: Strength, generator: torch.Generator) -> Ten
     matrix[:, 1, 2] = _uniform(n, strength.shift, images, generator)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
     if strength.elastic:
-        field = torch.randn(n, 2, 7, 7, generator=generator, device=images.device, dtype=images.dtype)
+        field = torch.randn((n, 2, 7, 7), generator=generator, device=generator.device).to(images)
         smooth = F.interpolate(field, size=images.shape[-2:], mode="bicubic", align_corners=False)
         grid = grid + strength.elastic * smooth.permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, align_corners=False)
@@ -73,8 +80,8 @@ def _vary_thickness(images: Tensor, probability: float, generator: torch.Generat
     n = len(images)
     thick = F.max_pool2d(images, 3, 1, 1)
     thin = -F.max_pool2d(-images, 3, 1, 1)
-    draw = torch.rand(n, 1, 1, 1, generator=generator, device=images.device)
-    amount = torch.rand(n, 1, 1, 1, generator=generator, device=images.device, dtype=images.dtype)
+    draw = _draw(images, (n, 1, 1, 1), generator)
+    amount = _draw(images, (n, 1, 1, 1), generator)
     changed = torch.where(draw < probability * 0.6, torch.lerp(images, thick, amount), images)
     return torch.where(draw > 1 - probability * 0.4, torch.lerp(images, thin, 0.6 * amount), changed)
 
@@ -83,9 +90,9 @@ def _erase(images: Tensor, probability: float, generator: torch.Generator) -> Te
     n, _, height, width = images.shape
 
     def near_centre(size: int) -> Tensor:
-        centre = torch.rand(n, 1, generator=generator, device=images.device) * size
+        centre = _draw(images, (n, 1), generator) * size
         return (torch.arange(size, device=images.device) - centre).abs() < size / 6
 
     square = near_centre(height)[:, None, :, None] & near_centre(width)[:, None, None, :]
-    chosen = torch.rand(n, 1, 1, 1, generator=generator, device=images.device) < probability
+    chosen = _draw(images, (n, 1, 1, 1), generator) < probability
     return images.masked_fill(square & chosen, 0.0)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from collegium.parties.teachers.augmentation import Distortion
 from collegium.parties.teachers.base import BUILT_IN, Teacher, build_teacher, teacher_class
 from collegium.parties.teachers.forest import RandomForestTeacher
 from collegium.protocol.errors import ConfigurationError, StorageError
@@ -143,18 +142,3 @@ def test_fitting_leaves_the_process_wide_generator_alone(task: Task, digits: Exa
 def test_tables_cannot_be_taught_by_image_networks(table_task: Task) -> None:
     with pytest.raises(ConfigurationError, match="needs images"):
         build_teacher(teacher_class("small-cnn"), table_task, {})
-
-
-@pytest.mark.parametrize("shape", [(5, 1, 28, 28), (3, 3, 8, 12)])
-def test_distortion_keeps_the_form_and_repeats_with_its_generator(shape: tuple[int, ...]) -> None:
-    images = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-    one = Distortion()(images, torch.Generator().manual_seed(1))
-    assert one.shape == images.shape
-    assert torch.equal(one, Distortion()(images, torch.Generator().manual_seed(1)))
-    assert not torch.equal(one, Distortion()(images, torch.Generator().manual_seed(2)))
-
-
-def test_no_distortion_is_the_image_itself() -> None:
-    images = torch.rand((2, 1, 9, 9), generator=torch.Generator().manual_seed(0))
-    still = Distortion(shift=0, rotation_deg=0, scale=0, shear=0, elastic=0)(images, torch.Generator().manual_seed(1))
-    assert torch.allclose(still, images, atol=1e-5)

@@ -47,7 +47,7 @@ class Consistency(Frozen):
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
         y = torch.as_tensor(problem.labels, device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02)
+        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, self.learning_rate, total_steps=self.steps, pct_start=0.1
         )

@@ -31,7 +31,7 @@ class Supervised(Frozen):
         network = new_network(problem, architecture)
         x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
         y = torch.as_tensor(problem.labels, device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02)
+        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.learning_rate, total_steps=self.steps)
         generator = problem.generator()
         network.train()

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from collegium.parties.teachers.augmentation import Distortion
+from collegium.protocol.augmentation import TEACHER, augment
 from collegium.protocol.devices import mixed_precision, resolve_device
 from collegium.protocol.errors import ConfigurationError, DataError, StorageError
 from collegium.protocol.models import (
@@ -132,7 +132,6 @@ def _train(
         network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=recipe.steps)
-    distortion = Distortion()
     network.train()
     order = torch.empty(0, dtype=torch.int64)
     for _ in range(recipe.steps):
@@ -140,7 +139,7 @@ def _train(
         while len(order) < recipe.batch:
             order = torch.cat([order, torch.randperm(len(x), generator=draws)])
         chosen, order = order[: recipe.batch].to(device), order[recipe.batch :]
-        batch = distortion(x[chosen], draws) if recipe.augment else x[chosen]
+        batch = augment(x[chosen], TEACHER, draws) if recipe.augment else x[chosen]
         with mixed_precision(device):
             loss = F.cross_entropy(network(batch), y[chosen], label_smoothing=recipe.label_smoothing)
         optimiser.zero_grad(set_to_none=True)
