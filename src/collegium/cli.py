@@ -38,6 +38,7 @@ MOUNTS: dict[str, Mount] = {
     "student": Mount("collegium.coordinator.student_cli", "Fit or evaluate a student from issued labels."),
     "account": Mount("collegium.coordinator.account_cli", "ε of a plan or of a saved vote file."),
     "plan": Mount("collegium.coordinator.account_cli", "Noise, threshold and query count for a target (ε, δ)."),
+    "reproduce": Mount("collegium.simulations.reproduce_cli", "A table or figure of the papers, ours beside theirs."),
     "audit": Mount("collegium.coordinator.account_cli", "Empirical lower bound on ε of a mechanism as implemented."),
     "ledger": Mount("collegium.coordinator.ledger_cli", "Every charge; the hash chain and signatures."),
     "report": Mount("collegium.coordinator.report_cli", "One self-contained HTML page of a run."),

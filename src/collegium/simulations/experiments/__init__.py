@@ -1,0 +1,6 @@
+"""Experiments that reproduce tables and figures of the papers, ours beside theirs."""
+
+from collegium.simulations.experiments.base import EXPERIMENTS, Experiment, register, render_results
+from collegium.simulations.experiments.pate_mnist import PateMnist
+
+__all__ = ["EXPERIMENTS", "Experiment", "PateMnist", "register", "render_results"]
