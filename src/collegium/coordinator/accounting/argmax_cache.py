@@ -20,7 +20,7 @@ import platformdirs
 
 from collegium.coordinator.accounting.argmax_lattice import FloatArray
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Raised whenever the search returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, float, float]

@@ -248,7 +248,9 @@ class Problem:
                 bound = np.fmin(bound, total)
             smooth = np.isfinite(cells.curvature[0, 0, cell])
             bound[smooth] = np.fmin(bound[smooth], self._interpolated(cells, cell[smooth], alpha[smooth]))
-        return attained, np.maximum(bound, attained)
+        # What could not be computed is unbounded, never ignored.
+        attained = np.where(np.isnan(attained), 0.0, attained)
+        return attained, np.where(np.isnan(bound), np.inf, np.maximum(bound, attained))
 
     def _moment(self, cells: Enclosure, corner: int, cell: IntArray, alpha: FloatArray) -> FloatArray:
         """The moment minus 1 at one corner."""

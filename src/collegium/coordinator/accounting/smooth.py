@@ -88,9 +88,9 @@ class SmoothRelease:
     scale_noise : τ, the noise on log S in units of β.
     """
 
-    beta: float = 0.01
-    noise: float = 10.0
-    scale_noise: float = 20.0
+    beta: float = 0.02
+    noise: float = 5.0
+    scale_noise: float = 10.0
 
     def __post_init__(self) -> None:
         for name in ("beta", "noise", "scale_noise"):
@@ -122,7 +122,18 @@ class SmoothRelease:
         failure: float = 1e-6,
         normal: Callable[[], float] = lambda: _system.gauss(0.0, 1.0),
     ) -> SanitisedCost:
-        """Release Σ envelope[gap] over the queries of ``counts`` ``[queries, classes]``, and account for doing so."""
+        """Release Σ envelope[gap] over the queries of ``counts`` ``[queries, classes]``, and account for doing so.
+
+        ``order`` is the one that ``envelope`` was made for, ``orders`` the grid of the charge; ``normal`` draws
+        standard normals, from the operating system's randomness unless a test brings its own.
+
+        Raises
+        ------
+        ConfigurationError : ``failure`` outside (0, 1).
+        DataError : a gap beyond the envelope.
+        """
+        if not 0.0 < failure < 1.0:
+            raise ConfigurationError(f"a failure probability lies in (0, 1); got {failure}")
         cost, sensitivity = (
             total_cost(counts, envelope).reveal(),
             smooth_sensitivity(counts, envelope, self.beta).reveal(),
