@@ -11,7 +11,7 @@ from collegium.coordinator.coordinator import Progress as Step
 
 _TITLES = {
     "describe": "parties present",
-    "hold_pool": "pool at the parties",
+    "hold_pool": "pool, MB at parties",
     "fit": "teachers fitted",
     "votes": "votes in",
     "labels": "labels issued",
@@ -19,6 +19,8 @@ _TITLES = {
     "baseline": "baseline's steps",
     "report": "report written",
 }
+
+_MEGABYTE = 1_000_000
 
 
 class RunProgress:
@@ -48,6 +50,8 @@ class RunProgress:
 
     def __call__(self, step: Step) -> None:
         title = _TITLES.get(step.step, step.step)
+        if step.step == "hold_pool":
+            step = Step(step.step, step.done // _MEGABYTE, max(1, step.total // _MEGABYTE))
         if self._console.is_terminal:
             if step.step not in self._tasks:
                 self._tasks[step.step] = self._bars.add_task(title, total=step.total)
