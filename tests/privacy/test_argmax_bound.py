@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from collegium.coordinator.accounting.argmax_bound import argmax_curve, sampled_argmax_curve
@@ -144,6 +145,45 @@ def test_ten_thousand_positions_stay_below(noise: str, scale: float) -> None:
             best[k] = max(best[k], float(np.log(moment.max()) / (order - 1)))
     assert (best <= bound * SLACK).all()
     assert (best[:2] >= bound[:2] * 0.9).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "scale", "order"), [("gaussian", 8.0, 2.0), ("gaussian", 8.0, 20.0), ("laplace", 5.0, 8.0)]
+)
+def test_an_independent_optimiser_ends_just_below(family: str, scale: float, order: float) -> None:
+    """Two leaders and one other class at real positions, by this file's own quadrature and Nelder–Mead."""
+
+    def gain(position: np.ndarray) -> float:
+        counts = np.array([*position, 0.0]) * scale
+        p, q = (_fixed_rest(family, scale, row) for row in (counts, counts + np.array([-1.0, 1.0, 0.0])))
+        return float(divergences(p, q, np.array([order]))[0])
+
+    starts = [(0.8, 0.8), (1.5, 1.5), (0.0, 1.0), (-1.0, 1.0)]
+    best = max(
+        gain(minimize(lambda z: -gain(z), start, method="Nelder-Mead", options={"maxiter": 80}).x) for start in starts
+    )
+    bound = float(argmax_curve(family, scale, [order])[0])
+    assert bound * 0.99 <= best <= bound
+
+
+def _fixed_rest(family: str, scale: float, counts: np.ndarray) -> np.ndarray:
+    """Pr[a], Pr[b], Pr[rest] where the rest stands at 0 without noise."""
+    x, y = counts[0] / scale, counts[1] / scale
+    ends = np.unique(np.concatenate([np.arange(0.0, 45.0, 0.5), np.maximum([x, y], 0.0)]))
+    nodes, node_weights = np.polynomial.legendre.leggauss(12)
+    half = np.diff(ends)[:, None] / 2
+    u, weights = (ends[:-1, None] + half + half * nodes).ravel(), (half * node_weights).ravel()
+
+    def density(z: np.ndarray) -> np.ndarray:
+        return np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) if family == "gaussian" else 0.5 * np.exp(-np.abs(z))
+
+    def below(z: np.ndarray) -> np.ndarray:
+        tail = 0.5 * np.exp(-np.abs(z))
+        return ndtr(z) if family == "gaussian" else np.where(z < 0, tail, 1 - tail)
+
+    first = (weights * density(u - x) * below(u - y)).sum()
+    second = (weights * density(u - y) * below(u - x)).sum()
+    return np.array([first, second, float(below(np.asarray(-x)) * below(np.asarray(-y)))])
 
 
 def exact_two_leaders(order: float, scale: float) -> float:
