@@ -22,7 +22,7 @@ from collegium.protocol.renyi import check_orders, discrete_laplace_curve, gauss
 NOISES = ("gaussian", "laplace", "discrete-gaussian", "discrete-laplace", "gumbel")
 
 TOLERANCE = 0.005
-"""Relative excess over the supremum at which the search of continuous noise stops; the finest cell may stop it first."""
+"""Relative excess over the supremum where the search of continuous noise stops; the finest cell may stop it first."""
 
 TOLERANCE_DISCRETE = 0.01
 """The same for integer noise; times 1 + (α − 1)²/2σ² at large orders."""
