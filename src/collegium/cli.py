@@ -121,7 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(line: str, status: int) -> NoReturn:
-    typer.echo(" ".join(line.split()), err=True)
+    # Part of a line may come from a party: nothing in it steers the terminal.
+    typer.echo("".join(c if c.isprintable() else "?" for c in " ".join(line.split())), err=True)
     raise SystemExit(status) from None
 
 

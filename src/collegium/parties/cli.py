@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -162,7 +163,8 @@ def serve(
 
 
 def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 4096):  # unbuffered: a buffer held at the end would crash the interpreter
+        pass
     stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ def closing_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parties", f"{_standing(run)} of {len(run['parties'])} ready"),
         ("queries", str(labels["asked"])),
         ("answered", str(labels["answered"])),
-        ("ε, one record", f"{units['record']['wide']['epsilon']:.2f} (δ = {delta:g})"),
-        ("ε, one party", f"{units['party']['wide']['epsilon']:.2f} (δ = {delta:g})"),
+        ("ε, one record", f"{_epsilon(units['record'])} (δ = {delta:g})"),
+        ("ε, one party", f"{_epsilon(units['party'])} (δ = {delta:g})"),
         ("label accuracy", _percent(labels.get("quality", {}).get("accuracy"))),
         ("student accuracy", _percent(run.get("student", {}).get("accuracy"))),
         ("non-private baseline", _percent(run.get("baseline", {}).get("accuracy"))),
@@ -40,14 +41,24 @@ def print_summary(run: Mapping[str, Any], folder: Path, console: Console) -> Non
     console.print(table)
     for name, party in sorted(run["parties"].items()):
         for failure in party["failures"]:
-            console.print(f"{name}, {failure['when']}: {failure['outcome']}", highlight=False)
+            console.print(_printable(f"{name}, {failure['when']}: {failure['outcome']}"), highlight=False, markup=False)
     for caution in run["cautions"]:
         console.print(f"Caution: {caution}", highlight=False)
-    console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _standing(run: Mapping[str, Any]) -> int:
     return sum(party["standing"] == "ready" for party in run["parties"].values())
+
+
+def _epsilon(unit: Mapping[str, Any]) -> str:
+    epsilon = float(unit["wide"]["epsilon"])  # run.json holds the word "inf" where there is no guarantee
+    return f"{epsilon:.2f}" if math.isfinite(epsilon) else "∞"
+
+
+def _printable(text: str) -> str:
+    """What a party sent, without what would steer the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _percent(fraction: float | None) -> str:

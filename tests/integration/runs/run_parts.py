@@ -1,0 +1,176 @@
+"""Small runs on scikit-learn's digits, and the command `collegium` as a user types it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.config import validate_config
+from collegium.coordinator.parties import OnReply
+from collegium.coordinator.run_folder import RunFolder
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.ledger_entry import Charge
+from collegium.protocol.messages import ReplyBody, Request, RequestBody
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.simulate import PreparedRun, coordinator_of, prepare_run
+from collegium.simulations.virtual import virtual_party
+
+COMMAND_S = 240.0
+"""How long one command may take on a slow and busy machine."""
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 3,
+    "task": {"classes": [str(digit) for digit in range(10)], "inputs": {"kind": "image", "height": 8, "width": 8}},
+    "private": {"source": "digits", "split": "all", "shuffle_seed": 0, "stop": 600},
+    "pool": {"source": "digits", "split": "all", "shuffle_seed": 0, "start": 1200, "stop": 1300},
+    "holdout": {"source": "digits", "split": "all", "shuffle_seed": 0, "start": 1500},
+    "partition": {"kind": "iid", "parties": 3},
+    "teachers": {"kind": "linear", "per_party": 2, "options": {"steps": 40}},
+    "mechanism": {"name": "gnmax", "parameters": {"sigma": 2.0}},
+    "budget": {"epsilon": 60.0},
+    "queries": {"count": 12, "batch": 5},
+    "student": {"method": "supervised", "options": {"steps": 2}},
+}
+"""Three parties with two linear teachers each, twelve queries in three rounds."""
+
+
+def values(**sections: Any) -> dict[str, Any]:
+    """TINY with some keys changed: a mapping changes keys of its section, anything else takes the key's place."""
+    changed = dict(TINY)
+    for key, value in sections.items():
+        known = changed.get(key)
+        changed[key] = known | value if isinstance(value, Mapping) and isinstance(known, dict) else value
+    return changed
+
+
+def tiny(**sections: Any) -> SimulationConfig:
+    return validate_config(values(**sections), SimulationConfig, "test")
+
+
+def write_config(path: Path, **sections: Any) -> Path:
+    """The same as a TOML file."""
+    path.write_text("\n".join(f"{key} = {toml(value)}" for key, value in values(**sections).items()) + "\n")
+    return path
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, (str, Path)) else str(value)
+
+
+class InProcess:
+    """`Parties` without any transport: the same Party objects, asked one after the other."""
+
+    def __init__(self, run: PreparedRun) -> None:
+        self._run_id = run.config.name
+        self._parties = {
+            member.name: virtual_party(run.folder, index) for index, member in enumerate(run.cohort.members)
+        }
+        self._asked = 0
+
+    def names(self) -> list[str]:
+        return sorted(self._parties)
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        replies = {}
+        for name, body in requests.items():
+            self._asked += 1
+            replies[name] = self._parties[name].handle(Request(f"r{self._asked}", self._run_id, body)).body
+            if on_reply is not None:
+                on_reply(name, replies[name])
+        return replies
+
+
+def run_in_process(config: SimulationConfig, folder: Path, data_root: Path | None = None) -> dict[str, Any]:
+    """The whole run in this process; what run.json says."""
+    prepared = prepare_run(config, folder, data_root=data_root)
+    return coordinator_of(prepared, InProcess(prepared), None).run()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left: exit status and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+
+def start(*arguments: str | Path, folder: Path, **options: Any) -> subprocess.Popen[str]:
+    """Start `collegium` in ``folder``, as a user without a terminal would."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+    environment.pop("COLLEGIUM_DATA", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "collegium", *map(str, arguments)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def command(*arguments: str | Path, folder: Path) -> Finished:
+    process = start(*arguments, folder=folder)
+    out, err = process.communicate(timeout=COMMAND_S)
+    return Finished(process.returncode, out, err)
+
+
+ANSI = re.compile(r"\x1b\[")
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What a run's ledger says: the queries charged so far and the labels given out."""
+
+    queries: int
+    charges: int
+    labels: Mapping[str, int]
+    epsilon: float
+    head: str
+
+
+def paid(folder: Path) -> Paid:
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+        return Paid(
+            sum(charge.queries for charge in charges),
+            len(charges),
+            ledger.labels(),
+            ledger.epsilon().epsilon,
+            str(ledger.head()),
+        )
+
+
+def histograms(folder: Path) -> dict[str, list[int]]:
+    """The vote histograms that a simulation kept, by query."""
+    kept: Mapping[str, NDArray[np.int64]] = RunFolder(folder).kept_votes()
+    return {key: counts.tolist() for key, counts in kept.items()}
+
+
+def labels_csv(folder: Path) -> str:
+    return (folder / "labels.csv").read_text()
+
+
+def failures(run: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, str]]]:
+    """Who failed and how, by party."""
+    return {name: party["failures"] for name, party in run["parties"].items() if party["failures"]}

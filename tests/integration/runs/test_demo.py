@@ -1,0 +1,103 @@
+"""`collegium demo`: its configuration is sound, and a smaller copy of it goes the whole way through the command."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_parts import ANSI
+
+from collegium.cli import main
+from collegium.coordinator.config import read_config
+from collegium.protocol.inputs import load
+from collegium.simulations import launch_cli
+from collegium.simulations.config import SimulationConfig
+
+DEMO = resources.files("collegium.simulations") / "digits.toml"
+
+
+def demo() -> SimulationConfig:
+    with resources.as_file(DEMO) as path:
+        return read_config(path, SimulationConfig)
+
+
+def test_the_demo_needs_no_file_and_no_network() -> None:
+    config = demo()
+    assert config.holdout is not None and config.baseline is not None
+    parts = [load(source, config.task, data_root=None) for source in (config.private, config.pool, config.holdout)]
+    assert [len(part) for part in parts] == [1200, 300, 297]
+
+
+def test_the_demo_shows_five_parties_with_several_teachers_each_and_is_private() -> None:
+    config = demo()
+    assert config.partition.parties == 5 and config.teachers.per_party > 1
+    assert config.seed is None and config.mechanism.noise == "discrete"
+    assert config.votes.mode == "masked"
+
+
+def test_private_public_and_held_out_records_of_the_demo_are_disjoint() -> None:
+    config = demo()
+    assert config.private.stop == config.pool.start
+    assert config.holdout is not None and config.pool.stop == config.holdout.start
+    assert config.private.shuffle_seed == config.pool.shuffle_seed == config.holdout.shuffle_seed
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo with fewer and smaller parts."""
+    whole = launch_cli.run_and_show
+
+    def run_small(settings: SimulationConfig, folder: Path, data_root: Path | None, *, as_json: bool) -> None:
+        changes: dict[str, Any] = {
+            "partition": settings.partition.model_copy(update={"parties": 3}),
+            "private": settings.private.model_copy(update={"stop": 300}),
+            "teachers": settings.teachers.model_copy(
+                update={"kind": "linear", "per_party": 4, "options": {"steps": 30}}
+            ),
+            "queries": settings.queries.model_copy(update={"count": 8}),
+            "mechanism": settings.mechanism.model_copy(update={"parameters": {"sigma": 2.0}}),
+            "budget": settings.budget.model_copy(update={"epsilon": 60.0}),
+            "student": settings.student.model_copy(update={"options": {"steps": 2}}),
+            "baseline": settings.baseline.model_copy(update={"options": {"steps": 2}}) if settings.baseline else None,
+        }
+        whole(settings.model_copy(update=changes), folder, data_root, as_json=as_json)
+
+    monkeypatch.setattr(launch_cli, "run_and_show", run_small)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_prints_the_closing_figures(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--run", str(tmp_path / "run"), "--json"])
+    out, err = capfd.readouterr()
+    assert ended.value.code == 0, err
+    run = json.loads(out)
+    assert run["state"] == "finished" and run["private"]
+    assert run["labels"]["asked"] == 8 and run["labels"]["answered"] == 8
+    assert 0 <= run["labels"]["quality"]["accuracy"] <= 1
+    assert 0 <= run["student"]["accuracy"] <= 1 and 0 <= run["baseline"]["accuracy"] <= 1
+    assert run["privacy"]["units"]["record"]["wide"]["epsilon"] < run["privacy"]["units"]["party"]["wide"]["epsilon"]
+    assert "teachers fitted: 3 of 3" in err and not ANSI.search(out + err)
+    assert (tmp_path / "run" / "report.html").is_file()
+    again = shown_again(tmp_path / "run", capfd)
+    for row in ("parties", "queries", "answered", "ε, one record", "label accuracy", "student accuracy", "baseline"):
+        assert row in again
+    assert f"(δ = {run['privacy']['delta']:g})" in again
+    assert not ANSI.search(again) and max(map(len, again.splitlines()[:-1])) <= 80
+
+
+def shown_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    """The closing table for the same run.json."""
+    from rich.console import Console
+
+    from collegium.coordinator.run_folder import read_run
+    from collegium.simulations.summary import print_summary
+
+    print_summary(read_run(folder), folder, Console())
+    return capfd.readouterr().out

@@ -1,0 +1,124 @@
+"""`collegium party serve` against a coordinator that listens: what is wrong with the party ends it with one line.
+
+A wrong authority, a stranger, another protocol version and a missing label column are tested in
+`sessions/test_party_command.py` in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from run_parts import COMMAND_S, Finished, command, start, toml
+
+from collegium.coordinator.pool_transfer import send_pool
+from collegium.coordinator.sessions import GrpcParties
+from collegium.protocol.certificates import Authority, utc_now
+from collegium.protocol.errors import PoolMismatch
+from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
+from collegium.protocol.inputs import array_spec
+from collegium.protocol.messages import CastVotes, Failure, HoldPool, PoolRange, PoolState, Terms
+from collegium.protocol.roster import Roster
+from collegium.protocol.task import Task, TeacherSettings
+
+TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """A coordinator that listens for one party, whose records and credentials are in ``folder``."""
+
+    folder: Path
+    authority: Authority
+    parties: GrpcParties
+    port: int
+
+    def config(self, **changes: object) -> Path:
+        path = self.folder / "party.toml"
+        settings: dict[str, object] = {
+            "coordinator": f"localhost:{self.port}",
+            "credentials": "ash",
+            "folder": "kept",
+            "data": {"source": self.folder / "records.npz"},
+        }
+        path.write_text("\n".join(f"{key} = {toml(value)}" for key, value in (settings | changes).items()) + "\n")
+        return path
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Iterator[Consortium]:
+    authority = Authority.create("oaks")
+    hub = issue_kit(authority, tmp_path / "hub", "hub", "coordinator", hosts=["localhost"])
+    ash = issue_kit(authority, tmp_path / "ash", "ash", "party")
+    np.savez(tmp_path / "records.npz", x=np.zeros((6, 2, 2), dtype=np.uint8), y=np.array([0, 1, 0, 1, 0, 1]))
+    roster = Roster.of("oaks", {"ash": ash.subject.signing_key})
+    with GrpcParties(credentials=hub, roster=roster, task=TASK, run_id="run-1") as parties:
+        yield Consortium(tmp_path, authority, parties, parties.start("localhost:0"))
+
+
+def refused(consortium: Consortium, config: Path) -> tuple[int, str]:
+    """Exit status and the last line; every line before it is the log's, with its time."""
+    done: Finished = command("party", "serve", config, folder=consortium.folder)
+    *log, line = done.err.splitlines()
+    assert all(entry[2] == entry[5] == ":" for entry in log), done.err
+    assert done.status != 0 and done.out == "" and "Traceback" not in done.err
+    return done.status, line
+
+
+def test_an_expired_certificate(consortium: Consortium) -> None:
+    folder = consortium.folder / "late"
+    request = create_identity(folder, "ash", "party")
+    past = utc_now() - timedelta(days=10)
+    pem = consortium.authority.issue(request, name="ash", role="party", days=9, now=past)
+    (folder / CERTIFICATE).write_bytes(pem)
+    (folder / AUTHORITY).write_bytes(consortium.authority.pem)
+    status, line = refused(consortium, consortium.config(credentials="late"))
+    assert status == 4 and line.startswith("IdentityError:") and "expired on" in line, line
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ({"x": np.zeros((0, 2, 2), dtype=np.uint8), "y": np.zeros(0, dtype=int)}, ["no records"]),
+        ({"x": np.zeros((4, 2, 2), dtype=np.uint8), "y": np.array(["no", "yes", "perhaps", "no"])}, ["perhaps"]),
+        ({"x": np.array([[[{}, {}], [{}, {}]]], dtype=object), "y": np.zeros(1, dtype=int)}, ["pickled"]),
+    ],
+    ids=["no record", "unknown class", "pickled objects"],
+)
+def test_records_that_do_not_fit(records: dict[str, NDArray[Any]], words: list[str], consortium: Consortium) -> None:
+    np.savez(consortium.folder / "records.npz", **records)
+    status, line = refused(consortium, consortium.config())
+    assert status == 3 and line.startswith("DataError:") and all(word in line for word in words), line
+
+
+def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(consortium: Consortium) -> None:
+    process = start("party", "serve", consortium.config(), folder=consortium.folder)
+    try:
+        consortium.parties.wait_for(["ash"], timeout_s=COMMAND_S)
+        pool = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
+        spec = array_spec(pool)
+        tampered = pool.copy()
+        tampered[3, 0, 0, 0] ^= 1
+        sent = send_pool(consortium.parties, ["ash"], tampered, spec, timeout_s=COMMAND_S)["ash"]
+        assert isinstance(sent, Failure) and isinstance(sent.error(), PoolMismatch), sent
+        held = consortium.parties.ask({"ash": HoldPool(spec)}, timeout_s=COMMAND_S)["ash"]
+        assert isinstance(held, PoolState) and not held.complete
+        terms = Terms("gnmax", {"sigma": 2.0}, "replace", "clear")
+        ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1")
+        votes = consortium.parties.ask({"ash": ask}, timeout_s=COMMAND_S)["ash"]
+        assert isinstance(votes, Failure) and isinstance(votes.error(), PoolMismatch), votes
+        assert send_pool(consortium.parties, ["ash"], pool, spec, timeout_s=COMMAND_S)["ash"] == PoolState(
+            spec.sha256, spec.size_bytes, complete=True
+        )
+        consortium.parties.farewell("enough")
+        _, err = process.communicate(timeout=COMMAND_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0 and "Traceback" not in err

@@ -1,0 +1,124 @@
+"""The rules of the house: who may import whom, what stays light, and what is generated stays as generated."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "collegium"
+HEAVY = ("torch", "ray", "flwr", "grpc", "sklearn", "matplotlib")
+
+
+def imported_by(statement: str) -> set[str]:
+    """Top-level modules that are loaded once ``statement`` ran in a process of its own."""
+    code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_imports_point_one_way() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Contracts: 2 kept, 0 broken." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statement", "forbidden"),
+    [
+        ("import collegium.cli", HEAVY),
+        (
+            "import collegium.coordinator.accounting.statement, collegium.coordinator.account_cli",
+            ("torch", "grpc", "flwr"),
+        ),
+        ("import collegium.coordinator.mechanisms", ("torch", "grpc", "flwr")),
+        ("import collegium.coordinator.coordinator", ("torch", "grpc", "flwr", "matplotlib")),
+        ("import collegium.parties.cli", ("torch", "flwr", "ray")),
+        ("import collegium.simulations.simulate, collegium.simulations.launch_cli", ("torch", "flwr", "ray")),
+    ],
+)
+def test_what_need_not_be_heavy_is_light(statement: str, forbidden: tuple[str, ...]) -> None:
+    assert not imported_by(statement) & set(forbidden)
+
+
+@pytest.mark.parametrize("package", ["accounting", "mechanisms"])
+def test_no_module_that_an_analyst_uses_alone_names_a_transport_or_torch(package: str) -> None:
+    for path in (SOURCE / "coordinator" / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & {"torch", "grpc", "flwr"}, path
+
+
+def test_the_help_of_the_command_loads_nothing_heavy() -> None:
+    statement = "from collegium.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
+    assert not imported_by(statement) & set(HEAVY)
+
+
+def test_making_the_stubs_again_changes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    protos = SOURCE / "protocol" / "proto"
+    files = sorted(protos.rglob("*.proto"))
+    assert files
+    places = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(protos), *places, *map(str, files)]
+    subprocess.run(command, check=True)
+    made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*_pb2*")}
+    kept = {
+        path.relative_to(ROOT / "src"): path.read_bytes()
+        for path in (SOURCE / "protocol" / "v1").glob("*_pb2*")
+        if path.is_file()
+    }
+    assert made == kept
+
+
+def unsafe_calls(source: str) -> list[str]:
+    """Calls that would run code found in a file: any pickle, `torch.load`, and numpy where it is allowed to."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names if name.name.partition(".")[0] in UNSAFE_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            found += [node.module] if (node.module or "").partition(".")[0] in UNSAFE_MODULES and node.module else []
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            pickled = any(
+                word.arg == "allow_pickle" and not (isinstance(word.value, ast.Constant) and word.value.value is False)
+                for word in node.keywords
+            )
+            if name in ("torch.load", "torch.save", "eval", "exec", "pd.read_pickle") or pickled:
+                found.append(name)
+    return found
+
+
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+
+
+def test_no_pickle_is_read_or_written_anywhere() -> None:
+    found = {path: unsafe_calls(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+    assert {path: calls for path, calls in found.items() if calls} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["import pickle", "from joblib import load", "np.load(path, allow_pickle=True)", "torch.load(path)"],
+)
+def test_a_pickle_would_be_found(planted: str) -> None:
+    assert unsafe_calls(planted)
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        path
+        for path in SOURCE.rglob("*.py")
+        if path.parent.name != "v1"
+        and path.name not in ("__init__.py", "__main__.py")
+        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
