@@ -142,7 +142,9 @@ class SmoothRelease:
         estimate = cost + self.noise * sensitivity * normal()
         log_scale = math.log(sensitivity) + self.beta * self.scale_noise * normal() if sensitivity else -math.inf
         width = self.noise * tail * math.exp(log_scale + self.beta * self.scale_noise * tail)
-        return SanitisedCost(order, estimate, estimate + width, failure, self.charge(orders))
+        # No cost is above the data-independent one, which is public.
+        ceiling = min(estimate + width, len(counts) * float(envelope[0]))
+        return SanitisedCost(order, estimate, ceiling, failure, self.charge(orders))
 
 
 def total_cost(counts: IntArray, envelope: FloatArray) -> Secret:
