@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from collegium.coordinator.mechanisms import Adjacency, Mechanism, Noise, Seeded
 from collegium.coordinator.mechanisms.nzc import NearZeroCost
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
+from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan, plan_graph
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -145,6 +147,9 @@ def plan(
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="One mechanism, or all.")] = "all",
     unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
+    parties: Annotated[int | None, typer.Option(help="Number of parties; teachers / teachers per party.")] = None,
+    dropout: Annotated[float, typer.Option(help="Share of the parties that may drop out of a sum.")] = 0.3,
+    collusion: Annotated[float, typer.Option(help="Share of them that may collude with the coordinator.")] = 0.1,
     plot: Annotated[Path | None, typer.Option(help="Write the trade-off to this picture (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -157,6 +162,8 @@ def plan(
     chosen = planning.settled(planning.best(found, agreement), target)
     if plot is not None:
         planning.draw(found, chosen, target, plot)
+    members = parties if parties is not None else -(-teachers // teachers_per_party)
+    graph = plan_graph(members, dropout, collusion) if members >= SMALLEST_SUM else None
     if as_json:
         shown = {
             "epsilon": epsilon,
@@ -165,6 +172,7 @@ def plan(
             "votes_per_unit": votes_moved,
             "best": chosen.as_dict(),
             "choices": [choice.as_dict() for choice in found],
+            "secure_sum": None if graph is None else asdict(graph) | {"quorum": graph.quorum},
         }
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
         return
@@ -183,6 +191,7 @@ def plan(
         )
     Console().print(table)
     Console().print(f"Best: {chosen.mechanism} with {_parameters(chosen.parameters)}, {chosen.queries:,} queries")
+    Console().print(_sum_line(members, graph), highlight=False)
 
 
 @app.command(epilog="Example: collegium audit -m lnmax --gamma 0.05 --teachers 250")
@@ -235,6 +244,17 @@ def audit(
         Console().print(table)
     if not found.consistent:
         raise typer.Exit(1)
+
+
+def _sum_line(members: int, graph: GraphPlan | None) -> str:
+    if graph is None:
+        return f"Secure sum: not among {members} parties; it needs {SMALLEST_SUM}."
+    shape = "all others" if graph.complete else f"{graph.neighbours} others each"
+    return (
+        f"Secure sum among {members} parties: shares with {shape}, any {graph.threshold} open a secret, "
+        f"{graph.quorum} must stay; safe from {graph.colluding} colluders but for 2^-{graph.security_bits}, "
+        f"bears {graph.dropped} drop-outs but for {graph.liveness_failure:.0e}."
+    )
 
 
 def _described(name: str, given: dict[str, Any], delta: float, queries: int) -> Mechanism:
@@ -296,7 +316,8 @@ _ROWS = {
 
 def _print_statement(shown: dict[str, Any], statement: Statement) -> None:
     title = f"{statement.mechanism} ({_parameters(statement.parameters)}), {statement.queries:,} queries, "
-    table = Table(title=title + f"{shown['unit']} level, δ = {statement.delta:g}")
+    Console().print(title + f"{shown['unit']} level, δ = {statement.delta:g}", highlight=False)
+    table = Table()
     table.add_column("analysis")
     table.add_column("ε", justify="right")
     for key, words in _ROWS.items():

@@ -51,6 +51,9 @@ from collegium.protocol.errors import ConfigurationError
 
 FloatArray = NDArray[np.float64]
 
+SMALLEST_SUM = 3
+"""Parties below which a sum shows too much: with two, each learns the other's votes."""
+
 
 @dataclass(frozen=True)
 class GraphPlan:
@@ -193,9 +196,9 @@ def plan_graph(
     ConfigurationError
         When the fractions contradict each other: fewer than Q parties would be left.
     """
-    if parties < 3:
+    if parties < SMALLEST_SUM:
         raise ConfigurationError(
-            f"a secure sum needs at least 3 parties, got {parties}; use the mode 'clear' for fewer"
+            f"a secure sum needs at least {SMALLEST_SUM} parties, got {parties}; use the mode 'clear' for fewer"
         )
     if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0 and 0.0 < liveness < 1.0):
         raise ConfigurationError("dropout, collusion and liveness are fractions in [0, 1)")
