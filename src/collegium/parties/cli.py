@@ -18,6 +18,8 @@ from typing import Annotated
 import typer
 from pydantic import Field, ValidationError
 
+from collegium.parties.account import Account
+from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
 from collegium.protocol.certificates import utc_now
@@ -48,6 +50,8 @@ class PartyConfig(Frozen):
     """The consortium's roster; without it the party takes no part in secure sums."""
     collusion: float = Field(default=0.1, ge=0, lt=1)
     """Share of the parties that may collude with the coordinator without learning this party's votes."""
+    policy: Path | None = None
+    """What the institution agrees to; masked sums of known mechanisms without further limits where there is none."""
     data_root: Path | None = None
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
@@ -72,6 +76,7 @@ class PartyConfig(Frozen):
             "folder": base / config.folder,
             "data_root": root,
             "roster": roster,
+            "policy": base / config.policy if config.policy is not None else None,
         }
         return config.model_copy(update=places)
 
@@ -89,6 +94,11 @@ def membership_of(config: PartyConfig, credentials: Credentials) -> Membership |
         config.collusion,
         RoundLog(config.folder / "rounds.log"),
     )
+
+
+def policy_of(config: PartyConfig) -> PolicyConfig:
+    """What the policy file says, or the default."""
+    return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
 
 
 class JsonLines(logging.Formatter):
@@ -124,6 +134,8 @@ def serve(
     credentials = Credentials.load(config.credentials, "party")
 
     membership = membership_of(config, credentials)
+    policy = policy_of(config)
+    account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
     from collegium.parties.session import Answers, PartySession
 
@@ -140,6 +152,9 @@ def serve(
             pools=PoolStore(config.folder / "pools"),
             device=config.device,
             threads=config.threads,
+            policy=Policy(policy),
+            charge=account.charge,
+            allowed_imports=policy.teacher_imports,
             membership=membership,
             progress=lambda ready, wanted: log.info("teachers ready: %d of %d", ready, wanted),
         )
@@ -173,14 +188,16 @@ def show(
     config_file: ConfigFile,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print what this party is: identity, certificate, coordinator, data.
+    """Print what this party is, what it would answer and what it has spent; nothing is sent anywhere.
 
     Example: collegium party show clinic-1.toml
     """
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
     subject = credentials.subject
-    facts: dict[str, str | int] = {
+    policy = policy_of(config)
+    account = Account(config.folder, credentials.name, policy, credentials.signing_key)
+    facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
         "data": config.data.source,
@@ -189,9 +206,17 @@ def show(
         "certificate_days_left": (subject.not_after - utc_now()).days,
         "signing_key": subject.signing_key.hex(),
         "protocol_version": PROTOCOL_VERSION,
+        "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
+        "mechanisms_agreed_to": ", ".join(policy.mechanisms),
+        "minimum_noise_votes": policy.minimum_noise_votes,
+        "queries_answered": account.queries_answered(),
+        "queries_limit": policy.queries,
+        "own_epsilon_spent": round(account.spent().epsilon, 6),
+        "own_epsilon_limit": policy.epsilon,
+        "delta": policy.delta,
     }
     if as_json:
         typer.echo(json.dumps(facts))
         return
     for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<22}{value}")
+        typer.echo(f"{name.replace('_', ' '):<22}{'none' if value is None else value}")

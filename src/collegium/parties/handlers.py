@@ -41,6 +41,10 @@ _MAX_ROUNDS_PREPARED = 8
 _MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 4
 
 
+Charge = Callable[[CastVotes, NDArray[np.int64]], None]
+"""Called with an answer about to be given; raises Refused when it must not be."""
+
+
 class Handler(Protocol):
     """Answers one kind of request; a CollegiumError becomes the answer that says what went wrong."""
 
@@ -119,10 +123,11 @@ class FitHandler:
 class CastVotesHandler:
     """Lets the teachers vote: the answer in the clear mode, a vector kept for the secure sum in the others."""
 
-    def __init__(self, task: Task, pools: PoolStore, faculties: Faculties) -> None:
+    def __init__(self, task: Task, pools: PoolStore, faculties: Faculties, charge: Charge) -> None:
         self._task = task
         self._pools = pools
         self._faculties = faculties
+        self._charge = charge
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
         self._prepared: OrderedDict[tuple[str, str], tuple[bytes, CastVotes, NDArray[np.uint16]]] = OrderedDict()
@@ -131,14 +136,18 @@ class CastVotesHandler:
         body = request.body
         assert isinstance(body, CastVotes)
         if body.terms.sum_mode == "clear":
-            return Votes(self._votes(body))
+            votes = self._votes(body)
+            self._charge(body, votes)
+            return Votes(votes)
         asked, key = fingerprint(request), (request.run_id, body.round_id)
         if key in self._prepared:
             # Two vectors summed in one round would show their difference.
             if self._prepared[key][0] != asked:
                 raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
             return Prepared(body.round_id)
-        self._prepared[key] = (asked, body, self._votes(body).astype(np.uint16))
+        votes = self._votes(body)
+        self._charge(body, votes)
+        self._prepared[key] = (asked, body, votes.astype(np.uint16))
         while len(self._prepared) > _MAX_ROUNDS_PREPARED:
             self._prepared.popitem(last=False)
         return Prepared(body.round_id)

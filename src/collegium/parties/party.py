@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from collegium.parties.faculty import Faculty
 from collegium.parties.handlers import (
     CastVotesHandler,
+    Charge,
     DescribeHandler,
     Faculties,
     FitHandler,
@@ -79,6 +80,8 @@ class Party:
         32 bytes that decide which record teaches whom; None takes the folder's own secret key.
     policy : callable or None
         Asked before every request that reaches the records.
+    charge : callable or None
+        Called with every answer to a request for votes before it is given; see `account.Account.charge`.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     membership : Membership or None
@@ -106,6 +109,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: Policy | None = None,
+        charge: Charge | None = None,
         allowed_imports: Collection[str] = (),
         membership: Membership | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -135,7 +139,7 @@ class Party:
 
         faculties = Faculties(fit)
         pool_handler = PoolHandler(task, pools)
-        self._votes = CastVotesHandler(task, pools, faculties)
+        self._votes = CastVotesHandler(task, pools, faculties, charge or (lambda request, votes: None))
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, faculties),
             HoldPool: pool_handler,

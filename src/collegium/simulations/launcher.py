@@ -27,6 +27,7 @@ from collegium.simulations.cohort import ROSTER, Member
 from collegium.simulations.simulate import PreparedRun, coordinator_of
 
 HOST = "localhost"
+POLICY = "policy.toml"
 _CONNECT_S = 120.0
 _LEAVE_S = 20.0
 
@@ -84,10 +85,12 @@ def launch(
 def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
     """The TOML file from which a party is served, in its own folder."""
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
+    (member.folder / POLICY).write_text(f"sum_modes = [{_toml(run.config.votes.mode)}]\n", encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
         "credentials": str(member.credentials),
         "roster": str(run.folder / ROSTER),
+        "policy": str(member.folder / POLICY),
         "collusion": run.config.votes.collusion,
         "folder": str(member.folder),
         "device": run.config.engine.device,

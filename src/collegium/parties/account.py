@@ -1,0 +1,118 @@
+"""A party's own durable count of what it has answered and what that cost it, kept before it answers."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.costs import own_cost
+from collegium.parties.policy import PolicyConfig
+from collegium.protocol.errors import BudgetExceeded, Refused, StorageError
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.messages import CastVotes, InlineInputs
+from collegium.protocol.renyi import WIDE_ORDERS, Epsilon
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+class Account:
+    """Charges every answer to the institution's own ledger and counts how often each query was answered.
+
+    Parameters
+    ----------
+    folder : the party's; the ledger is ``ledger.sqlite``, the counts are ``answered.sqlite``.
+    signer : the party's identity, which signs its ledger.
+    """
+
+    def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: Ed25519PrivateKey | None) -> None:
+        self._policy = policy
+        self._counts = folder / "answered.sqlite"
+        self._ledger = Ledger.open(
+            folder / "ledger.sqlite",
+            signer=signer,
+            orders=WIDE_ORDERS,
+            delta=policy.delta,
+            epsilon_budget=policy.epsilon,
+            name=name,
+            budget_setting="epsilon in the policy file",
+        )
+        try:
+            with closing(self._connect()) as database:
+                database.execute("CREATE TABLE IF NOT EXISTS answered (query BLOB PRIMARY KEY, times INTEGER NOT NULL)")
+                database.commit()
+        except sqlite3.Error as error:
+            raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
+
+    def charge(self, request: CastVotes, votes: NDArray[np.int64]) -> None:
+        """Count and charge an answer about to be given; on the disk before it returns.
+
+        Raises Refused, and charges nothing, where the policy's limits would be passed.
+        """
+        keys = _query_keys(request)
+        self._count(keys)
+        terms = request.terms
+        curve = own_cost(votes, terms, self._ledger.settings.orders)
+        described: dict[str, float | int | str] = {
+            "name": terms.mechanism,
+            "sum_mode": terms.sum_mode,
+            "queries": len(keys),
+            **terms.parameters,
+        }
+        try:
+            self._ledger.charge(purpose="votes", mechanism=described, curve=curve, queries=1)
+        except BudgetExceeded as error:
+            raise Refused(f"policy: {error}") from error
+
+    def spent(self) -> Epsilon:
+        """What this party's own votes have cost it so far, at party level."""
+        return self._ledger.epsilon()
+
+    def queries_answered(self) -> int:
+        """Answers given, repeats included."""
+        with closing(self._connect()) as database:
+            return int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._ledger.close()
+
+    def _count(self, keys: Sequence[bytes]) -> None:
+        with closing(self._connect()) as database, database:
+            database.execute("BEGIN IMMEDIATE")
+            answered = int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
+            limit = self._policy.queries
+            if limit is not None and answered + len(keys) > limit:
+                raise Refused(f"policy: {answered} of {limit} queries are answered; {len(keys)} more are not agreed to")
+            for key in keys:
+                database.execute(
+                    "INSERT INTO answered VALUES (?, 1) ON CONFLICT (query) DO UPDATE SET times = times + 1", (key,)
+                )
+                times = database.execute("SELECT times FROM answered WHERE query = ?", (key,)).fetchone()[0]
+                if times > self._policy.times_per_query:
+                    raise Refused(
+                        f"policy: a query was answered {self._policy.times_per_query} times already: sums of one query "
+                        "with other parties would differ by their votes"
+                    )
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._counts, timeout=30.0)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        return database
+
+
+def _query_keys(request: CastVotes) -> list[bytes]:
+    """What was asked about, whatever the terms: other terms on the same input are a repeat as well."""
+    if isinstance(request.inputs, InlineInputs):
+        rows = [np.ascontiguousarray(row).tobytes() for row in request.inputs.array]
+    else:
+        rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
+    return [hashlib.sha256(row).digest() for row in rows]

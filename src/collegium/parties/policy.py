@@ -1,0 +1,89 @@
+"""What an institution agreed to answer, enforced by itself before any vote is cast, whatever the coordinator says."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
+from collegium.protocol.errors import ConfigurationError, Refused, StorageError
+from collegium.protocol.messages import CastVotes, InlineInputs, Request
+from collegium.protocol.task import Frozen
+
+
+class PolicyConfig(Frozen):
+    """The institution's policy file (TOML)."""
+
+    mechanisms: tuple[str, ...] = KNOWN_MECHANISMS
+    """Mechanisms that may be applied to the sum that holds its votes."""
+    minimum_noise_votes: float = Field(default=0.0, ge=0)
+    """Smallest noise scale (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
+    sum_modes: tuple[str, ...] = ("masked", "masked+noised")
+    """Ways to sum that it takes part in; `clear` shows its votes to the coordinator."""
+    inline_inputs: bool = False
+    """Whether it answers on inputs that are not in a pool it holds."""
+    teacher_imports: tuple[str, ...] = ()
+    """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
+    queries: int | None = Field(default=None, ge=1)
+    """Queries that it answers altogether."""
+    times_per_query: int = Field(default=2, ge=1)
+    """How often one query may be answered: two sums of one query with other parties differ by their votes."""
+    epsilon: float | None = Field(default=None, gt=0)
+    """What its own votes may cost it altogether, at party level."""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    hours_utc: tuple[int, int] | None = None
+    """Answers only from the first to before the second hour of the day, UTC; may span midnight."""
+
+    @classmethod
+    def read(cls, path: Path) -> PolicyConfig:
+        """Read the file; StorageError or ConfigurationError says what is wrong with it."""
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise StorageError(f"cannot read the policy {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+        except ValidationError as error:
+            mistakes = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            raise ConfigurationError(f"{path}: {mistakes}") from error
+
+
+def now_utc() -> datetime:
+    """The system's clock."""
+    return datetime.now(UTC)
+
+
+class Policy:
+    """Raises Refused for a request for votes that the institution did not agree to."""
+
+    def __init__(self, config: PolicyConfig, clock: Callable[[], datetime] = now_utc) -> None:
+        self._config = config
+        self._clock = clock
+
+    def __call__(self, request: Request) -> None:
+        body = request.body
+        if not isinstance(body, CastVotes):
+            return
+        terms, allowed = body.terms, self._config
+        if terms.sum_mode not in allowed.sum_modes:
+            raise Refused(f"policy: sums in the mode {terms.sum_mode!r} are not agreed to, only {allowed.sum_modes}")
+        if terms.mechanism not in allowed.mechanisms:
+            raise Refused(f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}")
+        noise = noise_votes(terms)
+        if noise < allowed.minimum_noise_votes:
+            raise Refused(
+                f"policy: noise of {noise:g} votes is less than the {allowed.minimum_noise_votes:g} agreed to"
+            )
+        if isinstance(body.inputs, InlineInputs) and not allowed.inline_inputs:
+            raise Refused("policy: only inputs of a pool that this party holds are answered")
+        if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
+            first, last = allowed.hours_utc
+            raise Refused(f"policy: answers are given from {first} to {last} o'clock UTC")
+
+
+def _within(hour: int, first: int, last: int) -> bool:
+    return first <= hour < last if first <= last else hour >= first or hour < last
