@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.messages import CastVotes, Request, SecureSumStep
 from collegium.simulations.flower_parties import RECORD, FlowerParties
 from collegium.simulations.virtual import virtual_party
@@ -75,7 +76,7 @@ client_app = ClientApp()
 
 @client_app.query("collegium")
 def _answer_in_app(message: Message, context: Context) -> Message:
-    return answer(message, context, Path(str(context.run_config["folder"])))
+    return answer(message, context, _folder(context))
 
 
 server_app = ServerApp()
@@ -85,4 +86,14 @@ server_app = ServerApp()
 def _main_in_app(grid: Grid, context: Context) -> None:
     from collegium.simulations.simulate import drive_prepared
 
-    drive_prepared(grid, Path(str(context.run_config["folder"])))
+    drive_prepared(grid, _folder(context))
+
+
+def _folder(context: Context) -> Path:
+    folder = Path(str(context.run_config["folder"]))
+    if not folder.is_absolute():
+        raise ConfigurationError(
+            "the app needs the absolute folder of a prepared run: "
+            "collegium simulate CONFIG --prepare-only prints the whole command"
+        )
+    return folder

@@ -8,16 +8,22 @@ from pathlib import Path
 from collegium.protocol.errors import ConfigurationError
 
 
+def flower_settings(folder: Path) -> dict[str, str]:
+    """What Flower itself must find in its environment, by name."""
+    return {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_HOME": str(folder / "flower"),
+    }
+
+
 def prepare_flower(folder: Path) -> None:
     """Make Flower and Ray quiet, offline and confined to ``folder``; a user's own setting wins.
 
     Raises ConfigurationError when Flower is not installed.
     """
-    settings = {
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_HOME": str(folder / "flower"),
+    settings = flower_settings(folder) | {
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",

@@ -21,7 +21,7 @@ from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, Cohort, prepare
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
-from collegium.simulations.virtual import read_settings, write_settings
+from collegium.simulations.virtual import read_data_root, read_settings, write_settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -50,7 +50,7 @@ def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | Non
     public = load_public(config, data_root)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_settings(config, folder)
+        write_settings(config, folder, data_root)
     except OSError as error:
         raise StorageError(f"cannot write the run folder {folder}: {error.strerror}; choose another") from error
     cohort, private = prepare(config, folder, data_root=data_root)
@@ -122,7 +122,7 @@ def drive_prepared(grid: Grid, folder: Path) -> None:
     from collegium.simulations.summary import print_summary
 
     console = Console(force_terminal=False)
-    run = prepare_run(read_settings(folder), folder, data_root=None)
+    run = prepare_run(read_settings(folder), folder, data_root=read_data_root(folder))
     parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort.members))
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 

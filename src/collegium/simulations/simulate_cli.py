@@ -51,13 +51,7 @@ def simulate(
     console = Console(stderr=as_json)
     prepared = prepare_run(settings, folder, data_root=find_data_root(data_root))
     if prepare_only:
-        members = len(prepared.cohort.members)
-        console.print(
-            f"flwr run . --stream --run-config 'folder=\"{prepared.folder}\"' "
-            f"--federation-config 'num-supernodes={members} client-resources-num-cpus=1'",
-            soft_wrap=True,
-            highlight=False,
-        )
+        typer.echo(flwr_command(prepared.folder, len(prepared.cohort.members)))
         return
     with RunProgress(console) as progress:
         result = run_it(prepared, progress)
@@ -65,3 +59,15 @@ def simulate(
         typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
     else:
         print_summary(result, folder, console)
+
+
+def flwr_command(folder: Path, parties: int) -> str:
+    """The lines to type, in the root of a checkout, to run what was prepared in ``folder`` by Flower's own command."""
+    from shlex import quote
+
+    from collegium.simulations.flower_env import flower_settings
+
+    exports = " ".join(f"{name}={quote(value)}" for name, value in flower_settings(folder).items())
+    run_config = quote(f'folder="{folder}"')
+    federation = quote(f"num-supernodes={parties} client-resources-num-cpus=1")
+    return f"export {exports}\nflwr run . --stream --run-config {run_config} --federation-config {federation}"

@@ -8,10 +8,12 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
 from collegium.parties.summing import Membership
+from collegium.protocol.errors import StorageError
 from collegium.protocol.identities import read_signing_key
 from collegium.protocol.inputs import PoolStore, load
 from collegium.protocol.roster import Roster
@@ -21,15 +23,33 @@ from collegium.simulations.config import SimulationConfig
 SETTINGS = "simulation.json"
 
 
-def write_settings(config: SimulationConfig, folder: Path) -> None:
+def write_settings(config: SimulationConfig, folder: Path, data_root: Path | None) -> None:
     """Leave the settings where virtual parties, in whatever process, find them."""
-    (folder / SETTINGS).write_text(config.model_dump_json(indent=1))
+    root = None if data_root is None else str(data_root.resolve())
+    settings = {"data_root": root, "simulation": config.model_dump(mode="json")}
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
 
 
 @functools.lru_cache(maxsize=4)
 def read_settings(folder: Path) -> SimulationConfig:
     """What `write_settings` left."""
-    return SimulationConfig.model_validate(json.loads((folder / SETTINGS).read_text()))
+    return SimulationConfig.model_validate(_settings(folder)["simulation"])
+
+
+def read_data_root(folder: Path) -> Path | None:
+    """Where the run that was prepared in ``folder`` found its data files."""
+    root = _settings(folder)["data_root"]
+    return None if root is None else Path(root)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text())
+    except OSError as error:
+        raise StorageError(
+            f"{folder} holds no prepared run: collegium simulate CONFIG --run {folder} --prepare-only"
+        ) from error
+    return settings
 
 
 @functools.lru_cache(maxsize=1024)

@@ -230,10 +230,8 @@ def test_a_pool_that_is_not_the_one_that_was_labelled(refusal: Refusal, copied: 
     config = write_config(
         copied / "tiny.toml", votes={"mode": "clear"}, partition={"parties": 2}, pool={"source": copied / "pool.npz"}
     )
-    text = config.read_text().replace(
-        ', split = "all", shuffle_seed = 0, start = 1200, stop = 1300 }', ', split = "all" }'
-    )
-    config.write_text(text)
+    elsewhere = ', split = "all", shuffle_seed = 0, start = 1200, stop = 1300 }'
+    config.write_text(config.read_text().replace(elsewhere, ', split = "all" }'))
     status, line = refusal("simulate", config, "--run", copied / "run")
     assert status == 2 and "pool" in line and "use a new folder" in line
     status, line = refusal("student", "fit", copied / "run")

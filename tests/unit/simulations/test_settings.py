@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from collegium.coordinator.config import read_config, validate_config
 from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.simulations.cohort import find, prepare
 from collegium.simulations.config import SimulationConfig, with_changes
-from collegium.simulations.virtual import read_settings, virtual_party, write_settings
+from collegium.simulations.simulate_cli import flwr_command
+from collegium.simulations.virtual import read_data_root, read_settings, virtual_party, write_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -64,8 +66,33 @@ def test_a_seed_reaches_everything_that_is_drawn(config: SimulationConfig) -> No
 
 
 def test_settings_are_found_as_they_were_left(config: SimulationConfig, tmp_path: Path) -> None:
-    write_settings(config, tmp_path)
+    write_settings(config, tmp_path, None)
     assert read_settings(tmp_path) == config
+    assert read_data_root(tmp_path) is None
+
+
+def test_the_place_of_the_data_is_found_from_anywhere(
+    config: SimulationConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An app of Flower's runs in another working directory than the user's."""
+    monkeypatch.chdir(tmp_path)
+    write_settings(config, tmp_path, Path("data"))
+    assert read_data_root(tmp_path) == tmp_path / "data"
+
+
+def test_the_command_for_flower_is_ready_to_paste(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    exports, command = flwr_command(folder, 7).splitlines()
+    environment = dict(pair.split("=", 1) for pair in shlex.split(exports)[1:])
+    assert environment["FLWR_TELEMETRY_ENABLED"] == "0" and environment["FLWR_HOME"] == f"{folder}/flower"
+    words = shlex.split(command)
+    assert words[:4] == ["flwr", "run", ".", "--stream"]
+    assert words[5] == f'folder="{folder}"' and "num-supernodes=7" in words[7]
+
+
+def test_a_virtual_party_needs_a_prepared_folder(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="--prepare-only"):
+        read_settings(tmp_path / "nothing")
 
 
 def test_records_are_dealt_once_and_again_when_the_settings_change(config: SimulationConfig, tmp_path: Path) -> None:
@@ -114,7 +141,7 @@ def test_a_party_that_the_run_does_not_have_is_refused(config: SimulationConfig,
 
 def test_a_virtual_party_is_made_once_and_bears_its_name(config: SimulationConfig, tmp_path: Path) -> None:
     prepare(config, tmp_path, data_root=None)
-    write_settings(config, tmp_path)
+    write_settings(config, tmp_path, None)
     party = virtual_party(tmp_path, 2)
     assert party.name == "party-2"
     assert virtual_party(tmp_path, 2) is party

@@ -1,0 +1,164 @@
+"""The coordinator's way over Flower: whatever a node does, every asked party has one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from collegium.protocol.errors import DataError, QuorumNotReached
+from collegium.protocol.messages import Describe, Description, Failure, HoldPool, Reply, Request
+from collegium.simulations.flower_parties import RECORD, FlowerParties
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Flower sets in a process that runs an app; a message cannot be made without it."""
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
+    monkeypatch.setattr(TaskIdentity, "_node_id", 1)
+    monkeypatch.setattr(TaskIdentity, "_task_id", 1)
+
+
+Answer = Callable[[Request, Message], Message | None]
+
+
+def described(request: Request, message: Message) -> Message:
+    name = f"party-{message.metadata.dst_node_id}"
+    return replying(message, Reply(request.request_id, Description(name, "test", 1, "none")).to_bytes())
+
+
+def replying(message: Message, data: Any) -> Message:
+    return Message(RecordDict({RECORD: ConfigRecord({"reply": data})}), reply_to=message)
+
+
+class Grid:
+    """A grid of nodes that answer at once, or never."""
+
+    def __init__(self, nodes: Iterable[int] = (1, 2, 3)) -> None:
+        self.nodes = list(nodes)
+        self.answers: dict[int, Answer] = {}
+        self.inbox: list[tuple[str, Message]] = []
+        self.groups: list[str] = []
+
+    def get_node_ids(self) -> list[int]:
+        return self.nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for number, message in enumerate(messages):
+            message.metadata._message_id = f"m{len(self.groups)}-{number}"
+            ids.append(message.metadata.message_id)
+            self.groups.append(message.metadata.group_id)
+            data = message.content.config_records[RECORD]["request"]
+            assert isinstance(data, bytes)
+            answer = self.answers.get(message.metadata.dst_node_id, described)
+            reply = answer(Request.from_bytes(data), message)
+            if reply is not None:
+                self.inbox.append((message.metadata.message_id, reply))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        wanted = set(message_ids)
+        found = [reply for sent, reply in self.inbox if sent in wanted]
+        self.inbox = [(sent, reply) for sent, reply in self.inbox if sent not in wanted]
+        return found
+
+
+def parties(grid: Grid, expected: int = 3, wait_s: float = 5.0) -> FlowerParties:
+    return FlowerParties(grid, run_id="run-1", expected=expected, wait_s=wait_s)  # type: ignore[arg-type]
+
+
+def asked(grid: Grid, answer: Answer, timeout_s: float = 5.0) -> Any:
+    met = parties(grid)
+    grid.answers[2] = answer
+    replies = met.ask(dict.fromkeys(met.names(), Describe()), timeout_s=timeout_s)
+    assert set(replies) == {"party-1", "party-2", "party-3"}
+    assert isinstance(replies["party-1"], Description) and isinstance(replies["party-3"], Description)
+    return replies["party-2"]
+
+
+def test_nodes_are_known_by_the_names_that_their_parties_give() -> None:
+    assert parties(Grid()).names() == ["party-1", "party-2", "party-3"]
+
+
+def test_every_answer_is_told_as_it_comes() -> None:
+    met, heard = parties(Grid()), []
+    met.ask(dict.fromkeys(met.names(), Describe()), timeout_s=5, on_reply=lambda name, _: heard.append(name))
+    assert sorted(heard) == met.names()
+
+
+def test_a_node_that_says_nothing_has_missed_the_deadline() -> None:
+    assert asked(Grid(), lambda request, message: None, timeout_s=0.2) == Failure("deadline", "no answer within 0.2 s")
+
+
+def test_a_node_whose_process_failed_is_unreachable() -> None:
+    failure = asked(Grid(), lambda request, message: Message(Error(code=0, reason="out of memory"), reply_to=message))
+    assert isinstance(failure, Failure) and failure.code == "unreachable" and "out of memory" in failure.message
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff", b"", "text", 3])
+def test_bytes_that_are_no_reply_break_the_protocol(data: Any) -> None:
+    failure = asked(Grid(), lambda request, message: replying(message, data))
+    assert isinstance(failure, Failure) and failure.code == "protocol"
+
+
+def test_a_reply_without_content_breaks_the_protocol() -> None:
+    failure = asked(Grid(), lambda request, message: Message(RecordDict(), reply_to=message))
+    assert failure == Failure("protocol", "a reply without content")
+
+
+def test_a_reply_to_another_request_breaks_the_protocol() -> None:
+    stale = Reply("another", Description("party-2", "test", 1, "none")).to_bytes()
+    failure = asked(Grid(), lambda request, message: replying(message, stale))
+    assert failure == Failure("protocol", "a reply to another request")
+
+
+def test_a_failure_that_a_party_reports_arrives_as_it_is() -> None:
+    failed = Failure.of(DataError("no records"))
+    answer = asked(Grid(), lambda request, message: replying(message, Reply(request.request_id, failed).to_bytes()))
+    assert answer == failed
+
+
+def test_a_name_that_nobody_has_is_unreachable() -> None:
+    replies = parties(Grid()).ask({"elsewhere": Describe()}, timeout_s=5)
+    assert isinstance(replies["elsewhere"], Failure) and replies["elsewhere"].code == "unreachable"
+
+
+def test_too_few_nodes_end_the_wait_and_are_counted() -> None:
+    with pytest.raises(QuorumNotReached, match="3 of 5 nodes"):
+        parties(Grid(), expected=5, wait_s=0.1)
+
+
+def test_a_party_that_cannot_be_made_ends_the_start_with_its_own_error() -> None:
+    grid = Grid()
+    failed = Failure.of(DataError("party-2 has no records"))
+    grid.answers[2] = lambda request, message: replying(message, Reply(request.request_id, failed).to_bytes())
+    with pytest.raises(DataError, match="party-2 has no records"):
+        parties(grid)
+
+
+def test_no_two_exchanges_share_a_group() -> None:
+    grid = Grid([1])
+    met = parties(grid, expected=1)
+    for _ in range(3):
+        met.ask({"party-1": Describe()}, timeout_s=5)
+    assert len(set(grid.groups)) == 4
+
+
+def test_requests_arrive_whole() -> None:
+    grid, seen = Grid([1]), []
+    met = parties(grid, expected=1)
+
+    def note(request: Request, message: Message) -> Message:
+        seen.append(request)
+        return described(request, message)
+
+    grid.answers[1] = note
+    met.ask({"party-1": Describe()}, timeout_s=5)
+    assert [(request.run_id, request.body) for request in seen] == [("run-1", Describe())]
+    assert not isinstance(seen[0].body, HoldPool)
