@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,8 +55,10 @@ def _keep_trail(context: Context, requests: list[bytes]) -> None:
     context.state.config_records[TRAIL] = ConfigRecord({"requests": requests})
 
 
-def apps_for(folder: Path, run_id: str, expected: int, drive: Drive) -> tuple[ServerApp, ClientApp]:
-    """A server app that runs ``drive`` and a client app that plays the parties of ``folder``."""
+def apps_for(
+    folder: Path, run_id: str, expected: int, drive: Drive, stop: threading.Event
+) -> tuple[ServerApp, ClientApp]:
+    """A server app that runs ``drive`` until ``stop`` and a client app that plays the parties of ``folder``."""
     client = ClientApp()
 
     @client.query("collegium")
@@ -66,7 +69,7 @@ def apps_for(folder: Path, run_id: str, expected: int, drive: Drive) -> tuple[Se
 
     @server.main()
     def _main(grid: Grid, context: Context) -> None:
-        drive(FlowerParties(grid, run_id=run_id, expected=expected))
+        drive(FlowerParties(grid, run_id=run_id, expected=expected, stop=stop))
 
     return server, client
 

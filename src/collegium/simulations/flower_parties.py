@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from collegium.coordinator.parties import OnReply
-from collegium.protocol.errors import CollegiumError, QuorumNotReached
+from collegium.protocol.errors import CollegiumError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Describe, Description, Failure, Reply, ReplyBody, Request, RequestBody
 
 MESSAGE_TYPE = "query.collegium"
@@ -27,13 +27,16 @@ class FlowerParties:
     Parameters
     ----------
     expected : nodes to wait for; fewer than that after ``wait_s`` seconds raise QuorumNotReached.
+    stop : once set, whoever waits for answers gets Unreachable: nobody answers when the engine is gone.
     """
 
-    def __init__(self, grid: Grid, *, run_id: str, expected: int, wait_s: float = 120.0) -> None:
+    def __init__(
+        self, grid: Grid, *, run_id: str, expected: int, wait_s: float = 120.0, stop: threading.Event | None = None
+    ) -> None:
         self._grid = grid
         self._run_id = run_id
         self._asked = 0
-        self._tick = threading.Event()
+        self._stop = stop or threading.Event()
         self._node_of = self._meet(expected, wait_s)
 
     def names(self) -> list[str]:
@@ -83,8 +86,12 @@ class FlowerParties:
                 answers.append((node, answer))
                 if on_reply is not None and names is not None and node in names:
                     on_reply(names[node][0], answer)
-            self._tick.wait(_POLL_S)
+            self._pause()
         return answers
+
+    def _pause(self) -> None:
+        if self._stop.wait(_POLL_S):
+            raise Unreachable("the engine has stopped; start the run again, it goes on where it was")
 
     @staticmethod
     def _body(message: Message, request_of: Mapping[str, int], node: int) -> ReplyBody:
@@ -105,7 +112,7 @@ class FlowerParties:
         deadline = time.monotonic() + wait_s
         nodes = list(self._grid.get_node_ids())
         while len(nodes) < expected and time.monotonic() < deadline:
-            self._tick.wait(_POLL_S)
+            self._pause()
             nodes = list(self._grid.get_node_ids())
         if len(nodes) < expected:
             raise QuorumNotReached(f"{len(nodes)} of {expected} nodes joined within {wait_s:g} s; start as many")

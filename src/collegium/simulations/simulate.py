@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -104,11 +105,15 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
         coordinator_of(run, parties, on_progress).run(only_labels=True)
 
     members = len(run.cohort.members)
-    server, client = apps_for(run.folder, run.config.name, members, drive)
+    stop = threading.Event()
+    server, client = apps_for(run.folder, run.config.name, members, drive, stop)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run_simulation(server, client, members, backend_config=_engine(run.config))
+        try:
+            run_simulation(server, client, members, backend_config=_engine(run.config))
+        finally:
+            stop.set()  # after an interrupt the server app's thread would wait for a deadline
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
     return coordinator_of(run, NoParties(), on_progress).run()
 

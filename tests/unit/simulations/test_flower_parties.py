@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,9 +13,10 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from collegium.protocol.errors import DataError, QuorumNotReached
+from collegium.protocol.errors import DataError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Describe, Description, Failure, HoldPool, Reply, Request
 from collegium.simulations.flower_parties import RECORD, FlowerParties
+
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +124,18 @@ def test_a_failure_that_a_party_reports_arrives_as_it_is() -> None:
     failed = Failure.of(DataError("no records"))
     answer = asked(Grid(), lambda request, message: replying(message, Reply(request.request_id, failed).to_bytes()))
     assert answer == failed
+
+
+def test_whoever_waits_is_told_when_the_engine_stops() -> None:
+    grid, stop = Grid([1]), threading.Event()
+    met = FlowerParties(grid, run_id="run-1", expected=1, wait_s=5.0, stop=stop)  # type: ignore[arg-type]
+
+    def stopping(request: Request, message: Message) -> None:
+        stop.set()
+
+    grid.answers[1] = stopping
+    with pytest.raises(Unreachable, match="goes on where it was"):
+        met.ask({"party-1": Describe()}, timeout_s=600)
 
 
 def test_a_name_that_nobody_has_is_unreachable() -> None:
