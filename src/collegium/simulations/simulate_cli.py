@@ -53,6 +53,7 @@ def simulate(
     if prepare_only:
         typer.echo(flwr_command(prepared.folder, len(prepared.cohort.members)))
         return
+    console.print(f"Starting {len(prepared.cohort.members)} virtual parties", highlight=False)
     with RunProgress(console) as progress:
         result = run_it(prepared, progress)
     if as_json:
