@@ -109,7 +109,7 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
         assert isinstance(sent, Failure) and isinstance(sent.error(), PoolMismatch), sent
         held = consortium.parties.ask({"ash": HoldPool(spec)}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(held, PoolState) and not held.complete
-        terms = Terms("gnmax", {"sigma": 2.0}, "replace", "clear")
+        terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
         ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1")
         votes = consortium.parties.ask({"ash": ask}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(votes, Failure) and isinstance(votes.error(), PoolMismatch), votes
