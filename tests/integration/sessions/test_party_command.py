@@ -24,7 +24,7 @@ START_S = 120.0
 def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits" }') -> Path:
     path = folder / "party.toml"
     path.write_text(
-        f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "kept"\ndata = {data}\n'
+        f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "of-{kits.folder.name}-{name}"\ndata = {data}\n'
     )
     return path
 

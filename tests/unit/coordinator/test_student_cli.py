@@ -45,6 +45,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "budget": {"epsilon": 1000.0},
         "queries": {"count": 150},
         "student": {"method": "supervised"},
+        "votes": {"mode": "clear"},
         "seed": 1,
     }
     config = validate_config(values, RunConfig, "test")
