@@ -9,18 +9,31 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.accounting import audit as auditing
 from collegium.coordinator.accounting import planning
+from collegium.coordinator.accounting.smooth import SmoothRelease, envelope_for
 from collegium.coordinator.accounting.statement import Question, Statement, state
 from collegium.coordinator.accounting.vote_files import read_votes
-from collegium.coordinator.mechanisms import Adjacency, Mechanism, Noise, SeededNoise, SystemNoise, Unit, create
+from collegium.coordinator.mechanisms import (
+    Adjacency,
+    IntArray,
+    Mechanism,
+    Noise,
+    SeededNoise,
+    SystemNoise,
+    Unit,
+    create,
+)
+from collegium.coordinator.mechanisms.gnmax import GNMax
+from collegium.coordinator.mechanisms.lnmax import LNMax
 from collegium.coordinator.mechanisms.nzc import NearZeroCost
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
+from collegium.protocol.errors import ConfigurationError, UnsupportedAccounting
+from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, check_orders
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan, plan_graph
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -91,6 +104,10 @@ def account(
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
     adjacency: Annotated[Adjacency, typer.Option(help="A vote moves, or comes and goes.")] = Adjacency.REPLACE,
     bound: Annotated[Bound, typer.Option(help="Certified argmax bound, or the published one.")] = Bound.ARGMAX,
+    publish: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
@@ -129,10 +146,23 @@ def account(
     if isinstance(described, NearZeroCost):
         shown["epsilon_claimed"] = described.claimed_epsilon(asked, delta, question.orders)
         shown["epsilon_honest"] = "inf" if counts is None or math.isinf(described.honest_epsilon(counts)) else None
+    if publish is not None:
+        shown["epsilon_publishable"] = _publishable(described, counts, publish, delta, conversion)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
     else:
         _print_statement(shown, statement)
+        if publish is not None:
+            worth = (
+                ""
+                if shown["epsilon_publishable"] < statement.epsilon_data_independent
+                else (" It is no smaller than the data-independent one: publish that.")
+            )
+            Console().print(
+                f"Publishable data-dependent ε: {shown['epsilon_publishable']:.4f}.{worth} Release it once: each run "
+                "draws fresh noise and costs again.",
+                highlight=False,
+            )
 
 
 @app.command(epilog="Example: collegium plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3")
@@ -244,6 +274,25 @@ def audit(
         Console().print(table)
     if not found.consistent:
         raise typer.Exit(1)
+
+
+def _publishable(
+    mechanism: Mechanism, counts: IntArray | None, order: float, delta: float, conversion: Conversion
+) -> float:
+    """A data-dependent ε with noise by smooth sensitivity, its own cost and its failure probability included."""
+    if counts is None:
+        raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
+    if order <= 1.0:
+        raise ConfigurationError(f"--publish takes a Rényi order above 1, such as 6; got {order:g}")
+    if isinstance(mechanism, GNMax):
+        noise, scale = "discrete-gaussian", mechanism.sigma
+    elif isinstance(mechanism, LNMax):
+        noise, scale = "discrete-laplace", 1.0 / mechanism.gamma
+    else:
+        raise UnsupportedAccounting(f"--publish knows lnmax and gnmax, not {mechanism.name}")
+    released = SmoothRelease().sanitise(counts, envelope_for(counts, noise, scale, order), order, (order,), delta / 10)
+    cost = released.ceiling + float(released.charge.values[0])
+    return RenyiCurve((order,), np.array([cost]), released.failure).to_epsilon(delta, conversion).epsilon
 
 
 def _sum_line(members: int, graph: GraphPlan | None) -> str:

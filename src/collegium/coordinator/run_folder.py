@@ -78,13 +78,19 @@ class RunFolder:
             yield
 
     def keep_votes(self, counts: Mapping[str, NDArray[np.int64]]) -> None:
-        """Add histograms, by query key, to those kept. They are private data: simulations alone."""
+        """Add histograms, by query key, to those kept. They are private data: simulations alone.
+
+        `collegium account --votes` reads the file.
+        """
+        if not counts:
+            return
         try:
             self.secret_votes.mkdir(exist_ok=True)
             (self.secret_votes / "READ-ME").write_text(SECRET_NOTE, encoding="utf-8")
             beside = self.secret_votes / f".{os.getpid()}"
             with beside.open("wb") as file:
-                np.savez(file, **(self.kept_votes() | dict(counts)))  # type: ignore[arg-type]
+                kept = self.kept_votes() | dict(counts)
+                np.savez(file, votes=np.stack(list(kept.values())), queries=np.array(list(kept)))
             os.replace(beside, self.secret_votes / "votes.npz")
         except OSError as error:
             raise StorageError(f"cannot write {self.secret_votes}: {error.strerror}") from error
@@ -95,7 +101,7 @@ class RunFolder:
         if not file.exists():
             return {}
         with np.load(file, allow_pickle=False) as kept:
-            return {key: kept[key] for key in kept.files}
+            return dict(zip(kept["queries"].tolist(), kept["votes"], strict=True))
 
     def read(self) -> dict[str, Any] | None:
         """What run.json holds, or None where there is none yet."""

@@ -53,10 +53,7 @@ def winning_law(histogram, kind, scale):
     span = 45.0 * scale if kind == "laplace" else 12.0 * scale
     edges = np.unique(np.concatenate([counts, [counts.min() - span, counts.max() + span]]))
     width = scale / 2.0
-    panels = [
-        np.linspace(lo, hi, max(2, 1 + math.ceil((hi - lo) / width)))
-        for lo, hi in itertools.pairwise(edges)
-    ]
+    panels = [np.linspace(lo, hi, max(2, 1 + math.ceil((hi - lo) / width))) for lo, hi in itertools.pairwise(edges)]
     lo = np.concatenate([p[:-1] for p in panels])
     hi = np.concatenate([p[1:] for p in panels])
     t = (lo[:, None] + (hi - lo)[:, None] * (_NODES + 1) / 2).ravel()

@@ -209,3 +209,37 @@ def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):
     shown = json.loads(out)
     assert status == 0 and shown["runs"] == 1_000_000
     assert 0 < shown["epsilon_lower_bound"] <= shown["epsilon_stated"]
+
+
+def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secret_one(collegium, votes):
+    arguments = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, "--json")
+    status, out, _ = collegium(*arguments)
+    shown = json.loads(out)
+    at_order_6 = exact_divergences(VOTES, NoiseLaw("discrete-laplace", 20.0), (6.0,)).sum(axis=0)
+    secret = RenyiCurve((6.0,), at_order_6).to_epsilon(1e-5).epsilon
+    # The ceiling fails with probability 1e-6 (a tenth of δ), which the published δ already holds.
+    assert status == 0 and shown["epsilon_publishable"] > secret
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("-m", "lnmax", "--gamma", 0.05, "--queries", 5, "--publish", 6), "needs --votes"),
+        (("-m", "exponential", "--gamma", 0.05, "--publish", 6), "lnmax and gnmax"),
+        (("-m", "lnmax", "--gamma", 0.05, "--publish", 1), "above 1"),
+    ],
+)
+def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
+    with_votes = () if "--queries" in given else ("--votes", votes)
+    status, _, err = collegium("account", *given, *with_votes)
+    assert status != 0 and says in err and len(err.strip().splitlines()) == 1
+
+
+def test_a_plan_prints_the_graph_of_its_secure_sum(collegium):
+    status, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 250, "-m", "gnmax", "--json")
+    graph = json.loads(out)["secure_sum"]
+    assert status == 0
+    assert graph["parties"] == 250 and 2 <= graph["threshold"] <= graph["neighbours"] < 250
+    assert graph["secrecy_failure"] <= 2**-40 and graph["liveness_failure"] <= 1e-6
+    _, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 40, "--teachers-per-party", 20, "-m", "gnmax")
+    assert "not among 2 parties" in out
