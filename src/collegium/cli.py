@@ -34,6 +34,8 @@ MOUNTS: dict[str, Mount] = {
     "demo": Mount("collegium.simulations.demo_cli", "The whole path on an embedded data set, no download."),
     "simulate": Mount("collegium.simulations.simulate_cli", "Virtual parties on Flower's simulation engine."),
     "launch": Mount("collegium.simulations.launch_cli", "Coordinator and real party processes on this machine."),
+    "provision": Mount("collegium.coordinator.provision_cli", "Keys, roster and join codes of a consortium."),
+    "coordinator": Mount("collegium.coordinator.coordinator_cli", "What the consortium runs."),
     "party": Mount("collegium.parties.cli", "What an institution runs."),
     "student": Mount("collegium.coordinator.student_cli", "Fit or evaluate a student from issued labels."),
     "account": Mount("collegium.coordinator.account_cli", "ε of a plan or of a saved vote file."),

@@ -96,8 +96,10 @@ class _Session:
     peer: str
     replies_left: int
     told_farewell: bool = False
-    outbox: asyncio.Queue[tuple[str, str] | CollegiumError | None] = field(default_factory=asyncio.Queue)
-    """A request to send; an error to end with; None for the farewell."""
+    outbox: asyncio.Queue[tuple[str, str] | pb.RosterUpdate | CollegiumError | None] = field(
+        default_factory=asyncio.Queue
+    )
+    """A request to send; a roster to send; an error to end with; None for the farewell."""
 
 
 class Reception:
@@ -108,6 +110,7 @@ class Reception:
         self.changed = threading.Condition()
         self._roster, self._on_event, self._limits = roster, on_event, session_limits
         self._task_json = task.model_dump_json()
+        self._announced: pb.RosterUpdate | None = None
         self._sessions: dict[str, _Session] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
         self._farewell: str | None = None
@@ -144,6 +147,11 @@ class Reception:
                 roster.admit(session.subject)
             except IdentityError as error:
                 session.outbox.put_nowait(error)
+
+    async def announce(self, roster: Roster) -> None:
+        self._announced = pb.RosterUpdate(roster_json=roster.model_dump_json())
+        for session in self._sessions.values():
+            session.outbox.put_nowait(self._announced)
 
     async def farewell(self, reason: str, timeout_s: float) -> None:
         self._farewell = reason
@@ -223,7 +231,9 @@ class Reception:
         while (item := await session.outbox.get()) is not None:
             if isinstance(item, CollegiumError):
                 raise item
-            if (request := self._pending.get(item)) is not None:
+            if isinstance(item, pb.RosterUpdate):
+                await context.write(pb.FromCoordinator(roster=item).SerializeToString())
+            elif (request := self._pending.get(item)) is not None:
                 session.replies_left += 1
                 await context.write(request.posted.data)
         session.told_farewell = True
@@ -270,6 +280,8 @@ class Reception:
         if self._farewell is not None:
             session.outbox.put_nowait(None)
             return
+        if self._announced is not None:
+            session.outbox.put_nowait(self._announced)
         for request in list(self._pending.values()):
             if request.party == name:
                 self._send(session, request)

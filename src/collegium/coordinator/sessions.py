@@ -183,6 +183,13 @@ class GrpcParties:
         """Admit by this roster from now on; who is no longer on it is cut off."""
         self._run(self._reception.replace_roster(roster))
 
+    def announce(self, roster: Roster) -> None:
+        """Give every party, those that come later too, the roster of the rounds from now on.
+
+        Between rounds alone: parties refuse a sum over another roster than theirs.
+        """
+        self._run(self._reception.announce(roster))
+
     def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
         """Tell every party, those that come back later too, that the run is over."""
         self._run(self._reception.farewell(reason, timeout_s))

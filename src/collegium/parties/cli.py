@@ -19,6 +19,7 @@ import typer
 from pydantic import Field, ValidationError
 
 from collegium.parties.account import Account
+from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
@@ -27,7 +28,6 @@ from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
-from collegium.protocol.roster import Roster
 from collegium.protocol.task import Frozen, Task
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
@@ -50,6 +50,10 @@ class PartyConfig(Frozen):
     """The consortium's roster; without it the party takes no part in secure sums."""
     collusion: float = Field(default=0.1, ge=0, lt=1)
     """Share of the parties that may collude with the coordinator without learning this party's votes."""
+    roster_updates: bool = True
+    """Take over announced rosters in which this party's own authority certified every entry."""
+    minimum_parties: int = Field(default=3, ge=1)
+    """No announced roster with fewer parties is taken over."""
     policy: Path | None = None
     """What the institution agrees to; masked sums of known mechanisms without further limits where there is none."""
     data_root: Path | None = None
@@ -81,15 +85,27 @@ class PartyConfig(Frozen):
         return config.model_copy(update=places)
 
 
-def membership_of(config: PartyConfig, credentials: Credentials) -> Membership | None:
-    """The party among the others, as its own roster has them; None where the file names no roster."""
+def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster | None:
+    """The roster as this party has it; None where the file names none. IdentityError when it is not on it."""
     if config.roster is None:
         return None
-    roster = Roster.load(config.roster)
-    roster.admit(credentials.subject)
+    known = KnownRoster(
+        config.roster,
+        credentials.authority_pem,
+        updates=config.roster_updates,
+        minimum_parties=config.minimum_parties,
+    )
+    known.roster.admit(credentials.subject)
+    return known
+
+
+def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRoster | None) -> Membership | None:
+    """The party among the others, as its own roster has them; None where the file names no roster."""
+    if known is None:
+        return None
     return Membership(
-        roster.consortium,
-        roster.signing_keys(),
+        known.roster.consortium,
+        known,
         credentials.signing_key.sign,
         config.collusion,
         RoundLog(config.folder / "rounds.log"),
@@ -133,7 +149,8 @@ def serve(
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
 
-    membership = membership_of(config, credentials)
+    known = known_roster(config, credentials)
+    membership = membership_of(config, credentials, known)
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
@@ -164,6 +181,7 @@ def serve(
         lambda: Credentials.load(config.credentials, "party"),
         config.coordinator,
         on_connected=lambda: log.info("connected to %s", config.coordinator),
+        on_roster=lambda roster_json: known.announced(roster_json) if known is not None else None,
     )
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -181,6 +199,38 @@ def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:
     while os.read(sys.stdin.fileno(), 4096):  # unbuffered: a buffer held at the end would crash the interpreter
         pass
     stop()
+
+
+@app.command()
+def enrol(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where parties enrol.", show_default=False)],
+    name: Annotated[str, typer.Option(help="This party's name.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option(metavar="SHA256", help="Of the consortium's authority; no code is sent to another.")
+    ],
+    folder: Annotated[Path, typer.Option(help="Where keys and settings go.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+    data: Annotated[str, typer.Option(metavar="FILE", help="The party's records, for party.toml.")] = "records.csv",
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the class.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Rows that belong together, such as a patient's.")
+    ] = None,
+) -> None:
+    """Make this party's keys, have them certified, and write a party.toml and a policy.toml to edit.
+
+    Private keys never leave the folder. Run again with the same keys, it renews the certificate, without a code.
+
+    Example: collegium party enrol --coordinator HOST:PORT --name clinic-1 --code CODE --fingerprint SHA256
+    --folder clinic-1
+    """
+    from collegium.parties.enrolment import enrol as enrol_party
+
+    source = str(Path(data).resolve()) if Path(data).exists() else data
+    done = enrol_party(coordinator, name, code, fingerprint, folder, data=source, label=label, group=group)
+    subject = done.credentials.subject
+    typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}; {done.parties} on the roster so far")
+    typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
+    typer.echo(f"collegium party serve {done.party_file}")
 
 
 @app.command()

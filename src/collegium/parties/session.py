@@ -79,6 +79,8 @@ class PartySession:
         ``host:port`` of the coordinator; the host is the name that its certificate must carry.
     on_connected
         Called after every welcome.
+    on_roster
+        Called with every roster that the coordinator announces, before any request that comes after it.
     sleep, uniform
         The waiting and the jitter, for tests; ``sleep`` may return early when the party is stopped.
     """
@@ -90,12 +92,14 @@ class PartySession:
         address: str,
         *,
         on_connected: Callable[[], None] = lambda: None,
+        on_roster: Callable[[str], None] = lambda roster_json: None,
         backoff: Backoff = Backoff(),
         sleep: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._open_party, self._load_credentials, self._address = open_party, load_credentials, address
-        self._on_connected, self._backoff, self._uniform = on_connected, backoff, uniform
+        self._on_connected, self._on_roster = on_connected, on_roster
+        self._backoff, self._uniform = backoff, uniform
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._credentials: Credentials | None = None
@@ -183,6 +187,8 @@ class PartySession:
                             self._on_connected()
                         case "request" if self._worker is not None:
                             self._worker.take(message.request)
+                        case "roster":
+                            self._on_roster(message.roster.roster_json)
                         case "farewell":
                             return str(message.farewell.reason[: limits.MAX_TEXT_CHARS])
                         case _:

@@ -142,6 +142,15 @@ def signing_request(
     return request.public_bytes(serialization.Encoding.PEM)
 
 
+def read_request(pem: bytes) -> tuple[str, Role, bytes]:
+    """Name, role and Ed25519 signing key of a signing request that proves both of its keys; else IdentityError."""
+    request = _load_request(pem)
+    name, role = _name_and_role(request.subject, request.extensions)
+    tls_key = request.public_key()
+    assert isinstance(tls_key, ec.EllipticCurvePublicKey)
+    return name, role, _checked_signing_key(_signing_extension(request.extensions).value, name, tls_key)
+
+
 def read_certificate(pem: bytes) -> x509.Certificate:
     """The first certificate in ``pem``; IdentityError when there is none."""
     try:

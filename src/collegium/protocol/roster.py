@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from collegium.protocol.certificates import Subject
+from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.protocol.errors import IdentityError, StorageError
 from collegium.protocol.limits import MAX_PARTIES
 from collegium.protocol.task import PARTY_NAME, Frozen
@@ -30,6 +30,8 @@ class RosterEntry(Frozen):
     admitted: bool = True
     revoked_certificates: tuple[Hex32, ...] = ()
     """SHA-256 fingerprints."""
+    certificate_pem: str | None = Field(default=None, max_length=8192)
+    """By which anybody who trusts the authority can see that name and key belong together."""
 
 
 class Roster(Frozen):
@@ -56,6 +58,19 @@ class Roster(Frozen):
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
             raise IdentityError(f"the roster {path} is not valid: {place}: {first['msg']}") from error
+
+    def require_certified(self, authority_pem: bytes) -> None:
+        """IdentityError unless this authority certified every admitted party, by this name, with this key."""
+        authority = read_certificate(authority_pem)
+        for name in self.admitted():
+            entry = self.parties[name]
+            if entry.certificate_pem is None:
+                raise IdentityError(f"the roster shows no certificate of {name}")
+            certificate = read_certificate(entry.certificate_pem.encode())
+            verify_issued(certificate, authority)
+            subject = read_subject(certificate)
+            if (subject.name, subject.role, subject.signing_key.hex()) != (name, "party", entry.signing_key):
+                raise IdentityError(f"the roster's entry for {name} is not what its certificate says")
 
     def save(self, path: Path) -> None:
         beside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -16,14 +16,16 @@ class FromParty(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ...) -> None: ...
 
 class FromCoordinator(_message.Message):
-    __slots__ = ("welcome", "request", "farewell")
+    __slots__ = ("welcome", "request", "farewell", "roster")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     request: Request
     farewell: Farewell
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+    roster: RosterUpdate
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., roster: _Optional[_Union[RosterUpdate, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "party", "software")
@@ -45,6 +47,12 @@ class Welcome(_message.Message):
     task_json: str
     def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ...) -> None: ...
 
+class RosterUpdate(_message.Message):
+    __slots__ = ("roster_json",)
+    ROSTER_JSON_FIELD_NUMBER: _ClassVar[int]
+    roster_json: str
+    def __init__(self, roster_json: _Optional[str] = ...) -> None: ...
+
 class Farewell(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -52,7 +60,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +69,7 @@ class Request(_message.Message):
     FIT_FIELD_NUMBER: _ClassVar[int]
     CAST_VOTES_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
+    CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
@@ -69,10 +78,11 @@ class Request(_message.Message):
     fit: FitRequest
     cast_votes: CastVotesRequest
     secure_sum: _secure_sum_pb2.SecureSumRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ...) -> None: ...
+    cast_neighbours: CastNeighboursRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared")
+    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared", "neighbours")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +91,7 @@ class Reply(_message.Message):
     VOTES_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     error: Error
     description: Description
@@ -89,7 +100,8 @@ class Reply(_message.Message):
     votes: Votes
     secure_sum: _secure_sum_pb2.SecureSumReply
     prepared: Prepared
-    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ...) -> None: ...
+    neighbours: Neighbours
+    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -229,3 +241,41 @@ class Prepared(_message.Message):
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     round_id: str
     def __init__(self, round_id: _Optional[str] = ...) -> None: ...
+
+class Features(_message.Message):
+    __slots__ = ("name", "projection", "projection_data")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROJECTION_FIELD_NUMBER: _ClassVar[int]
+    PROJECTION_DATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    projection: ArraySpec
+    projection_data: bytes
+    def __init__(self, name: _Optional[str] = ..., projection: _Optional[_Union[ArraySpec, _Mapping]] = ..., projection_data: _Optional[bytes] = ...) -> None: ...
+
+class CastNeighboursRequest(_message.Message):
+    __slots__ = ("terms", "features", "inputs", "radii_squared", "kernel", "round_id", "ledger_id")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    RADII_SQUARED_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    features: Features
+    inputs: PoolRange
+    radii_squared: _containers.RepeatedScalarFieldContainer[int]
+    kernel: str
+    round_id: str
+    ledger_id: str
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
+
+class Neighbours(_message.Message):
+    __slots__ = ("queries", "classes", "counts")
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    queries: int
+    classes: int
+    counts: bytes
+    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...

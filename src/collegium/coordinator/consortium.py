@@ -1,0 +1,109 @@
+"""The consortium's TOML file, and what lies where in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from collegium.coordinator.config import RunConfig, read_config
+from collegium.coordinator.members import MembersFile
+from collegium.protocol.channels import is_loopback, split_address
+from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.roster import PartyName
+from collegium.protocol.task import Frozen
+
+
+class ConsortiumSettings(Frozen):
+    """Who takes part, and where the coordinator is found."""
+
+    address: str
+    """``host:port`` that parties dial; the coordinator's certificate is made for this host."""
+    enrolment: str
+    """``host:port`` where parties enrol; on the same host."""
+    listen: str | None = None
+    """Interface to listen on; by default all of them, or this machine alone where the host is localhost."""
+    parties: tuple[PartyName, ...] = Field(min_length=1)
+    folder: Path
+    """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
+    data_root: Path | None = None
+    """Where the pool's file lies; the folder of this file by default."""
+    code_hours: float = Field(default=168.0, gt=0)
+    certificate_days: int = Field(default=365, ge=1, le=3650)
+    device: str = "auto"
+    threads: int = Field(default=1, ge=1)
+
+    @field_validator("address", "enrolment")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        try:
+            split_address(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    @property
+    def host(self) -> str:
+        return split_address(self.address)[0]
+
+    def bound(self, address: str) -> str:
+        """Where to listen for what is dialled as ``address``."""
+        host, port = split_address(address)
+        interface = self.listen or (host if is_loopback(host) else "0.0.0.0")
+        return f"[{interface}]:{port}" if ":" in interface else f"{interface}:{port}"
+
+
+class ConsortiumConfig(RunConfig):
+    """One run, and the consortium that does it."""
+
+    consortium: ConsortiumSettings
+
+    @property
+    def run(self) -> RunConfig:
+        """What is asked, without whom and where."""
+        return RunConfig(**{name: getattr(self, name) for name in RunConfig.model_fields})
+
+
+def read_consortium(path: Path) -> ConsortiumConfig:
+    """Read the file, its relative paths resolved; see `read_config` for errors."""
+    config = read_config(path, ConsortiumConfig)
+    base, settings = path.resolve().parent, config.consortium
+    if len({split_address(address)[0] for address in (settings.address, settings.enrolment)}) != 1:
+        raise ConfigurationError(f"{path}: consortium.enrolment must be on the host of consortium.address")
+    places = {"folder": base / settings.folder, "data_root": base / (settings.data_root or ".")}
+    return config.model_copy(update={"consortium": settings.model_copy(update=places)})
+
+
+@dataclass(frozen=True)
+class ConsortiumFolder:
+    """Everything that the coordinator keeps."""
+
+    path: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.path / "authority"
+
+    @property
+    def identity(self) -> Path:
+        """The coordinator's own keys and certificate."""
+        return self.path / "coordinator"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def presence(self) -> Path:
+        """Who is connected, as the serving process last wrote it."""
+        return self.path / "presence.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that serves."""
+        return self.path / ".serving.lock"
+
+    @property
+    def members(self) -> MembersFile:
+        return MembersFile(self.path)

@@ -1,0 +1,114 @@
+"""`collegium coordinator serve | status`: what the consortium runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
+from collegium.protocol.certificates import utc_now
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs.sources import data_root as find_data_root
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
+
+
+@app.command(epilog="Example: collegium coordinator serve consortium.toml")
+def serve(
+    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="With a quorum here, how long to wait for the others."),
+    ] = 30.0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the public data files; the file's own otherwise.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
+) -> None:
+    """Enrol parties, wait for a quorum, and run to the student and the report.
+
+    Started again after a crash or an interrupt it goes on: labels in the ledger stay, nothing is paid twice, and the
+    parties come back by themselves.
+    """
+    from collegium.coordinator.public_data import load_public
+    from collegium.coordinator.serving import Serving
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True
+    )
+    log = logging.getLogger("collegium.coordinator")
+    config = read_consortium(config_file)
+    public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    serving = Serving(
+        config,
+        public,
+        wait_s=wait_s,
+        on_progress=lambda step: log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total),
+    )
+    with serving.listening():
+        result = serving.run()
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    labels, folder = result["labels"], ConsortiumFolder(config.consortium.folder)
+    typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@app.command(epilog="Example: collegium coordinator status consortium --json")
+def status(
+    folder: Annotated[Path, typer.Argument(help="The consortium's folder, or its TOML file.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print who takes part, the rounds, the labels, the privacy spent and left, and the last failures."""
+    from collegium.coordinator.standing import standing
+
+    place = read_consortium(folder).consortium.folder if folder.is_file() else folder
+    if not place.is_dir():
+        raise StorageError(f"{place} is no folder of a consortium: run collegium provision first")
+    found = standing(ConsortiumFolder(place), utc_now())
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    served = "served now" if found["served"] else "not served now"
+    console.print(f"{found['consortium']}: {found['state']} ({served})", markup=False)
+    table = Table("party", "membership", "connected", "certificate", "answered")
+    for name, party in found["parties"].items():
+        days = party["certificate_days_left"]
+        table.add_row(
+            name,
+            party["membership"],
+            "yes" if party["connected"] else "no",
+            "–" if days is None else f"{days} days left",
+            f"{party['rounds_answered']} of {party['rounds_asked']} rounds",
+        )
+    console.print(table)
+    privacy = found["privacy"]
+    wanted = "" if found["queries"] is None else f" of {found['queries']} queries"
+    console.print(f"rounds   {found['rounds']}")
+    console.print(f"labels   {privacy['labels']}{wanted}, {privacy['abstentions']} abstentions")
+    if privacy["epsilon_budget"] is not None:
+        console.print(
+            f"ε        {privacy['epsilon_spent']:.4f} spent, {privacy['epsilon_left']:.4f} left, for one "
+            f"{privacy['unit']}" + ("" if privacy["delta"] is None else f" (δ = {privacy['delta']:g})")
+        )
+    for failure in found["last_failures"]:
+        console.print(f"failed   {failure['when']}, {failure['party']}: {failure['outcome']}", markup=False)

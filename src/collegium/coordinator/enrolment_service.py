@@ -1,0 +1,166 @@
+"""The port where parties enrol: one short exchange per connection, over TLS 1.3, without a client certificate.
+
+Anybody may knock here, so everything is bounded: connections at once, bytes of a request, seconds of an exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from collegium.coordinator.members import Decision, Members, MembersFile, decide, utc_now
+from collegium.protocol.certificates import Authority, read_certificate, read_subject
+from collegium.protocol.channels import split_address
+from collegium.protocol.enrolment import (
+    EXCHANGE_S,
+    MAX_ASK_BYTES,
+    AskAuthority,
+    AskEnrolment,
+    AuthorityIs,
+    Enrolled,
+    answer_line,
+    read_ask,
+    server_context,
+)
+from collegium.protocol.errors import CollegiumError, StorageError
+
+logger = logging.getLogger("collegium.enrolment")
+
+MAX_CONNECTIONS = 64
+
+
+class Registrar:
+    """Answers what is asked at the port: bytes in, bytes out.
+
+    Parameters
+    ----------
+    sessions : ``host:port`` where the enrolled parties attend.
+    days : validity of a certificate.
+    on_enrolled : called after a party was enrolled or renewed.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        members: MembersFile,
+        *,
+        sessions: str,
+        days: int,
+        on_enrolled: Callable[[str], None] = lambda name: None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._authority, self._members = authority, members
+        self._sessions, self._days = sessions, days
+        self._on_enrolled, self._clock = on_enrolled, clock
+
+    def answer(self, line: bytes) -> bytes:
+        """The line to send back; never raises for what a peer sent."""
+        try:
+            ask = read_ask(line)
+            if isinstance(ask, AskAuthority):
+                return answer_line(AuthorityIs(authority_pem=self._authority.pem.decode()))
+            return answer_line(self._enrol(ask))
+        except StorageError as error:
+            logger.error("%s", error)
+            return answer_line(StorageError("the coordinator cannot use its own storage: its log says why"))
+        except CollegiumError as error:
+            return answer_line(error)
+
+    def _enrol(self, ask: AskEnrolment) -> Enrolled:
+        def step(members: Members) -> tuple[Members, Decision]:
+            decision = decide(
+                members,
+                self._authority,
+                ask.name,
+                ask.code,
+                ask.request_pem.encode(),
+                days=self._days,
+                now=self._clock(),
+            )
+            return decision.members, decision
+
+        decision = self._members.change(step)
+        if not isinstance(decision.outcome, bytes):
+            logger.warning("enrolment refused: %s", decision.outcome)
+            raise decision.outcome
+        subject = read_subject(read_certificate(decision.outcome))
+        logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16])
+        self._on_enrolled(subject.name)
+        roster = decision.members.roster().model_dump_json()
+        return Enrolled(certificate_pem=decision.outcome.decode(), roster_json=roster, sessions=self._sessions)
+
+
+class EnrolmentService:
+    """Listens, on a thread of its own, and has a `Registrar` answer."""
+
+    def __init__(self, registrar: Registrar, identity: Path) -> None:
+        self._registrar, self._identity = registrar, identity
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="enrolment", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._open = 0
+
+    def start(self, address: str) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port; StorageError when it is in use."""
+        host, port = split_address(address)
+        self._thread.start()
+        listening = asyncio.start_server(
+            self._converse,
+            host,
+            port,
+            ssl=server_context(self._identity),
+            ssl_handshake_timeout=EXCHANGE_S,
+            limit=MAX_ASK_BYTES,
+        )
+        try:
+            self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+        except OSError as error:
+            self.close()
+            raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= MAX_CONNECTIONS:
+                async with asyncio.timeout(EXCHANGE_S):
+                    line = await reader.readuntil(b"\n")
+                    writer.write(self._registrar.answer(line))
+                    await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ssl.SSLError):
+            pass  # who breaks an exchange off gets no answer
+        except Exception:
+            logger.exception("an enrolment failed")
+        finally:
+            self._open -= 1
+            writer.close()
+
+    def close(self) -> None:
+        """Stop listening and drop whoever is talking."""
+        if not self._thread.is_alive():
+            return
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for work in rest:
+            work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*rest, return_exceptions=True)
+
+    def __enter__(self) -> EnrolmentService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

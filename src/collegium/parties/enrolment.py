@@ -1,0 +1,146 @@
+"""Enrolment as a party does it: keys made here, a signing request sent, a certificate and a roster received."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from collegium.protocol.certificates import read_certificate
+from collegium.protocol.enrolment import AskEnrolment, ask_enrolment, fetch_authority
+from collegium.protocol.errors import IdentityError, ProtocolViolation, StorageError
+from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
+from collegium.protocol.roster import Roster
+
+CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
+
+PARTY_TEMPLATE = """\
+# What this institution runs: collegium party serve party.toml. Relative paths start at this file's folder.
+coordinator = {sessions}
+credentials = "credentials"   # certificate and private keys; the keys never leave it
+roster = "roster.json"        # who takes part; needed for secure sums
+policy = "policy.toml"        # what this institution agrees to
+folder = "state"              # fitted teachers, the split key, and the account of what was answered
+
+# Share of the parties that may collude with the coordinator without learning this party's votes.
+collusion = 0.1
+# Take over who joins and leaves, where this consortium's authority certified everybody named. With false, the
+# institution enrols again to take over a change. A roster with fewer parties than the minimum is never taken over.
+roster_updates = true
+minimum_parties = 3
+
+device = "auto"               # auto, cpu, cuda or cuda:0
+threads = 1
+data_root = "."
+
+[data]
+source = {source}  # a .csv, .parquet or .npz file, a folder of images, or a named public set
+{label}
+{group}
+"""
+
+POLICY_TEMPLATE = """\
+# What this institution agrees to answer. It refuses anything else, whatever the coordinator says.
+# collegium party show party.toml prints it beside what was answered so far.
+
+# The coordinator sees the sum of all votes alone. Adding "clear" would show it this institution's own.
+sum_modes = ["masked", "masked+noised"]
+
+# Mechanisms that may be applied to the sum; all that Collegium can account for where this line is missing.
+# mechanisms = ["gnmax", "lnmax"]
+
+# Smallest noise, in votes: sigma of a Gaussian, 1/gamma of Laplace noise.
+minimum_noise_votes = 0.0
+
+# Most queries altogether, most answers to one query, and what its own votes may cost it (party level).
+# queries = 1000
+times_per_query = 2
+# epsilon = 10.0
+delta = 1e-5
+
+# Answers only between these hours of the day, UTC.
+# hours_utc = [6, 20]
+"""
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """What enrolling left in the folder."""
+
+    credentials: Credentials
+    party_file: Path
+    parties: int
+    """On the roster so far, this one included."""
+
+
+def enrol(
+    address: str,
+    name: str,
+    code: str,
+    fingerprint: str,
+    folder: Path,
+    *,
+    data: str = "records.csv",
+    label: str | None = None,
+    group: str | None = None,
+) -> Enrolment:
+    """Enrol, or renew the certificate where ``folder`` holds the keys of a party that is enrolled.
+
+    The authority at ``address`` is checked against the fingerprint, and the coordinator against the authority,
+    before the code is sent. Files that the institution may have edited are kept.
+
+    Raises
+    ------
+    IdentityError
+        Wrong fingerprint, name or code; expired code; revoked keys; a folder of another consortium or party.
+    ConfigurationError, ProtocolViolation, StorageError, Unreachable
+    """
+    authority_pem = fetch_authority(address, fingerprint)
+    credentials = folder / CREDENTIALS
+    held = credentials / AUTHORITY
+    if held.exists() and read_certificate(held.read_bytes()) != read_certificate(authority_pem):
+        raise IdentityError(f"{folder} holds the keys for another consortium: choose another --folder")
+    _private_folder(folder)
+    request_pem = create_identity(credentials, name, "party").decode()
+    answer = ask_enrolment(address, authority_pem, AskEnrolment(name=name, code=code, request_pem=request_pem))
+    try:
+        roster = Roster.model_validate_json(answer.roster_json)
+    except ValidationError as error:
+        raise ProtocolViolation("the coordinator sent a roster that is not valid: update Collegium") from error
+    roster.require_certified(authority_pem)
+    enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
+    roster.admit(enrolled.subject)
+    roster.save(folder / ROSTER)
+    settings = PARTY_TEMPLATE.format(
+        sessions=_toml(answer.sessions),
+        source=_toml(data),
+        label=f"label = {_toml(label)}" if label else '# label = "y"  # the column of the class',
+        group=f"group = {_toml(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
+    )
+    _write_if_missing(folder / PARTY, settings)
+    _write_if_missing(folder / POLICY, POLICY_TEMPLATE)
+    return Enrolment(enrolled, folder / PARTY, len(roster.admitted()))
+
+
+def _private_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+
+
+def _write_if_missing(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _toml(value: str) -> str:
+    """A text as TOML writes it, which is JSON's way."""
+    return json.dumps(value, ensure_ascii=False)

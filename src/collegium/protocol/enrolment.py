@@ -1,0 +1,197 @@
+"""How a party that has no certificate yet asks for one: join codes, messages, and TLS pinned by a fingerprint.
+
+One exchange per connection, over TLS 1.3: a line of JSON there, a line of JSON back. A party asks twice. First
+for the authority's certificate, over a connection that proves nothing: it is public, and the fingerprint that the
+party was given says whether it is the right one. Then to be enrolled, over a connection whose certificate that
+authority issued: the join code goes to nobody else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import socket
+import ssl
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from pydantic import Field, ValidationError
+
+from collegium.protocol.certificates import read_certificate, read_subject
+from collegium.protocol.channels import split_address
+from collegium.protocol.errors import (
+    CollegiumError,
+    ConfigurationError,
+    IdentityError,
+    ProtocolViolation,
+    Unreachable,
+    error_for_code,
+)
+from collegium.protocol.limits import MAX_ROSTER_BYTES, MAX_TEXT_CHARS
+from collegium.protocol.task import Frozen
+
+EXCHANGE_S = 10.0
+"""How long one exchange may take, the handshake included."""
+MAX_ASK_BYTES = 32 * 1024
+MAX_ANSWER_BYTES = MAX_ROSTER_BYTES + 64 * 1024
+
+_CODE_PURPOSE = b"collegium/v1/join-code/"
+_CODE_DIGITS = 32
+
+
+class AskAuthority(Frozen):
+    """Which authority issues the certificates here?"""
+
+    ask: Literal["authority"] = "authority"
+
+
+class AskEnrolment(Frozen):
+    """Certify these keys. ``code`` is empty where a known party renews with the keys that it has."""
+
+    ask: Literal["enrol"] = "enrol"
+    name: str = Field(max_length=64)
+    code: str = Field(max_length=128)
+    request_pem: str = Field(max_length=16 * 1024)
+
+
+class Ask(Frozen):
+    """Either."""
+
+    body: AskAuthority | AskEnrolment = Field(discriminator="ask")
+
+
+class AuthorityIs(Frozen):
+    """Answers `AskAuthority`."""
+
+    authority_pem: str
+
+
+class Enrolled(Frozen):
+    """Answers `AskEnrolment`."""
+
+    certificate_pem: str
+    roster_json: str
+    sessions: str
+    """``host:port`` where parties attend."""
+
+
+class Declined(Frozen):
+    """Answers either: one of our errors."""
+
+    error: str
+    message: str
+
+
+Answer = TypeVar("Answer", AuthorityIs, Enrolled)
+
+
+def new_code() -> str:
+    """A join code of 128 random bits, in groups of four hexadecimal digits."""
+    digits = secrets.token_hex(_CODE_DIGITS // 2)
+    return "-".join(digits[start : start + 4] for start in range(0, _CODE_DIGITS, 4))
+
+
+def code_digest(name: str, code: str) -> str:
+    """What is kept of a party's join code: SHA-256 of name and digits, hexadecimal. 128 bits need no slow hash."""
+    digits = "".join(code.lower().replace("-", "").split())
+    return hashlib.sha256(_CODE_PURPOSE + name.encode() + b"\x00" + digits.encode()).hexdigest()
+
+
+def is_code(name: str, code: str, digest: str) -> bool:
+    """Whether it is the code that ``digest`` was made of; takes the same time for every code."""
+    return hmac.compare_digest(code_digest(name, code), digest)
+
+
+def server_context(folder: Path) -> ssl.SSLContext:
+    """TLS 1.3 as the identity in ``folder``; peers show no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(folder / "certificate.pem", folder / "tls-key.pem")
+    return context
+
+
+def read_ask(line: bytes) -> AskAuthority | AskEnrolment:
+    """ProtocolViolation for anything but one of the two."""
+    try:
+        return Ask.model_validate_json(b'{"body":' + line + b"}").body
+    except ValidationError as error:
+        raise ProtocolViolation("not a request for enrolment: install the same version of Collegium") from error
+
+
+def fetch_authority(address: str, fingerprint: str) -> bytes:
+    """The consortium's authority, PEM; IdentityError when it is not the one of that fingerprint."""
+    wanted = "".join(fingerprint.lower().replace(":", "").split())
+    if len(wanted) != 64 or set(wanted) - set("0123456789abcdef"):
+        raise ConfigurationError("a fingerprint has 64 hexadecimal digits: copy it from the consortium's own line")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    pem = _exchange(address, context, AskAuthority(), AuthorityIs).authority_pem.encode()
+    found = read_certificate(pem).fingerprint(hashes.SHA256()).hex()
+    if not hmac.compare_digest(found, wanted):
+        raise IdentityError(
+            f"the authority at {address} has the fingerprint {found}, not the one given: check both with the "
+            "consortium, by telephone; nothing was sent"
+        )
+    return pem
+
+
+def ask_enrolment(address: str, authority_pem: bytes, ask: AskEnrolment) -> Enrolled:
+    """Be enrolled by a coordinator whose certificate that authority issued; raises whatever it answers."""
+    context = ssl.create_default_context(cadata=authority_pem.decode("ascii"))
+    return _exchange(address, context, ask, Enrolled)
+
+
+def _exchange(address: str, context: ssl.SSLContext, ask: AskAuthority | AskEnrolment, kind: type[Answer]) -> Answer:
+    host, port = split_address(address)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        with (
+            socket.create_connection((host, port), EXCHANGE_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            if context.verify_mode is ssl.CERT_REQUIRED:
+                _require_coordinator(secured)
+            secured.sendall(ask.model_dump_json().encode() + b"\n")
+            with secured.makefile("rb") as reader:
+                line = reader.readline(MAX_ANSWER_BYTES + 1)
+    except ssl.SSLCertVerificationError as error:
+        raise IdentityError(
+            f"what listens at {address} is not this consortium's coordinator: {error.verify_message}; check the address"
+        ) from error
+    except ssl.SSLError as error:
+        raise ProtocolViolation(f"no TLS 1.3 at {address}: {error.reason or error}; check the address") from error
+    except OSError as error:
+        raise Unreachable(f"cannot reach the enrolment at {address}: {error.strerror or error}") from error
+    return _read_answer(address, line, kind)
+
+
+def _require_coordinator(secured: ssl.SSLSocket) -> None:
+    """A party's certificate comes from the same authority, and parties must not get each other's codes."""
+    shown = secured.getpeercert(binary_form=True)
+    assert shown is not None
+    if read_subject(x509.load_der_x509_certificate(shown)).role != "coordinator":
+        raise IdentityError("what listens there is a party, not the coordinator: check the address")
+
+
+def _read_answer(address: str, line: bytes, kind: type[Answer]) -> Answer:
+    if not line.endswith(b"\n"):
+        raise ProtocolViolation(f"the enrolment at {address} gave no whole answer: check the address, or try again")
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError:
+        pass
+    try:
+        declined = Declined.model_validate_json(line)
+    except ValidationError as error:
+        raise ProtocolViolation(f"what answers at {address} is no enrolment: check the address") from error
+    raise error_for_code(declined.error, declined.message[:MAX_TEXT_CHARS])
+
+
+def answer_line(answer: AuthorityIs | Enrolled | CollegiumError) -> bytes:
+    """The line that carries an answer."""
+    if isinstance(answer, CollegiumError):
+        return Declined(error=answer.code, message=str(answer)[:MAX_TEXT_CHARS]).model_dump_json().encode() + b"\n"
+    return answer.model_dump_json().encode() + b"\n"
