@@ -6,12 +6,15 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.inputs import DataSource
 from collegium.protocol.renyi import Conversion
 from collegium.protocol.task import Frozen, Task, TeacherSettings
+
+INDIVIDUAL_KNN = "individual-knn"
+"""The mechanism that asks records instead of teachers."""
 
 
 class VotesConfig(Frozen):
@@ -57,6 +60,29 @@ class QueriesConfig(Frozen):
     """Queries per round."""
 
 
+class NeighboursConfig(Frozen):
+    """How records near a query are found: for the mechanism ``individual-knn``. Everything comes from public data."""
+
+    features: Literal["hog", "raw"] = "hog"
+    """Gradient histograms of images, or the inputs themselves (columns scaled by the public schema)."""
+    dimensions: int | None = Field(default=64, ge=1)
+    """Principal components of the pool's features that are kept; 0 keeps the features as they are."""
+    share: float = Field(gt=0, lt=1)
+    """Fraction of the pool that lies within a query's radius; of the private records about as many will."""
+    kernel: Literal["flat", "quadratic"] = "flat"
+    """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
+    choice: Literal["k-means", "farthest-first", "random"] = "k-means"
+    """How queries are chosen among the pool."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_dimensions(cls, values: Any) -> Any:
+        """TOML has no null: 0 keeps the features as they are."""
+        if isinstance(values, dict) and values.get("dimensions") == 0:
+            return {**values, "dimensions": None}
+        return values
+
+
 class StudentConfig(Frozen):
     """Which student learns from the labels."""
 
@@ -80,7 +106,24 @@ class RunConfig(Frozen):
     mechanism: MechanismConfig = MechanismConfig()
     budget: BudgetConfig
     queries: QueriesConfig = QueriesConfig()
+    neighbours: NeighboursConfig | None = None
     student: StudentConfig = StudentConfig()
+
+    @model_validator(mode="after")
+    def _neighbours_fit(self) -> RunConfig:
+        wanted = self.mechanism.name == INDIVIDUAL_KNN
+        if wanted != (self.neighbours is not None):
+            raise ValueError(f"the section neighbours and the mechanism {INDIVIDUAL_KNN} belong together")
+        if self.neighbours is None:
+            return self
+        if self.budget.unit != "record":
+            raise ValueError(f"{INDIVIDUAL_KNN} protects records: budget.unit must be 'record'")
+        fine = self.mechanism.parameters.get("levels", 1) > 1
+        if fine != (self.neighbours.kernel != "flat"):
+            raise ValueError(
+                "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
+            )
+        return self
 
 
 Config = TypeVar("Config", bound=Frozen)

@@ -22,19 +22,21 @@ from collegium.coordinator.config import RunConfig
 from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
+from collegium.coordinator.mechanisms.individual_knn import IndividualKNN, noised_neighbours
 from collegium.coordinator.mechanisms.noised import NoisedStage, noised
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.public_data import PublicData, load_public
-from collegium.coordinator.queries import choose_queries, query_key
+from collegium.coordinator.queries import query_key
+from collegium.coordinator.questions import questions_of
 from collegium.coordinator.readiness import Readiness
-from collegium.coordinator.rounds import ClearSum, RoundResult, VoteSum, quorum_count, require_quorum, round_id
+from collegium.coordinator.rounds import ClearSum, RoundResult, VoteSum, quorum_count, require_quorum
 from collegium.coordinator.run_folder import RunFolder
 from collegium.coordinator.spending import spending
 from collegium.protocol.errors import BudgetExceeded, CollegiumError, ConfigurationError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.limits import MAX_POOL_INPUTS
-from collegium.protocol.messages import CastVotes, PoolRange, Terms
+from collegium.protocol.messages import PoolRange
 from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS
 from collegium.protocol.secure_sum import plan_graph
 
@@ -155,7 +157,7 @@ class Coordinator:
             self._run = self._folder.read() or {}
             run_record.check_same_run(self._run, self._config, self._folder.path)
             self._data = self._public or load_public(self._config, self._data_root)
-            self._begin()
+            self._begin(ledger)
             yield ledger
 
     def _open_ledger(self) -> Ledger:
@@ -184,7 +186,7 @@ class Coordinator:
             with closing(Ledger.read(self._folder.ledger)) as held:
                 return held.settings.filter_order
         budget = self._config.budget
-        unit = Unit(self._votes_per_unit[budget.unit])
+        unit = Unit(self._config.teachers.per_party if budget.unit == "party" else 1)
         curves = [charge_of(stage, budget.bound, orders, unit) for stage in self._mechanism.stages]
         worst = sum(curves[1:], curves[0])
         queries = 1
@@ -195,10 +197,11 @@ class Coordinator:
             queries *= 2
         return best_order(worst * queries, budget.delta, budget.conversion)
 
-    def _begin(self) -> None:
+    def _begin(self, ledger: Ledger) -> None:
         pool = self._data.pool
         self._pool = array_spec(pool.x)
-        self._indices = choose_queries(len(pool), self._config.queries.count, self._seed)
+        self._questions = questions_of(self._config, pool.x, _ledger_id(ledger))
+        self._indices = self._questions.indices
         self._keys = [query_key(pool.x[index]) for index in self._indices]
         self._histograms: dict[str, IntArray] = {}
         run_record.begin(self._run, self._config, self._mechanism, self._vote_sum.mode, self._draw.private, self._pool)
@@ -211,7 +214,7 @@ class Coordinator:
         return Labeller(
             ledger,
             self._mechanism,
-            Unit(self._votes_per_unit[self._config.budget.unit]),
+            Unit(self._questions.votes_per_unit[self._config.budget.unit], self._questions.adjacency),
             self._draw,
             bound=self._config.budget.bound,
             take_up=self._vote_sum.mode != "masked+noised",
@@ -239,23 +242,19 @@ class Coordinator:
         held = labeller.labels(self._keys)
         self._labels = np.array([held.get(key, run_record.UNASKED) for key in self._keys], dtype=np.int64)
         self._run["labels"] = run_record.labels(self._labels, self._indices, self._data, self._config.task, stopped)
-        self._run["privacy"] |= spending(ledger, self._votes_per_unit)
+        self._run["privacy"] |= spending(ledger, self._questions.votes_per_unit)
         self._run["ledger"] = {"head": str(ledger.head()), "signed": self._signer is not None}
         self._run["state"] = "labelled"
         rows = zip(self._indices.tolist(), self._labels.tolist(), strict=True)
         self._folder.write_labels([(index, label if label >= 0 else None) for index, label in rows])
         self._folder.write(self._run)
 
-    @property
-    def _votes_per_unit(self) -> dict[str, int]:
-        return {"record": 1, "party": self._config.teachers.per_party}
-
     def _ask_parties(self, labeller: Labeller, keys: list[str]) -> str | None:
         """Round by round until all have a label; or why it stopped before."""
         votes = self._config.votes
         roster = sorted(self._roster if self._roster is not None else self._parties.names())
         quorum = quorum_count(votes.quorum, len(roster))
-        readiness = Readiness(self._parties, roster, self._config.teachers, self._data.pool.x, self._pool)
+        readiness = Readiness(self._parties, roster, self._questions.teacher, self._data.pool.x, self._pool)
         self._readiness = readiness
         limit_s = votes.fit_deadline_s
         for start in range(0, len(keys), self._config.queries.batch):
@@ -294,18 +293,21 @@ class Coordinator:
     @property
     def _parameters(self) -> dict[str, float]:
         """The mechanism's numbers, as the parties' policies see them."""
-        return {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
+        said = {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
+        if isinstance(self._mechanism, IndividualKNN):
+            said["sigma"] *= said["levels"]  # the noise on an entry of the sum
+        return said
 
     def _round(
         self, keys: list[str], teachers: Mapping[str, int], quorum: int, parameters: dict[str, float]
     ) -> RoundResult:
         position = dict(zip(reversed(self._keys), reversed(self._indices.tolist()), strict=True))
         indices = tuple(position[key] for key in keys)
-        terms = Terms(self._mechanism.name, parameters, "replace", self._vote_sum.mode)
-        name = round_id(self._pool.sha256, indices, terms)
+        asked = PoolRange(self._pool.sha256, indices)
+        request = self._questions.request(self._mechanism.name, parameters, self._vote_sum.mode, asked)
         began_s = self._clock()
         result = self._vote_sum.sum_votes(
-            CastVotes(terms, self._config.teachers, PoolRange(self._pool.sha256, indices), name),
+            request,
             teachers,
             queries=len(indices),
             classes=len(self._config.task.classes),
@@ -313,7 +315,7 @@ class Coordinator:
             quorum=quorum,
             on_answer=lambda done, asked: self._tell("votes", done, asked),
         )
-        run_record.round_done(self._run, name, len(indices), result, self._clock() - began_s)
+        run_record.round_done(self._run, request.round_id, len(indices), result, self._clock() - began_s)
         self._readiness.note_round(result.outcomes)
         self._folder.write(self._run)
         return result
@@ -413,8 +415,15 @@ def _vote_sum(config: RunConfig, parties: Parties, signing_keys: Mapping[str, by
 def _mechanism(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
     mechanism = create(config.mechanism.name, **config.mechanism.parameters)
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
+        if isinstance(mechanism, IndividualKNN):
+            return noised_neighbours(mechanism, vote_sum.plan.honest_survivors)
         return noised(mechanism, vote_sum.plan)
     return mechanism
+
+
+def _ledger_id(ledger: Ledger) -> str:
+    """The first entry's digest: it holds the time, so that a ledger made afresh has another name."""
+    return next(ledger.entries()).hash.hex()[:32]
 
 
 def _draw(config: RunConfig) -> Draw:

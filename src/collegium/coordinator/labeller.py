@@ -24,11 +24,12 @@ from collegium.coordinator.mechanisms import (
     SystemNoise,
     Unit,
 )
-from collegium.coordinator.mechanisms.base import HasClassicCharge
+from collegium.coordinator.mechanisms.base import HasClassicCharge, HasRunCharge
 from collegium.protocol.errors import BudgetExceeded, LabelConflict
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.ledger_chain import Entry
 from collegium.protocol.ledger_entry import Charge, Release, queries_digest
+from collegium.protocol.limits import MAX_POOL_INPUTS
 from collegium.protocol.renyi import RenyiCurve
 
 Bound = Literal["argmax", "classic"]
@@ -116,6 +117,12 @@ class Labeller:
         self._draw = draw
         self._curves = [charge_of(stage, bound, ledger.settings.orders, unit) for stage in self._stages]
         self._worst = sum(self._curves[1:], self._curves[0])
+        self._for_the_run: tuple[RenyiCurve, int] | None = None
+        if isinstance(mechanism, HasRunCharge):
+            # Paid once, for as many queries as one unit pays for; then every query is free.
+            self._for_the_run = self._worst, mechanism.charged_queries(MAX_POOL_INPUTS)
+            self._worst = RenyiCurve.zero(ledger.settings.orders)
+            self._curves = [self._worst for _ in self._stages]
         self._terms: dict[str, float | int | str] = {
             "name": mechanism.name,
             "votes_per_unit": unit.votes,
@@ -137,6 +144,14 @@ class Labeller:
 
     def why_stopped(self, budget: float) -> str:
         """What stands in the way of the next query, and what to do."""
+        if self._for_the_run is not None:
+            curve, queries = self._for_the_run
+            whole = self._ledger.settings.epsilon(curve * queries)
+            return (
+                f"a run of {self._terms['name']} costs ε = {whole.epsilon:.4g} (δ = {whole.delta:g}) however much is "
+                f"asked, which does not fit ε = {budget:g}; raise budget.epsilon, add noise, "
+                "or allow fewer participations"
+            )
         one = self._ledger.settings.epsilon(self._worst)
         spent = self._ledger.epsilon()
         return (
@@ -149,6 +164,8 @@ class Labeller:
         """The first of ``queries`` that have no label yet and that the budget may still cover, in order."""
         held = self._ledger.labels()
         pending = [query for query in queries if query not in held]
+        if not self._run_fits():
+            return []
         fresh = [query for query in pending if self._stage_of(query, held) == 0]
         paid = self._paid_prefix(fresh)
         more = self._ledger.affordable(self._worst, 1) and self._ledger.affordable(self._curves[0], len(fresh) - paid)
@@ -169,6 +186,8 @@ class Labeller:
         False when the budget stopped it; what still fitted is released.
         """
         rows = {query: row for row, query in enumerate(queries)}
+        if not self._pay_for_the_run():
+            return False
         while True:
             held = self._ledger.labels()
             pending = [query for query in queries if query not in held]
@@ -188,11 +207,15 @@ class Labeller:
 
         With `pay` and `settle`, for sums that are answers in their own right and must be paid first.
         """
+        if not self._run_fits():
+            return 0, []
         held = self._ledger.labels()
         return self._next_chunk([query for query in queries if query not in held], held)
 
     def pay(self, number: int, queries: Sequence[str]) -> None:
         """Charge stage ``number`` for ``queries`` now; BudgetExceeded when it does not fit."""
+        if not self._pay_for_the_run():
+            raise BudgetExceeded("the budget does not take this run")
         stage = self._stages[number]
         paid = self._ledger.charge(
             purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=list(queries)
@@ -202,6 +225,35 @@ class Labeller:
     def settle(self, number: int, queries: Sequence[str], counts: IntArray) -> None:
         """Run the paid stage on ``counts``, shape ``[queries, classes]``, and release its outcomes."""
         self._run_stages(number, list(queries), counts, None, last=number)
+
+    def _run_is_paid(self) -> bool:
+        """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""
+        if self._for_the_run is None:
+            return True
+        return any(
+            isinstance(paid := entry.content, Charge)
+            and not paid.queries_sha256
+            and dict(paid.mechanism) == self._terms
+            and paid.queries == self._for_the_run[1]
+            for entry in self._ledger.entries()
+        )
+
+    def _run_fits(self) -> bool:
+        if self._for_the_run is None or self._run_is_paid():
+            return True
+        curve, queries = self._for_the_run
+        return self._ledger.affordable(curve, queries) == queries
+
+    def _pay_for_the_run(self) -> bool:
+        """Pay it unless that was done; False when it does not fit. Two at once may both pay: never too little."""
+        if self._for_the_run is None or self._run_is_paid():
+            return True
+        curve, queries = self._for_the_run
+        try:
+            self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=queries)
+        except BudgetExceeded:
+            return False
+        return True
 
     def _next_chunk(self, pending: Sequence[str], held: Mapping[str, int]) -> tuple[int, list[str]]:
         """Queries at one same stage: those under way first, then those paid for, then what the budget takes.

@@ -9,8 +9,15 @@ from dataclasses import dataclass, replace
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.rounds import ANSWERED, OnAnswer, RoundResult, heard, outcome_of, require_quorum
 from collegium.protocol.errors import CollegiumError, ProtocolViolation
-from collegium.protocol.limits import MAX_TEACHERS_PER_PARTY
-from collegium.protocol.messages import CastVotes, Failure, Prepared, ReplyBody, SecureSumAnswer, SecureSumStep
+from collegium.protocol.messages import (
+    CastNeighbours,
+    CastVotes,
+    Failure,
+    Prepared,
+    ReplyBody,
+    SecureSumAnswer,
+    SecureSumStep,
+)
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.distributed_noise import noise_reach, noise_share_sigma
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
@@ -40,7 +47,7 @@ class MaskedSum:
 
     def sum_votes(
         self,
-        request: CastVotes,
+        request: CastVotes | CastNeighbours,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -77,14 +84,15 @@ class MaskedSum:
                 outcomes[name] = "unreachable"
         total = result.total.reshape(queries, classes)
         voting = sum(teachers[name] for name in result.survivors)
-        if not self.noised and not (total.sum(axis=1) == voting).all():
+        countable = isinstance(request, CastVotes) and not self.noised
+        if countable and not (total.sum(axis=1) == voting).all():
             raise ProtocolViolation(
                 f"the votes of a query do not add up to the {voting} teachers that answered: a party sent votes that "
                 "are none; masks hide which, so ask the parties, or run one round in the mode 'clear' to find it"
             )
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
 
-    def _setup(self, request: CastVotes, length: int) -> SumSetup:
+    def _setup(self, request: CastVotes | CastNeighbours, length: int) -> SumSetup:
         reach = 0
         if self.noised:
             share = noise_share_sigma(request.terms.parameters["sigma"], self.plan.honest_survivors)
@@ -95,7 +103,7 @@ class MaskedSum:
             self.roster,
             length,
             0,
-            min(request.teacher.per_party, MAX_TEACHERS_PER_PARTY),
+            request.highest,
             self.plan,
             reach,
         )

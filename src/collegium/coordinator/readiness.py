@@ -55,6 +55,7 @@ class Readiness:
     Parameters
     ----------
     roster : every party that was admitted, present or not.
+    teacher : what parties must have fitted; None where their records answer for themselves.
     pool, spec : the public pool and its name.
     """
 
@@ -62,7 +63,7 @@ class Readiness:
         self,
         parties: Parties,
         roster: Sequence[str],
-        teacher: TeacherSettings,
+        teacher: TeacherSettings | None,
         pool: NDArray[Any],
         spec: ArraySpec,
     ) -> None:
@@ -95,7 +96,7 @@ class Readiness:
         if going:
             going = self._send_pool(going, deadline_s, telling("hold_pool"))
         if going:
-            self._fit(going, fit_deadline_s, telling("fit"))
+            self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
         """How a round went: whoever was cut off has to come back first, whoever broke the protocol is not asked again.
@@ -125,12 +126,18 @@ class Readiness:
                 self._note(party, state)
         return [party for party in going if isinstance(states[party], PoolState)]
 
-    def _fit(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> None:
-        for party, reply in self._ask(going, Fit(self._teacher), limit_s, on_answer).items():
+    def _fit(
+        self, going: list[str], teacher: TeacherSettings | None, limit_s: float, on_answer: OnAnswer | None
+    ) -> None:
+        if teacher is None:
+            for party in going:
+                self.standings[party] = replace(self.standings[party], outcome=READY, teachers=0)
+            return
+        for party, reply in self._ask(going, Fit(teacher), limit_s, on_answer).items():
             if not isinstance(reply, Fitted):
                 self._note(party, reply)
-            elif not 1 <= reply.teachers <= self._teacher.per_party:
-                said = f"protocol: has {reply.teachers} teachers where 1 to {self._teacher.per_party} were asked"
+            elif not 1 <= reply.teachers <= teacher.per_party:
+                said = f"protocol: has {reply.teachers} teachers where 1 to {teacher.per_party} were asked"
                 self.standings[party] = replace(self.standings[party], outcome=said)
             else:
                 self.standings[party] = replace(self.standings[party], outcome=READY, teachers=reply.teachers)

@@ -46,7 +46,7 @@ def research_figures(
     """
     ordered = np.sort(histograms, axis=1)
     gaps = ordered[:, -1] - ordered[:, -2]
-    teachers = histograms.sum(axis=1)
+    teachers = np.maximum(histograms.sum(axis=1), 1)  # of records, none may be near
     figures: dict[str, Any] = {
         "caution": CAUTION,
         "queries": len(histograms),

@@ -16,7 +16,8 @@ import numpy as np
 from collegium.coordinator.mechanisms.base import IntArray
 from collegium.coordinator.parties import Parties
 from collegium.protocol.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.protocol.messages import CastVotes, Failure, ReplyBody, Votes, check_votes
+from collegium.protocol.messages import CastNeighbours, CastVotes, Failure, ReplyBody, Votes, check_votes
+from collegium.protocol.neighbours import Neighbours
 
 ANSWERED = "answered"
 
@@ -30,10 +31,10 @@ class RoundResult:
 
     Parameters
     ----------
-    counts : shape ``[queries, classes]``, int64; every row sums to ``teachers``.
+    counts : shape ``[queries, classes]``, int64; of votes, every row sums to ``teachers``.
     answered : the parties whose votes are in the sum, sorted.
     outcomes : per asked party ``answered``, ``deadline``, ``unreachable`` or ``code: what happened``.
-    teachers : number of teachers behind the sum.
+    teachers : number of teachers behind the sum; 0 where records voted.
     """
 
     counts: IntArray = field(repr=False)
@@ -52,7 +53,7 @@ class VoteSum(Protocol):
 
     def sum_votes(
         self,
-        request: CastVotes,
+        request: CastVotes | CastNeighbours,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -78,7 +79,7 @@ class ClearSum:
 
     def sum_votes(
         self,
-        request: CastVotes,
+        request: CastVotes | CastNeighbours,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -94,8 +95,8 @@ class ClearSum:
         outcomes: dict[str, str] = {}
         for party, held in sorted(teachers.items()):
             reply = replies.get(party, Failure("unreachable", "no answer"))
-            outcomes[party] = _judge(reply, queries=queries, classes=classes, teachers=held)
-            if outcomes[party] == ANSWERED and isinstance(reply, Votes):
+            outcomes[party] = _judge(request, reply, queries=queries, classes=classes, teachers=held)
+            if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours):
                 counts += reply.counts
         answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
         require_quorum(outcomes, quorum)
@@ -115,9 +116,15 @@ def heard(on_answer: OnAnswer | None, asked: int) -> Callable[[str, ReplyBody], 
     return count
 
 
-def _judge(reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
+def _judge(request: CastVotes | CastNeighbours, reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
     if isinstance(reply, Failure):
         return outcome_of(reply)
+    if isinstance(request, CastNeighbours):
+        if not isinstance(reply, Neighbours):
+            return f"protocol: answered {type(reply).__name__} where neighbours were asked"
+        if reply.counts.shape != (queries, classes):
+            return f"protocol: neighbours of shape {reply.counts.shape}, not {(queries, classes)}"
+        return ANSWERED
     if not isinstance(reply, Votes):
         return f"protocol: answered {type(reply).__name__} where votes were asked"
     try:

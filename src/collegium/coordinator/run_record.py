@@ -31,7 +31,7 @@ UNASKED = -2
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
-_FIXED = ("task", "pool", "teachers", "mechanism", "seed")
+_FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
 _PACKAGES = ("collegium", "numpy", "opendp", "dp-accounting", "torch", "scikit-learn")
 

@@ -59,7 +59,7 @@ def spending(ledger: Ledger, votes_per_unit: Mapping[str, int]) -> dict[str, Any
         "delta": ledger.settings.delta,
         "epsilon": as_dict(ledger.epsilon()),
         "adaptive": adaptive,
-        "queries_charged": ledger.queries_charged(),
+        "queries_charged": sum(charge.queries for charge in charges if charge.queries_sha256),
         "units": {
             name: _unit(gathered, votes, ledger.settings.delta, ledger.settings.conversion, adaptive)
             for name, votes in votes_per_unit.items()
@@ -83,6 +83,8 @@ def gather(charges: Sequence[Charge]) -> list[Spent]:
     queries: dict[tuple[Any, ...], int] = {}
     example: dict[tuple[Any, ...], Charge] = {}
     for charge in charges:
+        if not charge.curve.values.any() and not charge.curve.delta:
+            continue  # paid for with the run as a whole
         key = (charge.purpose, *sorted(charge.mechanism.items()))
         queries[key] = queries.get(key, 0) + charge.queries
         example[key] = charge
@@ -127,12 +129,15 @@ def _by_loss_distributions(gathered: Sequence[Spent], votes: int, delta: float) 
 
 def _by_queries(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[int, float]]:
     """A query counts where it enters the mechanism; what later stages add shows as a rise on the spot."""
-    total = sum(charge.queries for charge in charges)
+    total = sum(charge.queries for charge in charges if charge.queries_sha256)
     step = max(1, total // _POINTS)
     asked, spent = 0, RenyiCurve.zero(ledger.settings.orders)
     first_stages: dict[str, str] = {}
     points = [(0, 0.0)]
     for charge in charges:
+        if not charge.queries_sha256:  # for the run as a whole
+            spent = spent + charge.curve * charge.queries
+            continue
         enters = first_stages.setdefault(str(charge.mechanism["name"]), charge.purpose) == charge.purpose
         for done in [*range(step, charge.queries, step), charge.queries]:
             at = ledger.settings.epsilon(spent + charge.curve * done).epsilon

@@ -16,7 +16,7 @@ from collegium.parties.costs import own_cost
 from collegium.parties.policy import PolicyConfig
 from collegium.protocol.errors import BudgetExceeded, Refused, StorageError
 from collegium.protocol.ledger import Ledger
-from collegium.protocol.messages import CastVotes, InlineInputs
+from collegium.protocol.messages import CastNeighbours, CastVotes, InlineInputs
 from collegium.protocol.renyi import WIDE_ORDERS, Epsilon
 
 if TYPE_CHECKING:
@@ -51,13 +51,17 @@ class Account:
         except sqlite3.Error as error:
             raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
 
-    def charge(self, request: CastVotes, votes: NDArray[np.int64]) -> None:
+    def charge(self, request: CastVotes | CastNeighbours, votes: NDArray[np.int64] | None) -> None:
         """Count and charge an answer about to be given; on the disk before it returns.
+
+        An answer about neighbours comes without votes and is counted alone: its records pay for themselves.
 
         Raises Refused, and charges nothing, where the policy's limits would be passed.
         """
         keys = _query_keys(request)
         self._count(keys)
+        if votes is None:
+            return
         terms = request.terms
         curve = own_cost(votes, terms, self._ledger.settings.orders)
         described: dict[str, float | int | str] = {
@@ -109,7 +113,7 @@ class Account:
         return database
 
 
-def _query_keys(request: CastVotes) -> list[bytes]:
+def _query_keys(request: CastVotes | CastNeighbours) -> list[bytes]:
     """What was asked about, whatever the terms: other terms on the same input are a repeat as well."""
     if isinstance(request.inputs, InlineInputs):
         rows = [np.ascontiguousarray(row).tobytes() for row in request.inputs.array]

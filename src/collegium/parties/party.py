@@ -6,6 +6,7 @@ every kind of request has its own handler.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import traceback
@@ -28,12 +29,17 @@ from collegium.parties.handlers import (
     check_inputs,
 )
 from collegium.parties.memory import AnswerMemory
+from collegium.parties.neighbours.budgets import RecordBudgets
+from collegium.parties.neighbours.handler import CastNeighboursHandler
+from collegium.parties.neighbours.index import NeighbourIndex
+from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
 from collegium.parties.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.store import TeacherStore
 from collegium.parties.summing import Membership, SumHandler
 from collegium.protocol.devices import check_device
 from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.protocol.messages import (
+    CastNeighbours,
     CastVotes,
     Describe,
     Failure,
@@ -84,6 +90,8 @@ class Party:
         Called with every answer to a request for votes before it is given; see `account.Account.charge`.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
+    record_rho : float
+        Zero-concentrated privacy that one record may spend on neighbours over all runs; its own file keeps count.
     membership : Membership or None
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     progress : callable or None
@@ -111,6 +119,7 @@ class Party:
         policy: Policy | None = None,
         charge: Charge | None = None,
         allowed_imports: Collection[str] = (),
+        record_rho: float = DEFAULT_RECORD_RHO,
         membership: Membership | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -139,16 +148,25 @@ class Party:
 
         faculties = Faculties(fit)
         pool_handler = PoolHandler(task, pools)
-        self._votes = CastVotesHandler(task, pools, faculties, charge or (lambda request, votes: None))
+        charge = charge or (lambda request, votes: None)
+        self._votes = CastVotesHandler(task, pools, faculties, charge)
+
+        @functools.cache
+        def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
+            budgets = RecordBudgets(folder, key, examples.identities(), record_rho)
+            return NeighbourIndex(examples, task.inputs, budgets.person), budgets
+
+        self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, lambda request: charge(request, None))
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, faculties),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             Fit: FitHandler(faculties),
             CastVotes: self._votes,
+            CastNeighbours: self._neighbours,
         }
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, self._votes.prepared)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, self._prepared)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()
@@ -174,6 +192,11 @@ class Party:
     def prepared_votes(self, run_id: str, round_id: str) -> NDArray[np.int64]:
         """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
         return self._votes.prepared(run_id, round_id)[1]
+
+    def _prepared(self, run_id: str, round_id: str) -> tuple[CastVotes | CastNeighbours, NDArray[np.int64]]:
+        if self._neighbours.holds(run_id, round_id):
+            return self._neighbours.prepared(run_id, round_id)
+        return self._votes.prepared(run_id, round_id)
 
     def _answer(self, request: Request) -> ReplyBody:
         try:

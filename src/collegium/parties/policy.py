@@ -10,15 +10,16 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
+from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO, NEIGHBOUR_MECHANISMS, neighbour_noise_votes
 from collegium.protocol.errors import ConfigurationError, Refused, StorageError
-from collegium.protocol.messages import CastVotes, InlineInputs, Request
+from collegium.protocol.messages import CastNeighbours, CastVotes, InlineInputs, Request
 from collegium.protocol.task import Frozen
 
 
 class PolicyConfig(Frozen):
     """The institution's policy file (TOML)."""
 
-    mechanisms: tuple[str, ...] = KNOWN_MECHANISMS
+    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS)
     """Mechanisms that may be applied to the sum that holds its votes."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
     """Smallest noise scale (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
@@ -35,6 +36,8 @@ class PolicyConfig(Frozen):
     epsilon: float | None = Field(default=None, gt=0)
     """What its own votes may cost it altogether, at party level."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
+    record_rho: float = Field(default=DEFAULT_RECORD_RHO, gt=0)
+    """Zero-concentrated privacy that one record may spend on neighbours over all runs."""
     hours_utc: tuple[int, int] | None = None
     """Answers only from the first to before the second hour of the day, UTC; may span midnight."""
 
@@ -66,14 +69,14 @@ class Policy:
 
     def __call__(self, request: Request) -> None:
         body = request.body
-        if not isinstance(body, CastVotes):
+        if not isinstance(body, CastVotes | CastNeighbours):
             return
         terms, allowed = body.terms, self._config
         if terms.sum_mode not in allowed.sum_modes:
             raise Refused(f"policy: sums in the mode {terms.sum_mode!r} are not agreed to, only {allowed.sum_modes}")
         if terms.mechanism not in allowed.mechanisms:
             raise Refused(f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}")
-        noise = noise_votes(terms)
+        noise = noise_votes(terms) if isinstance(body, CastVotes) else neighbour_noise_votes(body)
         if noise < allowed.minimum_noise_votes:
             raise Refused(
                 f"policy: noise of {noise:g} votes is less than the {allowed.minimum_noise_votes:g} agreed to"

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from collegium.protocol import limits
 from collegium.protocol.errors import CollegiumError, ProtocolViolation, error_for_code
+from collegium.protocol.neighbours import KERNELS, Features, Neighbours
 from collegium.protocol.task import PARTY_NAME, TeacherSettings
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import secure_sum_pb2
@@ -51,7 +52,7 @@ class ArraySpec:
         _require(_SHA256.fullmatch(self.sha256) is not None, "an array is named by 64 hexadecimal digits")
         _require(self.dtype in _DTYPES, f"arrays are uint8 or float32, not {self.dtype[:32]!r}")
         _require(1 <= len(self.shape) <= limits.MAX_DIMENSIONS, "an array has 1 to 4 dimensions")
-        _require(all(0 < size for size in self.shape), "an array's sizes are positive")
+        _require(all(size > 0 for size in self.shape), "an array's sizes are positive")
         _require(self.shape[0] <= limits.MAX_POOL_INPUTS, f"at most {limits.MAX_POOL_INPUTS} inputs")
         _require(self.size_bytes <= limits.MAX_POOL_BYTES, f"at most {limits.MAX_POOL_BYTES} bytes")
 
@@ -145,6 +146,50 @@ class CastVotes:
     def __post_init__(self) -> None:
         _require(_IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
 
+    @property
+    def highest(self) -> int:
+        """The largest entry of one party's answer; public."""
+        return min(self.teacher.per_party, limits.MAX_TEACHERS_PER_PARTY)
+
+
+@dataclass(frozen=True)
+class CastNeighbours:
+    """Ask for the classes of the party's records within a radius of some inputs of a pool.
+
+    Parameters
+    ----------
+    terms : with the parameters ``sigma`` (noise on each entry of the sum), ``levels`` (what the largest weight
+        counts in an entry) and ``participations`` (full-weight votes that one record may cast in the run).
+    features : made from public data alone, like the radii.
+    radii_squared : one per input, in the units of the features.
+    kernel : how a record's weight falls with its distance; see `neighbours.weight_units`.
+    ledger_id : the ledger under which the labels are released.
+    """
+
+    terms: Terms
+    features: Features
+    inputs: PoolRange
+    radii_squared: tuple[int, ...]
+    kernel: str
+    round_id: str
+    ledger_id: str
+
+    def __post_init__(self) -> None:
+        _require(_IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        _require(_IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
+        _require(self.kernel in KERNELS, f"a kernel is one of {', '.join(KERNELS)}")
+        _require(len(self.radii_squared) == len(self.inputs.indices), "every query has its radius")
+        _require(len(set(self.inputs.indices)) == len(self.inputs.indices), "a round asks an input once")
+        _require(
+            all(0 <= radius <= limits.MAX_RADIUS_SQUARED for radius in self.radii_squared),
+            f"a squared radius lies between 0 and {limits.MAX_RADIUS_SQUARED}",
+        )
+
+    @property
+    def highest(self) -> int:
+        """The largest entry of one party's answer; public."""
+        return limits.MAX_NEIGHBOUR_COUNT
+
 
 @dataclass(frozen=True)
 class SecureSumStep:
@@ -153,7 +198,7 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | CastNeighbours | SecureSumStep
 
 
 @dataclass(frozen=True)
@@ -211,7 +256,7 @@ class Votes:
         _require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
         _require(self.counts.dtype == np.int64, "votes are integers")
         lowest, highest = int(self.counts.min()), int(self.counts.max())
-        _require(0 <= lowest and highest <= limits.MAX_TEACHERS_PER_PARTY, "votes are counts from 0 to 1,000")
+        _require(lowest >= 0 and highest <= limits.MAX_TEACHERS_PER_PARTY, "votes are counts from 0 to 1,000")
 
 
 @dataclass(frozen=True)
@@ -243,7 +288,7 @@ class Failure:
         return error_for_code(self.code, self.message)
 
 
-ReplyBody = Description | PoolState | Fitted | Votes | Prepared | SecureSumAnswer | Failure
+ReplyBody = Description | PoolState | Fitted | Votes | Neighbours | Prepared | SecureSumAnswer | Failure
 
 
 def check_votes(votes: Votes, *, queries: int, classes: int, teachers: int) -> None:
@@ -277,6 +322,8 @@ class Request:
                 message.fit.teacher_json = teacher.canonical_json()
             case CastVotes():
                 message.cast_votes.CopyFrom(_cast_votes_to_proto(self.body))
+            case CastNeighbours():
+                message.cast_neighbours.CopyFrom(_cast_neighbours_to_proto(self.body))
             case SecureSumStep(step):
                 message.secure_sum.CopyFrom(step)
         return message
@@ -299,6 +346,8 @@ class Request:
                 body = Fit(_teacher_from_json(message.fit.teacher_json))
             case "cast_votes":
                 body = _cast_votes_from_proto(message.cast_votes)
+            case "cast_neighbours":
+                body = _cast_neighbours_from_proto(message.cast_neighbours)
             case "secure_sum":
                 body = SecureSumStep(message.secure_sum)
             case _:
@@ -335,6 +384,10 @@ class Reply:
                 queries, classes = counts.shape
                 data = counts.astype("<u2").tobytes()
                 message.votes.CopyFrom(pb.Votes(queries=queries, classes=classes, counts=data))
+            case Neighbours(counts):
+                queries, classes = counts.shape
+                data = counts.astype("<u4").tobytes()
+                message.neighbours.CopyFrom(pb.Neighbours(queries=queries, classes=classes, counts=data))
             case Prepared(round_id):
                 message.prepared.round_id = round_id
             case SecureSumAnswer(answer):
@@ -359,7 +412,9 @@ class Reply:
             case "fitted":
                 body = Fitted(message.fitted.teachers, message.fitted.reused)
             case "votes":
-                body = _votes_from_proto(message.votes)
+                body = Votes(_counts_from_proto(message.votes, "<u2"))
+            case "neighbours":
+                body = Neighbours(_counts_from_proto(message.neighbours, "<u4"))
             case "prepared":
                 body = Prepared(message.prepared.round_id)
             case "secure_sum":
@@ -403,45 +458,94 @@ def _teacher_from_json(text: str) -> TeacherSettings:
         raise ProtocolViolation(f"teacher settings are not valid: {error.errors()[0]['msg']}") from error
 
 
-def _cast_votes_to_proto(body: CastVotes) -> pb.CastVotesRequest:
-    terms = pb.Terms(
-        mechanism=body.terms.mechanism,
-        parameters=dict(body.terms.parameters),
-        adjacency=body.terms.adjacency,
-        sum_mode=body.terms.sum_mode,
+def _terms_to_proto(terms: Terms) -> pb.Terms:
+    return pb.Terms(
+        mechanism=terms.mechanism,
+        parameters=dict(terms.parameters),
+        adjacency=terms.adjacency,
+        sum_mode=terms.sum_mode,
     )
-    message = pb.CastVotesRequest(terms=terms, teacher_json=body.teacher.canonical_json(), round_id=body.round_id)
+
+
+def _terms_from_proto(message: pb.Terms) -> Terms:
+    return Terms(message.mechanism, dict(message.parameters), message.adjacency, message.sum_mode)
+
+
+def _cast_votes_to_proto(body: CastVotes) -> pb.CastVotesRequest:
+    message = pb.CastVotesRequest(
+        terms=_terms_to_proto(body.terms), teacher_json=body.teacher.canonical_json(), round_id=body.round_id
+    )
     match body.inputs:
         case PoolRange(sha256, indices):
             message.pool_range.CopyFrom(pb.PoolRange(pool_sha256=sha256, indices=indices))
         case InlineInputs(array):
-            from collegium.protocol.inputs import array_spec
-
-            little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-            message.inline_inputs.array.CopyFrom(_spec_to_proto(array_spec(array)))
-            message.inline_inputs.data = little.tobytes()
+            message.inline_inputs.array.CopyFrom(_spec_of(array))
+            message.inline_inputs.data = _little(array)
     return message
 
 
 def _cast_votes_from_proto(message: pb.CastVotesRequest) -> CastVotes:
-    terms = Terms(
-        message.terms.mechanism, dict(message.terms.parameters), message.terms.adjacency, message.terms.sum_mode
-    )
     inputs: PoolRange | InlineInputs
     match message.WhichOneof("inputs"):
         case "pool_range":
             inputs = PoolRange(message.pool_range.pool_sha256, tuple(message.pool_range.indices))
         case "inline_inputs":
-            spec = _spec_from_proto(message.inline_inputs.array)
-            _require(len(message.inline_inputs.data) == spec.size_bytes, "inputs of another size than they announce")
-            flat = np.frombuffer(message.inline_inputs.data, dtype=np.dtype(spec.dtype).newbyteorder("<"))
-            inputs = InlineInputs(flat.astype(spec.dtype).reshape(spec.shape))
+            inputs = InlineInputs(_array_from_proto(message.inline_inputs.array, message.inline_inputs.data))
         case _:
             raise ProtocolViolation("a request for votes names its inputs")
-    return CastVotes(terms, _teacher_from_json(message.teacher_json), inputs, message.round_id)
+    teacher = _teacher_from_json(message.teacher_json)
+    return CastVotes(_terms_from_proto(message.terms), teacher, inputs, message.round_id)
 
 
-def _votes_from_proto(message: pb.Votes) -> Votes:
-    _require(len(message.counts) == message.queries * message.classes * 2, "votes of another size than they announce")
-    counts = np.frombuffer(message.counts, dtype="<u2").astype(np.int64)
-    return Votes(counts.reshape(message.queries, message.classes))
+def _cast_neighbours_to_proto(body: CastNeighbours) -> pb.CastNeighboursRequest:
+    features = pb.Features(name=body.features.name)
+    if body.features.projection is not None:
+        features.projection.CopyFrom(_spec_of(body.features.projection))
+        features.projection_data = _little(body.features.projection)
+    return pb.CastNeighboursRequest(
+        terms=_terms_to_proto(body.terms),
+        features=features,
+        inputs=pb.PoolRange(pool_sha256=body.inputs.pool_sha256, indices=body.inputs.indices),
+        radii_squared=body.radii_squared,
+        kernel=body.kernel,
+        round_id=body.round_id,
+        ledger_id=body.ledger_id,
+    )
+
+
+def _cast_neighbours_from_proto(message: pb.CastNeighboursRequest) -> CastNeighbours:
+    sent = message.features
+    projection = _array_from_proto(sent.projection, sent.projection_data) if sent.HasField("projection") else None
+    return CastNeighbours(
+        _terms_from_proto(message.terms),
+        Features(sent.name, projection),
+        PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
+        tuple(message.radii_squared),
+        message.kernel,
+        message.round_id,
+        message.ledger_id,
+    )
+
+
+def _spec_of(array: NDArray[Any]) -> pb.ArraySpec:
+    from collegium.protocol.inputs import array_spec
+
+    return _spec_to_proto(array_spec(array))
+
+
+def _little(array: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+
+
+def _array_from_proto(described: pb.ArraySpec, data: bytes) -> NDArray[Any]:
+    spec = _spec_from_proto(described)
+    _require(len(data) == spec.size_bytes, "an array of another size than it announces")
+    flat = np.frombuffer(data, dtype=np.dtype(spec.dtype).newbyteorder("<"))
+    return flat.astype(spec.dtype).reshape(spec.shape)
+
+
+def _counts_from_proto(message: pb.Votes | pb.Neighbours, dtype: str) -> NDArray[np.int64]:
+    size = message.queries * message.classes * np.dtype(dtype).itemsize
+    _require(len(message.counts) == size, "counts of another size than they announce")
+    counts = np.frombuffer(message.counts, dtype=dtype).astype(np.int64)
+    return counts.reshape(message.queries, message.classes)

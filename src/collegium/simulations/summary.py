@@ -22,8 +22,11 @@ def closing_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parties", f"{_standing(run)} of {len(run['parties'])} ready"),
         ("queries", str(labels["asked"])),
         ("answered", str(labels["answered"])),
-        ("ε, one record", f"{_epsilon(units['record'])} (δ = {delta:g})"),
-        ("ε, one party", f"{_epsilon(units['party'])} (δ = {delta:g})"),
+        *(
+            (f"ε, one {name}", f"{_epsilon(units[name])} (δ = {delta:g})")
+            for name in ("record", "party")
+            if name in units
+        ),
         ("label accuracy", _percent(labels.get("quality", {}).get("accuracy"))),
         ("student accuracy", _percent(run.get("student", {}).get("accuracy"))),
         ("non-private baseline", _percent(run.get("baseline", {}).get("accuracy"))),

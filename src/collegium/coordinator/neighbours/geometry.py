@@ -1,0 +1,65 @@
+"""Features of the public pool, the projection that it gives, and radii around its inputs.
+
+Nothing here may look at anything but public data: the privacy of individual neighbours rests on it
+(docs/individual-neighbours.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.features import distances_squared, extract
+from collegium.protocol.neighbours import PROJECTION_ONE, Features
+from collegium.protocol.task import Inputs
+
+_QUERIES_AT_ONCE = 64
+
+
+def fit_features(name: str, kept: int | None, pool: NDArray[Any], inputs: Inputs) -> Features:
+    """The extractor, followed by the ``kept`` principal components of the pool; None keeps the features as they are.
+
+    Raises ConfigurationError when fewer than ``kept`` components exist; DataError when the extractor does not suit.
+    """
+    plain = Features(name)
+    if kept is None:
+        return plain
+    return Features(name, principal_components(extract(plain, pool, inputs), kept))
+
+
+def principal_components(values: NDArray[np.int16], kept: int) -> NDArray[np.float32]:
+    """The first ``kept`` axes of ``values`` ``[n, d]``, as a projection ``[d, kept]`` in whole numbers."""
+    most = min(values.shape[1], len(values) - 1)
+    if kept > most:
+        raise ConfigurationError(
+            f"neighbours.dimensions is {kept}, but the pool's features have at most {most} components: keep fewer"
+        )
+    centred = values.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    chosen = axes[:, ::-1][:, :kept]
+    # An axis has two directions: one is fixed, so that the same pool names the same projection.
+    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(kept)])
+    projection: NDArray[np.float32] = np.rint(chosen * signs * PROJECTION_ONE).astype(np.float32)
+    return projection
+
+
+def public_radii_squared(features: NDArray[np.int16], queries: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+    """Squared radii within which the ``share`` of the pool nearest to each query lies, shape ``[queries]``.
+
+    Parameters
+    ----------
+    features : of the whole pool, ``[inputs, dimensions]``.
+    queries : positions in the pool; a query is no neighbour of its own.
+    """
+    rank = min(max(1, math.ceil(share * (len(features) - 1))), len(features) - 1)
+    radii = np.empty(len(queries), dtype=np.int64)
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        block = queries[start : start + _QUERIES_AT_ONCE]
+        distances = distances_squared(features, features[block])
+        radii[start : start + len(block)] = np.partition(distances, rank, axis=0)[rank]
+    return radii

@@ -1,0 +1,105 @@
+"""What a round asks: the votes of teachers, or the classes of neighbouring records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.config import NeighboursConfig, RunConfig
+from collegium.coordinator.mechanisms import Adjacency
+from collegium.coordinator.neighbours.geometry import fit_features, public_radii_squared
+from collegium.coordinator.neighbours.representatives import representatives
+from collegium.coordinator.queries import choose_queries
+from collegium.coordinator.rounds import round_id
+from collegium.protocol.features import extract
+from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Terms
+from collegium.protocol.task import TeacherSettings
+
+Parameters = Mapping[str, float]
+
+
+class Questions(Protocol):
+    """The queries of a run and the requests that ask them."""
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Positions in the pool, in the order in which they are asked."""
+        ...
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What neighbouring data sets are."""
+        ...
+
+    @property
+    def votes_per_unit(self) -> Mapping[str, int]:
+        """How many votes one unit can change, by the names of the units that are protected."""
+        ...
+
+    @property
+    def teacher(self) -> TeacherSettings | None:
+        """What parties must have fitted before; None where records answer for themselves."""
+        ...
+
+    def request(
+        self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange
+    ) -> CastVotes | CastNeighbours:
+        """The request of a round; equal questions on equal terms make equal rounds."""
+        ...
+
+
+class VoteQuestions:
+    """Random inputs of the pool, put to the parties' teachers."""
+
+    adjacency = Adjacency.REPLACE
+
+    def __init__(self, config: RunConfig, pool: NDArray[Any]) -> None:
+        self.teacher = config.teachers
+        self.indices = choose_queries(len(pool), config.queries.count, config.seed or 0)
+        self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
+
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange) -> CastVotes:
+        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
+        return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
+
+
+class NeighbourQuestions:
+    """Representative inputs of the pool, put to the records around them.
+
+    Parameters
+    ----------
+    ledger_id : names the ledger under which the labels are released.
+    """
+
+    adjacency = Adjacency.ADD_REMOVE
+    votes_per_unit: Mapping[str, int] = {"record": 1}
+    teacher = None
+
+    def __init__(self, config: RunConfig, settings: NeighboursConfig, pool: NDArray[Any], ledger_id: str) -> None:
+        inputs = config.task.inputs
+        self._kernel = settings.kernel
+        self._ledger_id = ledger_id
+        self._features = fit_features(settings.features, settings.dimensions, pool, inputs)
+        values = extract(self._features, pool, inputs)
+        self.indices = representatives(values, config.queries.count, settings.choice, config.seed or 0)
+        radii = public_radii_squared(values, self.indices, settings.share)
+        self._radius = dict(zip(self.indices.tolist(), radii.tolist(), strict=True))
+
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange) -> CastNeighbours:
+        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
+        radii = self._radii(asked.indices)
+        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self._features.digest(), self._kernel))
+        return CastNeighbours(terms, self._features, asked, radii, self._kernel, name, self._ledger_id)
+
+    def _radii(self, indices: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._radius[index] for index in indices)
+
+
+def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str) -> Questions:
+    """What ``config`` asks about the pool ``[inputs, …]``."""
+    if config.neighbours is None:
+        return VoteQuestions(config, pool)
+    return NeighbourQuestions(config, config.neighbours, pool, ledger_id)

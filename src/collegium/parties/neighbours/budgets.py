@@ -1,0 +1,201 @@
+"""What each record has spent, on disk before an answer leaves: the individual Rényi filter.
+
+Feldman and Zrnic 2021: a record takes part while its own sum of costs stays within its budget; one that would
+pass it is out of the run for good. Records are known by a keyed digest of their identity, so that a record
+that is removed and comes back finds what it had spent. Answers are kept beside the spending, in the same
+transaction: what was answered is paid, what was paid is answered, and a repetition is neither.
+
+The tables hold nothing but keyed digests, sums and answers; they are private and never leave the party.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.neighbours.terms import RunTerms
+from collegium.parties.splits import derive_key
+from collegium.protocol.errors import Refused, StorageError
+
+FILE = "record-budgets.sqlite"
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, terms TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spent (run TEXT NOT NULL REFERENCES runs, record BLOB NOT NULL, "
+    "units_squared INTEGER NOT NULL, retired INTEGER NOT NULL, PRIMARY KEY (run, record)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS answers (question BLOB PRIMARY KEY, counts BLOB NOT NULL) WITHOUT ROWID",
+)
+# Sums of decimal fractions must not lock out the last participation that fits.
+_ROUNDING = 1e-9
+
+
+class RecordBudgets:
+    """The budgets of all records of one party, over all runs.
+
+    Parameters
+    ----------
+    folder : where they are kept; None keeps them in memory (tests).
+    key : the party's secret.
+    identities : who each record is; equal ones share a budget.
+    rho : what one record may spend over all runs, whatever a run's terms say.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be used.
+    """
+
+    def __init__(self, folder: Path | None, key: bytes, identities: Sequence[bytes], rho: float) -> None:
+        naming = derive_key(key, "record budgets")
+        self._rho = rho
+        self._numbers: dict[bytes, int] = {}
+        self.person = np.array(
+            [
+                self._numbers.setdefault(hmac.digest(naming, identity, "sha256"), len(self._numbers))
+                for identity in identities
+            ],
+            dtype=np.int64,
+        )
+        """Number of the one whose record it is, shape ``[records]``: equal identities have one number."""
+        self._names = list(self._numbers)
+        self._path = None if folder is None else folder / FILE
+        self._memory: sqlite3.Connection | None = None
+        with self._errors():
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            else:
+                self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+            with self._connected() as database:
+                for table in _TABLES:
+                    database.execute(table)
+
+    @contextmanager
+    def book(self, run: str, terms: RunTerms) -> Iterator[Book]:
+        """The run's book, to be written in; on the disk when the block ends, unchanged if it raises.
+
+        Raises
+        ------
+        Refused
+            If one full-weight participation is more than a record may spend, or the run began on other terms.
+        """
+        if terms.rho_of_one_participation > self._rho * (1 + _ROUNDING):
+            raise Refused(
+                f"policy: one participation costs a record ρ = {terms.rho_of_one_participation:.3g}, more than its "
+                f"whole budget of {self._rho:.3g}: ask with more noise"
+            )
+        with self._errors(), self._connected() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                self._pin(database, run, terms)
+                book = Book(database, run, terms, self._rho, self._numbers, self._names)
+                yield book
+                book.write()
+                database.execute("COMMIT")
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+
+    def _pin(self, database: sqlite3.Connection, run: str, terms: RunTerms) -> None:
+        text = json.dumps([terms.sigma, terms.levels, terms.participations])
+        known = database.execute("SELECT terms FROM runs WHERE run = ?", (run,)).fetchone()
+        if known is None:
+            database.execute("INSERT INTO runs VALUES (?, ?, ?)", (run, text, terms.rho_per_unit_squared))
+        elif known[0] != text:
+            raise Refused("this run began with other noise or other budgets per record: keep them or begin a new run")
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        if self._path is None:
+            assert self._memory is not None
+            yield self._memory
+            return
+        with closing(sqlite3.connect(self._path, timeout=30.0, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            yield database
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"cannot use {self._path}: {error}; restore it from a copy") from error
+
+
+class Book:
+    """What the records have spent, within one transaction."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        run: str,
+        terms: RunTerms,
+        rho: float,
+        numbers: dict[bytes, int],
+        names: list[bytes],
+    ) -> None:
+        self._database = database
+        self._run = run
+        self._terms = terms
+        self._rho = rho
+        self._names = names
+        self._units_squared = np.zeros(len(names), dtype=np.int64)
+        self._retired = np.zeros(len(names), dtype=bool)
+        self._elsewhere = np.zeros(len(names))
+        self._changed = np.zeros(len(names), dtype=bool)
+        for name, units_squared, retired in database.execute(
+            "SELECT record, units_squared, retired FROM spent WHERE run = ?", (run,)
+        ):
+            if (number := numbers.get(name)) is not None:
+                self._units_squared[number], self._retired[number] = units_squared, retired
+        for name, spent in database.execute(
+            "SELECT record, SUM(units_squared * rho_per_unit_squared) FROM spent JOIN runs USING (run) "
+            "WHERE run <> ? GROUP BY record",
+            (run,),
+        ):
+            if (number := numbers.get(name)) is not None:
+                self._elsewhere[number] = spent
+
+    def admit(self, people: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Charge each of ``people`` (distinct) for a weight of ``units``; who takes part, shape ``[people]``.
+
+        Whoever cannot pay is out of the run for good.
+        """
+        wanted = self._units_squared[people] + units**2
+        rho = self._elsewhere[people] + wanted * self._terms.rho_per_unit_squared
+        within = (wanted <= self._terms.budget_units_squared) & (rho <= self._rho * (1 + _ROUNDING))
+        admitted: NDArray[np.bool_] = within & ~self._retired[people]
+        self._units_squared[people[admitted]] = wanted[admitted]
+        self._retired[people[~within]] = True
+        self._changed[people] = True
+        return admitted
+
+    def answer(self, question: bytes) -> NDArray[np.int64] | None:
+        """The counts ``[classes]`` given to the same question before, None where it is new."""
+        row = self._database.execute("SELECT counts FROM answers WHERE question = ?", (question,)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype="<i8").astype(np.int64)
+
+    def keep(self, question: bytes, counts: NDArray[np.int64]) -> None:
+        """Remember the answer to a new question."""
+        self._database.execute("INSERT INTO answers VALUES (?, ?)", (question, counts.astype("<i8").tobytes()))
+
+    def write(self) -> None:
+        """Put what changed into the transaction."""
+        self._database.executemany(
+            "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (run, record) DO UPDATE SET "
+            "units_squared = excluded.units_squared, retired = excluded.retired",
+            [
+                (self._run, self._names[number], int(self._units_squared[number]), int(self._retired[number]))
+                for number in np.flatnonzero(self._changed)
+            ],
+        )

@@ -1,0 +1,145 @@
+"""Answers requests for neighbours: find them, charge each of them, keep the answer, and only then give it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.memory import fingerprint
+from collegium.parties.neighbours.budgets import Book, RecordBudgets
+from collegium.parties.neighbours.index import NeighbourIndex
+from collegium.parties.neighbours.terms import RunTerms
+from collegium.protocol import limits
+from collegium.protocol.errors import ProtocolViolation
+from collegium.protocol.features import dimensions
+from collegium.protocol.messages import CastNeighbours, Prepared, Request
+from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.task import Task
+
+if TYPE_CHECKING:
+    from collegium.protocol.inputs import PoolStore
+
+_MAX_ROUNDS_PREPARED = 8
+_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 8
+
+Count = Callable[[CastNeighbours], None]
+"""Counts the queries of an answer about to be given; raises Refused when it must not be."""
+
+
+class CastNeighboursHandler:
+    """Lets the records near public inputs vote, within their own budgets.
+
+    Parameters
+    ----------
+    neighbourhood : the index and the budgets, made when they are first needed.
+    count : see `Count`.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        pools: PoolStore,
+        neighbourhood: Callable[[], tuple[NeighbourIndex, RecordBudgets]],
+        count: Count,
+    ) -> None:
+        self._task = task
+        self._pools = pools
+        self._neighbourhood = neighbourhood
+        self._count = count
+        self._prepared: OrderedDict[tuple[str, str], tuple[bytes, CastNeighbours, NDArray[np.int64]]] = OrderedDict()
+
+    def __call__(self, request: Request) -> Neighbours | Prepared:
+        body = request.body
+        assert isinstance(body, CastNeighbours)
+        if body.terms.sum_mode == "clear":
+            return Neighbours(self._answer(request.run_id, body))
+        asked, key = fingerprint(request), (request.run_id, body.round_id)
+        if key in self._prepared:
+            # Two vectors summed in one round would show their difference.
+            if self._prepared[key][0] != asked:
+                raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
+            return Prepared(body.round_id)
+        self._prepared[key] = (asked, body, self._answer(request.run_id, body))
+        while len(self._prepared) > _MAX_ROUNDS_PREPARED:
+            self._prepared.popitem(last=False)
+        return Prepared(body.round_id)
+
+    def holds(self, run_id: str, round_id: str) -> bool:
+        """Whether an answer is kept for a round of a secure sum."""
+        return (run_id, round_id) in self._prepared
+
+    def prepared(self, run_id: str, round_id: str) -> tuple[CastNeighbours, NDArray[np.int64]]:
+        """What was asked and the counts kept for it, shape ``[queries, classes]``."""
+        _, asked, counts = self._prepared[run_id, round_id]
+        return asked, counts
+
+    def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
+        terms = RunTerms.of(body.terms)
+        positions, classes = body.inputs.indices, len(self._task.classes)
+        if len(positions) * classes > _MAX_COUNTS:
+            raise ProtocolViolation(f"{len(positions)} queries are too many at once for this many classes")
+        pool = self._pools.open(body.inputs.pool_sha256)
+        if not 0 <= min(positions) <= max(positions) < len(pool):
+            raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+        dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
+        index, budgets = self._neighbourhood()
+        voters = index.voters(body, np.asarray(pool[np.array(positions)]), terms.levels)
+        questions = _questions(run_id, body)
+        counts = np.zeros((len(positions), classes), dtype=np.int64)
+        self._count(body)
+        with budgets.book(f"{run_id}/{body.ledger_id}", terms) as book:
+            for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
+                counts[row] = _answer_once(book, question, people, labels, units, classes)
+        return counts
+
+
+def _answer_once(
+    book: Book,
+    question: bytes,
+    people: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    units: NDArray[np.int64],
+    classes: int,
+) -> NDArray[np.int64]:
+    known = book.answer(question)
+    if known is not None:
+        return known
+    admitted = book.admit(people, units)
+    counts = np.bincount(labels[admitted], weights=units[admitted], minlength=classes).astype(np.int64)
+    # Cutting off moves two neighbouring counts no further apart, and the range of a sum is public.
+    counts = np.minimum(counts, limits.MAX_NEIGHBOUR_COUNT)
+    book.keep(question, counts)
+    return counts
+
+
+def _questions(run_id: str, body: CastNeighbours) -> list[bytes]:
+    """A digest of each query with everything that its answer is released under.
+
+    In the modes whose noise the coordinator adds once per label of its ledger, the same question under the same
+    ledger is the same answer whichever round it comes in. Where the parties add the noise, every round is an
+    answer in its own right, and paid as one.
+    """
+    noised = body.terms.sum_mode == "masked+noised"
+    common = "|".join(
+        (
+            "collegium-neighbours-v1",
+            run_id,
+            body.ledger_id,
+            body.terms.mechanism,
+            repr(sorted(body.terms.parameters.items())),
+            body.terms.sum_mode,
+            body.round_id if noised else "",
+            body.features.digest(),
+            body.kernel,
+            body.inputs.pool_sha256,
+        )
+    )
+    return [
+        hashlib.sha256(f"{common}|{index}|{radius}".encode()).digest()
+        for index, radius in zip(body.inputs.indices, body.radii_squared, strict=True)
+    ]

@@ -1,0 +1,93 @@
+"""What both sides of a request for neighbours share: how inputs become features, and what a distance weighs.
+
+Everything is whole numbers, so that a distance, a weight and hence a record's contribution is the same
+however the work is cut up, and depends on the record itself and on public data alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol import limits
+from collegium.protocol.errors import ProtocolViolation
+
+FEATURES = ("hog", "raw")
+"""Extractors by name; see `collegium.protocol.features`."""
+
+KERNELS = ("flat", "quadratic")
+"""How a weight falls with the distance; see `weight_units`."""
+
+PROJECTION_ONE = 1024
+"""What stands for 1 in a projection, and the largest entry of one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """An extractor and, where there is one, the public projection behind it.
+
+    Parameters
+    ----------
+    name : one of `FEATURES`.
+    projection : float32 ``[extracted, kept]`` of whole numbers from -1024 to 1024; None keeps all.
+    """
+
+    name: str
+    projection: NDArray[Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _require(self.name in FEATURES, f"features are one of {', '.join(FEATURES)}, not {self.name[:32]!r}")
+        weights = self.projection
+        if weights is not None:
+            _require(weights.dtype == np.float32 and weights.ndim == 2, "a projection is a matrix of 32-bit floats")
+            _require(weights.shape[0] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
+            _require(0 < weights.size <= limits.MAX_PROJECTION_ENTRIES, "a projection of so many entries is too large")
+            whole = bool((np.abs(weights) <= PROJECTION_ONE).all() and (weights == np.rint(weights)).all())
+            _require(whole, f"a projection holds whole numbers from -{PROJECTION_ONE} to {PROJECTION_ONE}")
+
+    def digest(self) -> str:
+        """The same text for the same features."""
+        said = hashlib.sha256(f"collegium-features-v1 {self.name}\n".encode())
+        if self.projection is not None:
+            said.update(f"{self.projection.shape}\n".encode())
+            said.update(np.ascontiguousarray(self.projection, dtype="<f4").tobytes())
+        return said.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Weight sums per query and class of one party's records, shape ``[queries, classes]``, dtype int64."""
+
+    counts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "neighbours are counts per query and class")
+        queries, classes = self.counts.shape
+        _require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        _require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
+        lowest, highest = int(self.counts.min()), int(self.counts.max())
+        _require(lowest >= 0 and highest <= limits.MAX_NEIGHBOUR_COUNT, f"counts are 0 to {limits.MAX_NEIGHBOUR_COUNT}")
+
+
+def weight_units(
+    distances_squared: NDArray[np.int64], radius_squared: int, kernel: str, levels: int
+) -> NDArray[np.int64]:
+    """Weights in units of 1/``levels``, from 0 to ``levels``: 0 outside the radius.
+
+    ``flat`` weighs 1 inside; ``quadratic`` weighs 1 − d²/r², rounded up to the next unit.
+    """
+    inside = distances_squared <= radius_squared
+    if kernel == "flat":
+        return np.where(inside, levels, 0).astype(np.int64)
+    clipped = np.minimum(distances_squared, radius_squared)
+    units = levels - (clipped * levels) // max(radius_squared, 1)
+    return np.where(inside, units, 0).astype(np.int64)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ProtocolViolation(what)

@@ -1,0 +1,81 @@
+"""Records on a plane, one class each, so that the transcript of a run shows who voted on what, and how much."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collegium.parties.party import Party
+from collegium.parties.splits import simulated_key
+from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.messages import ArraySpec, CastNeighbours, PoolRange, Request, Terms
+from collegium.protocol.neighbours import Features
+from collegium.protocol.task import NumberColumn, TableInputs, Task
+
+RECORDS = 40
+TASK = Task(
+    classes=tuple(f"record-{number}" for number in range(RECORDS)),
+    inputs=TableInputs(columns=tuple(NumberColumn(name=name, low=0.0, high=1.0) for name in "ab")),
+)
+KEY = simulated_key(3, "clinic")
+NEAR = 200**2
+"""A squared radius that holds a few of the records."""
+
+
+def plane(count: int, seed: int) -> np.ndarray:
+    points = np.zeros((count, 4), dtype=np.float32)
+    points[:, [0, 2]] = np.random.default_rng(seed).random((count, 2))
+    return points
+
+
+def records() -> Examples:
+    return Examples(plane(RECORDS, 1), np.arange(RECORDS, dtype=np.int64))
+
+
+class Clinic:
+    """A party on the plane and its pool; `restart` is what a crash leaves: its folder."""
+
+    def __init__(self, folder: Path | None, **options: Any) -> None:
+        self.folder = folder
+        self.options = options
+        self.pools = PoolStore(None)
+        self.pool: ArraySpec = self.pools.put(plane(60, 2))
+        self._ids = itertools.count()
+        self.restart()
+
+    def restart(self, examples: Examples | None = None) -> None:
+        given = {"split_key": KEY, "record_rho": 1.0} | self.options
+        self.party = Party("clinic", examples or records(), TASK, folder=self.folder, pools=self.pools, **given)
+
+    def ask(self, body: Any, *, run: str = "run", request_id: str | None = None) -> Any:
+        return self.party.handle(Request(request_id or f"request-{next(self._ids)}", run, body)).body
+
+    def question(
+        self,
+        positions: tuple[int, ...],
+        *,
+        sigma: float = 10.0,
+        participations: int = 2,
+        levels: int = 1,
+        kernel: str = "flat",
+        radius_squared: int = NEAR,
+        mode: str = "clear",
+        round_id: str = "round",
+        ledger_id: str = "ledger",
+        features: Features | None = None,
+        mechanism: str = "individual-knn",
+        adjacency: str = "add-remove",
+    ) -> CastNeighbours:
+        parameters = {"sigma": sigma, "participations": participations, "levels": levels}
+        return CastNeighbours(
+            Terms(mechanism, parameters, adjacency, mode),
+            features or Features("raw"),
+            PoolRange(self.pool.sha256, positions),
+            (radius_squared,) * len(positions),
+            kernel,
+            round_id,
+            ledger_id,
+        )
