@@ -11,11 +11,13 @@ from collegium.coordinator.students.base import (
     register,
 )
 from collegium.coordinator.students.consistency import Consistency
+from collegium.coordinator.students.contrastive import Contrastive
 from collegium.coordinator.students.supervised import Supervised
 
 __all__ = [
     "METHODS",
     "Consistency",
+    "Contrastive",
     "NetworkStudent",
     "Problem",
     "StudentMethod",

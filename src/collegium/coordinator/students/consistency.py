@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
+from collegium.coordinator.students.base import NetworkStudent, Problem, Progress, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, Strength, augment
 from collegium.protocol.devices import mixed_precision
@@ -43,6 +43,11 @@ class Consistency(Frozen):
     def fit(self, problem: Problem) -> NetworkStudent:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
+        average = self.improve(problem, network, problem.progress)
+        return NetworkStudent(architecture, problem.task, average, problem.device)
+
+    def improve(self, problem: Problem, network: nn.Module, progress: Progress) -> nn.Module:
+        """Train ``network``, fresh or trained before, in place; returns its moving average."""
         average = copy.deepcopy(network).eval()
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
@@ -73,8 +78,8 @@ class Consistency(Frozen):
             optimiser.step()
             schedule.step()
             follow(average, network, step)
-            problem.progress(step + 1, self.steps)
-        return NetworkStudent(architecture, problem.task, average, problem.device)
+            progress(step + 1, self.steps)
+        return average
 
 
 class Alignment:
