@@ -101,7 +101,7 @@ def test_labels_beyond_the_pool_are_refused(digits: Examples) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("telepathy", {}, "consistency, supervised"),
+        ("telepathy", {}, "consistency, contrastive, supervised"),
         ("supervised", {"stpes": 3}, "student.options.stpes"),
         ("consistency", {"steps": 0}, "student.options.steps"),
         ("supervised", {"steps": "many"}, "student.options.steps"),
