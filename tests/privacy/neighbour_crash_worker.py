@@ -1,0 +1,45 @@
+"""Answers one question about neighbours and dies: before the transaction is on the disk, or right after.
+
+Usage: neighbour_crash_worker.py FOLDER before|after POSITIONS
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbours"))
+
+from neighbour_parts import Clinic
+
+from collegium.parties.neighbours.budgets import Book, RecordBudgets
+
+
+def main() -> None:
+    folder, when, positions = sys.argv[1:]
+    if when == "before":
+        write = Book.write
+
+        def write_and_die(book: Book) -> None:
+            write(book)
+            os._exit(9)
+
+        Book.write = write_and_die  # type: ignore[method-assign]
+    else:
+        book = RecordBudgets.book
+
+        def book_and_die(self, run, terms):  # type: ignore[no-untyped-def]
+            with book(self, run, terms) as opened:
+                yield opened
+            os._exit(9)
+
+        from contextlib import contextmanager
+
+        RecordBudgets.book = contextmanager(book_and_die)  # type: ignore[method-assign]
+    clinic = Clinic(Path(folder))
+    clinic.ask(clinic.question(tuple(int(position) for position in positions.split(","))))
+    os._exit(1)
+
+
+main()

@@ -1,0 +1,178 @@
+"""No record ever spends more than its budget, by the transcript alone; and the bugs that would let it are caught.
+
+Every record of the test clinic has a class of its own, so the answers show who voted on what with which weight.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbours"))
+
+from neighbour_parts import RECORDS, Clinic
+
+from collegium.parties.neighbours import index as index_module
+from collegium.parties.neighbours.budgets import Book
+from collegium.protocol.messages import CastNeighbours
+from collegium.protocol.neighbours import Neighbours, weight_units
+
+WORKER = Path(__file__).with_name("neighbour_crash_worker.py")
+
+
+@dataclass
+class Transcript:
+    """What left the party, and the judgement over it."""
+
+    answers: dict[tuple[Any, ...], np.ndarray] = field(default_factory=dict)
+    terms: dict[tuple[Any, ...], CastNeighbours] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def note(self, run: str, body: CastNeighbours, counts: np.ndarray) -> None:
+        noised = body.round_id if body.terms.sum_mode == "masked+noised" else ""
+        for index, radius, row in zip(body.inputs.indices, body.radii_squared, counts, strict=True):
+            key = (run, body.ledger_id, noised, index, radius, body.kernel)
+            if (row > body.terms.parameters["levels"]).any():
+                self.faults.append("a weight above one")
+            if key in self.answers and (self.answers[key] != row).any():
+                self.faults.append("a question answered twice, differently")
+            self.answers.setdefault(key, row)
+            self.terms[key] = body
+
+    def judge(self, record_rho: float) -> set[str]:
+        """Faults seen; every record's spending is added up again, per run and over all runs."""
+        in_run: dict[tuple[Any, ...], np.ndarray] = {}
+        lifetime = np.zeros(RECORDS)
+        for key, row in self.answers.items():
+            parameters = self.terms[key].terms.parameters
+            cost = row.astype(float) ** 2 / (2 * parameters["sigma"] ** 2)
+            in_run[key[:2]] = in_run.get(key[:2], np.zeros(RECORDS)) + cost
+            lifetime += cost
+            rho = parameters["participations"] * parameters["levels"] ** 2 / (2 * parameters["sigma"] ** 2)
+            if (in_run[key[:2]] > rho * (1 + 1e-9)).any():
+                self.faults.append("a run's budget passed")
+        if (lifetime > record_rho * (1 + 1e-9)).any():
+            self.faults.append("a lifetime's budget passed")
+        return set(self.faults)
+
+
+RECORD_RHO = 0.03
+
+
+def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> None:
+    """Random runs, rounds and modes; repetitions under the same and other request ids; restarts in between."""
+    generator = np.random.default_rng(seed)
+    clinic = Clinic(folder, record_rho=RECORD_RHO)
+    earlier: list[tuple[str, str, CastNeighbours]] = []
+    for step in range(steps):
+        if generator.random() < 0.2:
+            clinic.restart()
+        if earlier and generator.random() < 0.35:
+            run, request_id, body = earlier[generator.integers(len(earlier))]
+            request_id = request_id if generator.random() < 0.5 else f"again-{step}"
+        else:
+            run, request_id = f"run-{generator.integers(3)}", f"step-{step}"
+            quadratic = run == "run-2"
+            body = clinic.question(
+                tuple(generator.choice(60, generator.integers(1, 8), replace=False).tolist()),
+                sigma=[8.0, 12.0, 80.0][int(run[-1])],
+                participations=[1, 4, 1][int(run[-1])],
+                levels=8 if quadratic else 1,
+                kernel="quadratic" if quadratic else "flat",
+                radius_squared=int(generator.integers(100, 350)) ** 2,
+                mode="masked+noised" if generator.random() < 0.3 else "clear",
+                round_id=f"round-{step}",
+                ledger_id=f"ledger-{generator.integers(2)}",
+            )
+            earlier.append((run, request_id, body))
+        answer = clinic.ask(body, run=run, request_id=request_id)
+        if isinstance(answer, Neighbours):
+            transcript.note(run, body, answer.counts)
+        else:
+            transcript.note(run, body, clinic.party._prepared(run, body.round_id)[1])
+
+
+def judged(folder: Path, seeds: Iterable[int] = range(3), **options: Any) -> set[str]:
+    faults: set[str] = set()
+    for seed in seeds:
+        transcript = Transcript()
+        live(folder / str(seed), seed, transcript, **options)
+        assert sum(row.sum() for row in transcript.answers.values()) > 50, "or nothing was put to the test"
+        faults |= transcript.judge(RECORD_RHO)
+    return faults
+
+
+def test_no_record_passes_its_budget_whatever_is_asked_repeated_and_restarted(tmp_path: Path) -> None:
+    assert judged(tmp_path) == set()
+
+
+def test_budgets_are_used_up_and_not_merely_kept(tmp_path: Path) -> None:
+    """The filter stops records at their budgets: a bound ten per cent lower is passed by some."""
+    transcript = Transcript()
+    live(tmp_path, 0, transcript)
+    assert transcript.judge(RECORD_RHO * 0.9) == {"a lifetime's budget passed"}
+
+
+def test_a_record_used_once_too_often_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    admit = Book.admit
+
+    def planted(book: Book, people: np.ndarray, units: np.ndarray) -> np.ndarray:
+        spent = book._units_squared[people]
+        admitted = admit(book, people, units)
+        admitted[spent == book._terms.budget_units_squared] = True
+        return admitted
+
+    monkeypatch.setattr(Book, "admit", planted)
+    assert "a run's budget passed" in judged(tmp_path)
+
+
+def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(distances: np.ndarray, radius: int, kernel: str, levels: int) -> np.ndarray:
+        return weight_units(distances, radius, kernel, levels) * 2
+
+    monkeypatch.setattr(index_module, "weight_units", planted)
+    assert "a weight above one" in judged(tmp_path)
+
+
+def test_spending_lost_in_a_restart_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Book, "write", lambda book: None)
+    assert {"a run's budget passed", "a lifetime's budget passed"} <= judged(tmp_path)
+
+
+def test_an_answer_that_is_not_kept_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Book, "answer", lambda book, question: None)
+    monkeypatch.setattr(Book, "keep", lambda book, question, counts: None)
+    assert "a question answered twice, differently" in judged(tmp_path)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_process_loses_no_spending_and_answers_the_same(when: str, tmp_path: Path) -> None:
+    """Killed around the commit: what was not on the disk was never said, what was is said again at no cost."""
+    whole = Clinic(tmp_path / "whole")
+    first, second = tuple(range(20)), tuple(range(40))
+    expected = [whole.ask(whole.question(positions)).counts for positions in (first, second)]
+
+    killed = tmp_path / "killed"
+    listed = ",".join(map(str, first))
+    died = subprocess.run([sys.executable, str(WORKER), str(killed), when, listed], capture_output=True, timeout=120)
+    assert died.returncode == 9, died.stderr.decode()
+    clinic = Clinic(killed)
+    transcript = Transcript()
+    for positions, counts in zip((first, second), expected, strict=True):
+        body = clinic.question(positions)
+        answer = clinic.ask(body).counts
+        assert (answer == counts).all()
+        transcript.note("run", body, answer)
+    assert transcript.judge(1.0) == set()
+    if when == "after":  # what was paid before the end is there: another round of the sum pays anew
+        fresh = Clinic(killed)
+        others = fresh.question(first, ledger_id="ledger", round_id="other", mode="masked+noised")
+        fresh.ask(others)
+        assert (fresh.party._prepared("run", "other")[1].sum(axis=0) + expected[1].sum(axis=0)).max() <= 2

@@ -1,0 +1,269 @@
+"""Whole runs over parties whose records vote: three ways to sum, interruptions, and a constant ε."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.coordinator import questions
+from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.coordinator import Coordinator, Progress
+from collegium.coordinator.neighbours.geometry import public_radii_squared
+from collegium.coordinator.neighbours.representatives import representatives
+from collegium.coordinator.public_data import PublicData
+from collegium.parties.party import Party
+from collegium.parties.splits import simulated_key
+from collegium.parties.summing import Membership
+from collegium.protocol.errors import BudgetExceeded, ConfigurationError
+from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.messages import CastNeighbours, Request
+from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.simulations.in_process import InProcessParties
+
+PARTIES = 4
+NAMES = [f"party-{number}" for number in range(PARTIES)]
+KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
+ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
+SIGMA, PARTICIPATIONS = 4.0, 2
+
+
+@pytest.fixture(scope="module")
+def digits() -> Examples:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
+
+
+@pytest.fixture(scope="module")
+def public(digits: Examples) -> PublicData:
+    return PublicData(digits.take(np.arange(300)))
+
+
+@pytest.fixture(scope="module")
+def private(digits: Examples) -> Examples:
+    return digits.take(np.arange(300, 1797))
+
+
+def config(**changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "name": "trial",
+        "task": {"classes": list("0123456789"), "inputs": {"kind": "image", "height": 8, "width": 8}},
+        "pool": {"source": "digits"},
+        "mechanism": {"name": "individual-knn", "parameters": {"sigma": SIGMA, "participations": PARTICIPATIONS}},
+        "neighbours": {"features": "hog", "dimensions": 16, "share": 0.04},
+        "budget": {"epsilon": 2.5},
+        "queries": {"count": 20, "batch": 7},
+        "votes": {"mode": "clear", "quorum": 1.0},
+        "seed": 5,
+    }
+    for dotted, value in changes.items():
+        section, _, key = dotted.partition("__")
+        values[section] = {**values[section], key: value} if key else value
+    return validate_config(values, RunConfig, "test")
+
+
+class Consortium(InProcessParties):
+    """Parties that keep their folders, and every request that they were asked."""
+
+    def __init__(self, private: Examples, folder: Path, parties: int = PARTIES) -> None:
+        self.asked: list[CastNeighbours] = []
+        members = [
+            Party(
+                name,
+                private.take(np.arange(number, len(private), parties)),
+                config().task,
+                folder=folder / name,
+                pools=PoolStore(None),
+                split_key=simulated_key(1, name),
+                record_rho=0.2,
+                membership=Membership("trial", ROSTER, KEYS[name].sign),
+            )
+            for number, name in enumerate(NAMES[:parties])
+        ]
+        super().__init__(members, "trial")
+
+    def ask(self, requests: Any, **options: Any) -> Any:
+        self.asked += [body for body in requests.values() if isinstance(body, CastNeighbours)]
+        return super().ask(requests, **options)
+
+
+@pytest.fixture
+def go(public: PublicData, private: Examples, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def run(folder: str = "run", *, parties: int = PARTIES, tell: Any = None, **changes: Any) -> dict[str, Any]:
+        consortium = Consortium(private, tmp_path / folder, parties)
+        coordinator = Coordinator(
+            config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, progress=tell
+        )
+        run.asked = consortium.asked  # type: ignore[attr-defined]
+        return coordinator.run(only_labels=True)
+
+    return run
+
+
+def labels_of(folder: Path) -> dict[int, str]:
+    with (folder / "labels.csv").open(newline="") as file:
+        return {int(row["index"]): row["label"] for row in csv.DictReader(file)}
+
+
+def expected_epsilon() -> float:
+    orders = np.asarray(WIDE_ORDERS)
+    return RenyiCurve(WIDE_ORDERS, orders * PARTICIPATIONS / (2 * SIGMA**2)).to_epsilon(1e-5).epsilon
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked", "masked+noised"])
+def test_labels_are_right_and_cost_a_constant_in_every_mode(
+    mode: str, go: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    run = go(votes__mode=mode)
+    assert run["labels"]["answered"] == 20 and run["labels"]["quality"]["accuracy"] >= 0.85
+    assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert run["privacy"]["units"]["record"]["wide"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert "party" not in run["privacy"]["units"] and run["privacy"]["queries_charged"] == 20
+    assert all(request.terms.adjacency == "add-remove" for request in go.asked)  # type: ignore[attr-defined]
+
+
+def test_more_queries_cost_no_more(go: Callable[..., dict[str, Any]]) -> None:
+    assert go("few", queries__count=5)["privacy"]["epsilon"] == go("many", queries__count=60)["privacy"]["epsilon"]
+
+
+def test_the_parties_together_answer_as_one_process_with_all_records(
+    go: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Exactly, noise apart: here it follows from the seed."""
+    go("one", parties=1)
+    go("clear")
+    go("masked", votes__mode="masked")
+    assert labels_of(tmp_path / "one") == labels_of(tmp_path / "clear") == labels_of(tmp_path / "masked")
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked"])
+@pytest.mark.parametrize("step", ["votes", "labels"])
+def test_a_run_that_died_resumes_with_the_same_labels_and_no_record_pays_twice(
+    step: str, mode: str, go: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    # One participation: a record that paid twice would be missing afterwards.
+    changes = {"votes__mode": mode, "mechanism": {"name": "individual-knn", "parameters": {"sigma": 2.0}}}
+    changes["mechanism"]["parameters"]["participations"] = 1  # type: ignore[index]
+    go("whole", **changes)
+    seen = []
+
+    def die(progress: Progress) -> None:
+        seen.append(progress.step)
+        if progress.step == step and seen.count(step) == 2 and progress.done:
+            raise Crash
+
+    with pytest.raises(Crash):
+        go("cut", tell=die, **changes)
+    resumed = go("cut", **changes)
+    assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
+    with Ledger.read(tmp_path / "cut" / "ledger.sqlite") as ledger:
+        assert resumed["privacy"]["epsilon"]["epsilon"] == pytest.approx(ledger.epsilon().epsilon)
+    assert (
+        resumed["privacy"]["epsilon"] == json.loads((tmp_path / "whole" / "run.json").read_text())["privacy"]["epsilon"]
+    )
+
+
+def test_a_budget_below_the_constant_asks_nobody(go: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(BudgetExceeded, match="however much is asked"):
+        go(budget__epsilon=expected_epsilon() * 0.99)
+    assert go.asked == []  # type: ignore[attr-defined]
+
+
+def test_kernel_weights_cost_what_whole_votes_cost(go: Callable[..., dict[str, Any]]) -> None:
+    parameters = {"sigma": SIGMA, "participations": PARTICIPATIONS, "levels": 16}
+    near = {"features": "hog", "dimensions": 16, "share": 0.08, "kernel": "quadratic"}
+    run = go(mechanism={"name": "individual-knn", "parameters": parameters}, neighbours=near)
+    assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon())
+    assert run["labels"]["quality"]["accuracy"] >= 0.8
+    assert go.asked[0].terms.parameters["sigma"] == SIGMA * 16  # type: ignore[attr-defined]
+
+
+def requests_of(private: Examples, public: PublicData, folder: Path) -> list[bytes]:
+    """All that a run asks, as bytes, but for the name of its ledger."""
+    consortium = Consortium(private, folder)
+    Coordinator(config(), consortium, folder, public=public).run(only_labels=True)
+    asked = []
+    for body in consortium.asked:
+        message = Request("id", "trial", body).to_proto()
+        message.cast_neighbours.ledger_id = ""
+        asked.append(message.SerializeToString(deterministic=True))
+    return asked
+
+
+def test_what_is_asked_depends_on_public_data_alone(public: PublicData, private: Examples, tmp_path: Path) -> None:
+    fewer = private.take(np.arange(400))
+    assert requests_of(private, public, tmp_path / "a") == requests_of(fewer, public, tmp_path / "b")
+
+
+def test_a_radius_that_looks_at_private_data_is_caught(
+    public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(records: Examples, folder: Path) -> list[bytes]:
+        def planted(features: Any, queries: Any, share: float) -> Any:
+            return public_radii_squared(features, queries, share) + len(records)
+
+        monkeypatch.setattr(questions, "public_radii_squared", planted)
+        return requests_of(records, public, folder)
+
+    assert asked(private, tmp_path / "a") != asked(private.take(np.arange(1496)), tmp_path / "b")
+
+
+def test_radii_hold_the_share_of_the_pool_and_queries_are_distinct() -> None:
+    features = np.random.default_rng(0).integers(-500, 500, (200, 3)).astype(np.int16)
+    for choice in ("k-means", "farthest-first", "random"):
+        chosen = representatives(features, 30, choice, seed=1)
+        assert len(set(chosen.tolist())) == 30
+        radii = public_radii_squared(features, chosen, 0.1)
+        for query, radius in zip(chosen, radii, strict=True):
+            apart = ((features.astype(int) - features[query].astype(int)) ** 2).sum(axis=1)
+            assert (np.delete(apart, query) <= radius).sum() >= math.ceil(0.1 * 199)
+            assert (np.delete(apart, query) < radius).sum() < math.ceil(0.1 * 199)
+    with pytest.raises(ConfigurationError, match="distinct"):
+        representatives(np.zeros((40, 2), np.int16), 30, "k-means", seed=0)
+
+
+def test_representatives_lie_apart() -> None:
+    """Three heaps: three queries, one each."""
+    heaps = np.repeat(np.array([[0, 0], [9000, 0], [0, 9000]]), 50, axis=0)
+    features = (heaps + np.random.default_rng(0).integers(0, 100, heaps.shape)).astype(np.int16)
+    for choice in ("k-means", "farthest-first"):
+        assert {int(position) // 50 for position in representatives(features, 3, choice, seed=0)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"neighbours": None}, "belong together"),
+        ({"mechanism": {"name": "gnmax", "parameters": {"sigma": 4.0}}}, "belong together"),
+        ({"budget__unit": "party"}, "protects records"),
+        ({"neighbours__kernel": "quadratic"}, "levels above 1"),
+        ({"neighbours__share": 0.0}, "greater than 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        config(**changes)
+
+
+def test_more_dimensions_than_the_pool_has_are_refused(go: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(ConfigurationError, match="at most 299 components"):
+        go(neighbours__dimensions=300)
+
+
+def test_dimensions_of_zero_keep_the_features_as_they_are(go: Callable[..., dict[str, Any]]) -> None:
+    go(neighbours__dimensions=0, queries__count=3)
+    assert go.asked[0].features.projection is None  # type: ignore[attr-defined]
