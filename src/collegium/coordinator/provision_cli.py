@@ -16,6 +16,7 @@ from collegium.protocol.certificates import Authority, Role, read_certificate
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.errors import ConfigurationError, IdentityError, StorageError
 from collegium.protocol.identities import AUTHORITY_KEY, CERTIFICATE, issue_kit, load_authority, save_authority
+from collegium.protocol.task import PARTY_NAME
 
 app = typer.Typer(add_completion=False)
 
@@ -116,10 +117,12 @@ def _join_codes(
         fresh = [name for name in config.consortium.parties if name not in members.members]
         codes = {name: new_code() for name in dict.fromkeys([*fresh, *add, *renew])}
         for name in add:
+            if PARTY_NAME.fullmatch(name) is None:
+                raise IdentityError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
             if name in members.members and members.members[name].expected:
                 raise IdentityError(f"{name} is expected or enrolled already; use --renew-code for a new code")
         for name, code in codes.items():
-            members = Members.model_validate(members.with_code(name, code, now, hours).model_dump())
+            members = members.with_code(name, code, now, hours)
         return members, codes
 
     return folder.members.change(step, first=Members(consortium=config.name))

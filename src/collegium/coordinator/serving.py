@@ -20,6 +20,7 @@ from collegium.coordinator.coordinator import Coordinator, Progress
 from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.members import Members
 from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.queries import choose_queries, query_key
 from collegium.coordinator.rounds import quorum_count
 from collegium.coordinator.run_folder import RunFolder, write_whole
 from collegium.coordinator.sessions import EventLog, GrpcParties, SessionEvent
@@ -32,6 +33,7 @@ from collegium.protocol.errors import (
     StorageError,
 )
 from collegium.protocol.identities import AUTHORITY_KEY, Credentials, load_authority
+from collegium.protocol.ledger import Ledger
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 logger = logging.getLogger("collegium.coordinator")
@@ -126,7 +128,7 @@ class Serving:
         """
         failed, rounds_before = 0, -1
         while True:
-            members = self._await_quorum()
+            members = self._current() if self._all_labelled() else self._await_quorum()
             roster = members.roster()
             self._parties.announce(roster)
             try:
@@ -173,6 +175,15 @@ class Serving:
             threads=settings.threads,
             progress=progress,
         )
+
+    def _all_labelled(self) -> bool:
+        """Whether no party need be asked any more, as after a crash that came with the last label or later."""
+        ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool
+        if not ledger.exists():
+            return False
+        asked = choose_queries(len(pool), self._config.queries.count, self._config.seed or 0)
+        with Ledger.read(ledger) as held:
+            return {query_key(pool.x[index]) for index in asked} <= held.labels().keys()
 
     # -- who is here -----------------------------------------------------------------------------
 

@@ -1,0 +1,236 @@
+"""Enrolment over real sockets: what a party sends to whom, and what the port takes from strangers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.members import Members, MembersFile, utc_now
+from collegium.parties.enrolment import enrol
+from collegium.protocol.certificates import Authority
+from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
+from collegium.protocol.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
+from collegium.protocol.identities import Credentials, issue_kit
+
+PATIENCE_S = 20.0
+
+
+class Listening(Registrar):
+    """Remembers every line that it was asked."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self.heard: list[bytes] = []
+
+    def answer(self, line: bytes) -> bytes:
+        self.heard.append(line)
+        return super().answer(line)
+
+
+@dataclass
+class Desk:
+    """A consortium whose port is open for `ash`."""
+
+    folder: Path
+    authority: Authority
+    registrar: Listening
+    members: MembersFile
+    port: int
+    code: str
+    enrolled: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    def enrol(self, folder: str = "ash", *, code: str | None = None, name: str = "ash", fingerprint: str = "") -> None:
+        enrol(
+            self.address,
+            name,
+            self.code if code is None else code,
+            fingerprint or self.authority.fingerprint,
+            self.folder / folder,
+        )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    authority, code = Authority.create("trial"), new_code()
+    identity = tmp_path / "coordinator"
+    issue_kit(authority, identity, "coordinator", "coordinator", hosts=["localhost"])
+    members = MembersFile(tmp_path)
+    start = Members(consortium="trial").with_code("ash", code, utc_now(), hours=1)
+    members.change(lambda found: (found, None), first=start)
+    names: list[str] = []
+    registrar = Listening(authority, members, sessions="localhost:7443", days=30, on_enrolled=names.append)
+    with EnrolmentService(registrar, identity) as service:
+        yield Desk(tmp_path, authority, registrar, members, service.start("localhost:0"), code, names)
+
+
+def test_a_party_enrols_and_gets_what_it_needs_to_serve(desk: Desk) -> None:
+    desk.enrol()
+    credentials = Credentials.load(desk.folder / "ash" / "credentials", "party")
+    assert credentials.name == "ash" and desk.enrolled == ["ash"]
+    from collegium.parties.cli import PartyConfig, known_roster, policy_of
+
+    config = PartyConfig.read(desk.folder / "ash" / "party.toml")
+    assert config.coordinator == "localhost:7443"
+    known = known_roster(config, credentials)
+    assert known is not None and dict(known) == {"ash": credentials.subject.signing_key}
+    assert policy_of(config).sum_modes == ("masked", "masked+noised")
+    for key in (desk.folder / "ash" / "credentials").glob("*key.pem"):
+        assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_private_key_leaves_the_party(desk: Desk) -> None:
+    desk.enrol()
+    sent = b"".join(desk.registrar.heard)
+    assert b"CERTIFICATE REQUEST" in sent and b"PRIVATE" not in sent
+    for key in (desk.folder / "ash" / "credentials").glob("*key.pem"):
+        body = "".join(key.read_text().splitlines()[1:-1])
+        assert body.encode() not in sent.replace(b"\\n", b"")
+
+
+def test_enrolling_again_renews_without_a_code_and_keeps_edited_files(desk: Desk) -> None:
+    desk.enrol()
+    folder = desk.folder / "ash"
+    before = Credentials.load(folder / "credentials", "party")
+    (folder / "policy.toml").write_text("queries = 7\n")
+    desk.enrol(code="")
+    after = Credentials.load(folder / "credentials", "party")
+    assert after.certificate_pem != before.certificate_pem
+    assert after.subject.signing_key == before.subject.signing_key
+    assert (folder / "policy.toml").read_text() == "queries = 7\n"
+
+
+def test_a_code_that_was_used_enrols_nobody_else(desk: Desk) -> None:
+    desk.enrol()
+    with pytest.raises(IdentityError, match="used already"):
+        desk.enrol("thief")
+    assert not (desk.folder / "thief" / "party.toml").exists()
+
+
+def test_a_wrong_code_or_name_is_one_clear_error(desk: Desk) -> None:
+    for wrong in ({"code": new_code()}, {"name": "oak", "folder": "oak"}):
+        with pytest.raises(IdentityError, match="the name or the join code is wrong"):
+            desk.enrol(**wrong)
+    desk.enrol()
+
+
+def test_nothing_is_sent_where_the_fingerprint_is_another(desk: Desk) -> None:
+    with pytest.raises(IdentityError, match="nothing was sent"):
+        desk.enrol(fingerprint="ab" * 32)
+    assert len(desk.registrar.heard) == 1 and desk.code.encode() not in desk.registrar.heard[0]
+    assert not (desk.folder / "ash").exists()
+    with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
+        desk.enrol(fingerprint="ab")
+
+
+def eavesdropper(folder: Path, pem: bytes, heard: list[bytes]) -> tuple[int, threading.Thread]:
+    """A server with the identity in ``folder`` that says that ``pem`` is its authority; two connections long."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "tls-key.pem")
+    listener = socket.create_server(("localhost", 0))
+    listener.settimeout(PATIENCE_S)
+
+    def serve() -> None:
+        with listener:
+            for _ in range(2):
+                plain, _ = listener.accept()
+                plain.settimeout(PATIENCE_S)
+                try:
+                    with context.wrap_socket(plain, server_side=True) as secured, secured.makefile("rb") as reader:
+                        heard.append(reader.readline())
+                        secured.sendall(answer_line(AuthorityIs(authority_pem=pem.decode())))
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return int(listener.getsockname()[1]), thread
+
+
+@pytest.mark.parametrize("who", ["another authority", "a party of the same consortium"])
+def test_somebody_in_between_who_shows_the_right_authority_does_not_get_the_code(who: str, desk: Desk) -> None:
+    identity = desk.folder / "between"
+    if who == "another authority":
+        issue_kit(Authority.create("trial"), identity, "coordinator", "coordinator", hosts=["localhost"])
+    else:
+        issue_kit(desk.authority, identity, "birch", "party", hosts=["localhost"])
+    heard: list[bytes] = []
+    port, thread = eavesdropper(identity, desk.authority.pem, heard)
+    with pytest.raises(IdentityError, match=r"not this consortium's coordinator|a party, not the coordinator"):
+        enrol(f"localhost:{port}", "ash", desk.code, desk.authority.fingerprint, desk.folder / "ash")
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert heard and not any(desk.code.encode() in line for line in heard)
+
+
+def converse(desk: Desk, data: bytes, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = newest
+    with (
+        socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        secured.sendall(data)
+        received = b""
+        while chunk := secured.recv(65536):
+            received += chunk
+        return received
+
+
+def test_tls_1_2_is_refused(desk: Desk) -> None:
+    with pytest.raises(ssl.SSLError):
+        converse(desk, b'{"ask":"authority"}\n', newest=ssl.TLSVersion.TLSv1_2)
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello\n", b'{"ask":"keys"}\n', b'{"ask":"authority"},"x":{}\n', b"[" * 9000 + b"\n", b"\xff\xfe\n"]
+)
+def test_what_is_no_request_is_answered_by_a_typed_error(line: bytes, desk: Desk) -> None:
+    assert b'"error":"protocol"' in converse(desk, line)
+    desk.enrol()
+
+
+def test_a_line_that_never_ends_is_cut_off_and_the_port_goes_on(desk: Desk) -> None:
+    with contextlib.suppress(OSError):  # cut off while it was still being sent
+        assert converse(desk, b"x" * (4 * MAX_ASK_BYTES)) == b""
+    assert desk.registrar.heard == []
+    desk.enrol()
+
+
+def test_plain_text_gets_no_answer_and_the_port_goes_on(desk: Desk) -> None:
+    with socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain:
+        plain.sendall(b'{"ask":"authority"}\n')
+        assert b"authority_pem" not in plain.recv(65536)
+    desk.enrol()
+
+
+def test_nobody_there_and_somebody_else_there_are_told_apart(desk: Desk, tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as silent:
+        port = silent.getsockname()[1]
+    with pytest.raises(Unreachable, match="cannot reach the enrolment"):
+        enrol(f"localhost:{port}", "ash", desk.code, desk.authority.fingerprint, tmp_path / "x")
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def speak_plainly() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=speak_plainly, daemon=True).start()
+        with pytest.raises(ProtocolViolation, match=r"no TLS 1\.3"):
+            enrol(
+                f"localhost:{listener.getsockname()[1]}", "ash", desk.code, desk.authority.fingerprint, tmp_path / "x"
+            )

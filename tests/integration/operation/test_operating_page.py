@@ -1,0 +1,253 @@
+"""docs/operating.md as its reader follows it, with three clinics and a coordinator that is killed in between.
+
+Every command of the page is run, as it stands there but for the codes, the ports and the number of clinics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collegium.protocol.ledger import Ledger
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "operating.md"
+COMMAND_S = 240.0
+CLINICS = ("clinic-1", "clinic-2", "clinic-3")
+
+
+def commands_of(page: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def free_ports(number: int) -> list[int]:
+    with ExitStack() as held:
+        listeners = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(number)]
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+@dataclass
+class Reader:
+    """Somebody who follows the page in ``folder``."""
+
+    folder: Path
+    ports: dict[str, str]
+    page: list[str] = field(default_factory=lambda: commands_of(PAGE.read_text(encoding="utf-8")))
+    typed: set[str] = field(default_factory=set)
+
+    def start(self, command: str, *, instead: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a command that the page shows, with some of its words replaced by others."""
+        assert command in self.page, command
+        self.typed.add(command)
+        for word, other in {**self.ports, **(instead or {})}.items():
+            command = command.replace(word, other)
+        words = shlex.split(command)
+        words[:1] = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "collegium"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+        environment.pop("COLLEGIUM_DATA", None)
+        return subprocess.Popen(
+            words,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, command: str, *, instead: dict[str, str] | None = None) -> str:
+        """Run it to its end; what it printed."""
+        process = self.start(command, instead=instead)
+        out, err = process.communicate(timeout=COMMAND_S)
+        assert process.returncode == 0, (command, err)
+        return out
+
+
+PROVISION = "collegium provision consortium.toml"
+SERVE = "collegium coordinator serve consortium.toml"
+STATUS = "collegium coordinator status consortium.toml"
+SHOW = "collegium party show clinic-1/party.toml"
+PARTY_SERVE = "collegium party serve clinic-1/party.toml"
+ENROL = (
+    "collegium party enrol --coordinator localhost:7444 --name clinic-1 --code CODE --fingerprint SHA256 "
+    "--folder clinic-1 --data clinic-1.csv --label diagnosis"
+)
+RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
+VERIFY = "collegium ledger verify consortium/run --public-key consortium/coordinator/certificate.pem"
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if words in line:
+            return
+    raise AssertionError(f"ended before {words!r}: {''.join(seen)}")
+
+
+@dataclass(frozen=True)
+class Story:
+    reader: Reader
+    labels_at_kill: dict[str, int]
+    served: str
+    serve_error: str
+    parties: dict[str, tuple[int, str]]
+    shown: str
+    status: dict[str, Any]
+    interrupted: tuple[int, str]
+
+    @property
+    def run(self) -> Path:
+        return self.reader.folder / "consortium" / "run"
+
+
+def labels(folder: Path) -> dict[str, int]:
+    with Ledger.read(folder / "consortium" / "run" / "ledger.sqlite") as ledger:
+        return ledger.labels()
+
+
+def set_up(reader: Reader) -> None:
+    text = (ROOT / "examples" / "consortium.toml").read_text(encoding="utf-8")
+    text = re.sub(r"^parties = .*$", f"parties = {json.dumps(CLINICS)}", text, flags=re.MULTILINE)
+    for port, free in reader.ports.items():
+        text = text.replace(port, free)
+    (reader.folder / "consortium.toml").write_text(text.replace("per_party = 12", "per_party = 4"), encoding="utf-8")
+    (reader.folder / "clinics.py").write_bytes((ROOT / "examples" / "clinics.py").read_bytes())
+    reader.run("python clinics.py")
+
+
+def words_of(line: str) -> dict[str, str]:
+    """CODE and SHA256 in the line that the operator gives a party."""
+    words = shlex.split(line)
+    options = dict(zip(words[3::2], words[4::2], strict=True))
+    return {"CODE": options["--code"], "SHA256": options["--fingerprint"]}
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("clinics")
+    reader = Reader(folder, dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True)))
+    set_up(reader)
+    lines = [line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium party enrol")]
+    given = {name: words_of(line) for name, line in zip(CLINICS, lines, strict=True)}
+    started: list[subprocess.Popen[str]] = []
+    try:
+        serving = reader.start(SERVE)
+        started.append(serving)
+        read_until(serving, "enrolment at")
+        interrupted = _interrupt(serving)
+        serving = reader.start(SERVE)
+        started.append(serving)
+        read_until(serving, "enrolment at")
+        parties = {}
+        for name in CLINICS:
+            reader.run(ENROL, instead={"clinic-1": name, **given[name]})
+        shown = reader.run(SHOW)
+        for name in CLINICS:
+            parties[name] = reader.start(PARTY_SERVE, instead={"clinic-1": name})
+            started.append(parties[name])
+        read_until(serving, "labels: 4 of 40")
+        os.kill(serving.pid, signal.SIGKILL)
+        serving.communicate()
+        killed = labels(folder)
+        serving = reader.start(SERVE)
+        started.append(serving)
+        out, err = serving.communicate(timeout=COMMAND_S)
+        ended = {}
+        for name, process in parties.items():
+            _, log = process.communicate(timeout=COMMAND_S)
+            ended[name] = (process.returncode, log)
+        status = json.loads(reader.run(STATUS, instead={"consortium.toml": "consortium.toml --json"}))
+        assert serving.returncode == 0, err
+        yield Story(reader, killed, out, err, ended, shown, status, interrupted)
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def _interrupt(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Ctrl-C; the exit status and the last line of what it says."""
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=COMMAND_S)
+    return process.returncode, err.strip().splitlines()[-1]
+
+
+def test_an_interrupt_ends_the_coordinator_with_one_line(story: Story) -> None:
+    assert story.interrupted == (130, "Interrupted. Nothing is lost: the same command goes on where this one was.")
+
+
+def test_after_a_kill_the_same_labels_stand_and_nothing_is_paid_twice(story: Story) -> None:
+    assert 4 <= len(story.labels_at_kill) < 40
+    after = labels(story.reader.folder)
+    assert len(after) == 40
+    assert {query: after[query] for query in story.labels_at_kill} == story.labels_at_kill
+    with Ledger.read(story.run / "ledger.sqlite") as ledger:
+        # A round that was charged and not released when the kill came is not charged again either.
+        assert ledger.verify().queries_charged == 40
+
+
+def test_parties_came_back_by_themselves_and_ended_with_the_run(story: Story) -> None:
+    for name, (status, log) in story.parties.items():
+        assert status == 0, log
+        assert log.count("connected to") == 2, (name, log)
+        assert "ended: the run is finished" in log.splitlines()[-1]
+
+
+def test_the_run_ends_in_a_student_and_a_report(story: Story) -> None:
+    assert "finished: 40 labels of 40 queries" in story.served
+    assert {"student.safetensors", "report.html", "labels.csv"} <= {path.name for path in story.run.iterdir()}
+
+
+def test_status_says_who_takes_part_and_what_was_spent(story: Story) -> None:
+    assert story.status["state"] == "finished" and story.status["served"] is False
+    assert story.status["rounds"] >= 10
+    for party in story.status["parties"].values():
+        assert party["membership"] == "enrolled" and party["certificate_days_left"] >= 363
+    privacy = story.status["privacy"]
+    assert privacy["labels"] == 40
+    assert privacy["epsilon_spent"] + privacy["epsilon_left"] == pytest.approx(3.5)
+
+
+def test_show_says_what_the_party_would_answer(story: Story) -> None:
+    assert "masked, masked+noised" in story.shown and re.search(r"queries answered\s+0", story.shown)
+
+
+def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
+    reader = story.reader
+    assert "signed throughout by the given key" in reader.run(VERIFY)
+    assert "clinic-1" in reader.run(STATUS)
+    fingerprint = re.search(r"^fingerprint\s+(\w{64})$", reader.run(PROVISION), re.MULTILINE)
+    assert fingerprint is not None
+    assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --add clinic-6")
+    assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --renew-code clinic-6")
+    assert "clinic-3" not in reader.run(f"{PROVISION} --revoke clinic-5", instead={"clinic-5": "clinic-3"})
+    # A finished run would end at once; more queries than are labelled keep it waiting for parties.
+    text = (reader.folder / "consortium.toml").read_text().replace("count = 40", "count = 41")
+    (reader.folder / "more.toml").write_text(text.replace("epsilon = 3.5", "epsilon = 5.0"))
+    again = reader.start(SERVE, instead={"consortium.toml": "more.toml"})
+    try:
+        read_until(again, "enrolment at")
+        assert "clinic-1 is enrolled until" in reader.run(RENEW, instead={"SHA256": fingerprint[1]})
+        assert _interrupt(again)[0] == 130
+    finally:
+        if again.poll() is None:
+            again.kill()
+            again.communicate()
+    assert reader.typed == set(reader.page), set(reader.page) - reader.typed

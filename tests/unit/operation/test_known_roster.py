@@ -1,0 +1,104 @@
+"""What a party takes over from a coordinator that announces a roster, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from collegium.parties.known_roster import KnownRoster
+from collegium.protocol.certificates import Authority, read_certificate, read_subject
+from collegium.protocol.identities import create_identity
+from collegium.protocol.roster import Roster, RosterEntry
+
+AUTHORITY, IMPOSTOR = Authority.create("trial"), Authority.create("trial")
+
+
+def entry(folder: Path, name: str, authority: Authority = AUTHORITY) -> RosterEntry:
+    request = create_identity(folder / name, name, "party")
+    pem = authority.issue(request, name=name, role="party")
+    key = read_subject(read_certificate(pem)).signing_key.hex()
+    return RosterEntry(signing_key=key, certificate_pem=pem.decode())
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RosterEntry]:
+    folder = tmp_path_factory.mktemp("kits")
+    return {name: entry(folder, name) for name in ("ash", "birch", "cedar", "oak")}
+
+
+def roster(entries: dict[str, RosterEntry], *names: str, **changed: RosterEntry) -> Roster:
+    return Roster(consortium="trial", parties={name: entries[name] for name in names} | changed)
+
+
+def known(folder: Path, start: Roster, *, updates: bool = True, minimum: int = 3) -> KnownRoster:
+    start.save(folder / "roster.json")
+    return KnownRoster(folder / "roster.json", AUTHORITY.pem, updates=updates, minimum_parties=minimum)
+
+
+def test_a_certified_newcomer_is_taken_over_and_kept(entries: dict[str, RosterEntry], tmp_path: Path) -> None:
+    party = known(tmp_path, roster(entries, "ash", "birch", "cedar"))
+    grown = roster(entries, "ash", "birch", "cedar", "oak")
+    party.announced(grown.model_dump_json())
+    assert dict(party) == grown.signing_keys()
+    assert Roster.load(tmp_path / "roster.json") == grown
+
+
+def test_who_left_is_gone(entries: dict[str, RosterEntry], tmp_path: Path) -> None:
+    party = known(tmp_path, roster(entries, "ash", "birch", "cedar", "oak"))
+    gone = entries["oak"].model_copy(update={"admitted": False})
+    party.announced(roster(entries, "ash", "birch", "cedar", oak=gone).model_dump_json())
+    assert sorted(party) == ["ash", "birch", "cedar"]
+
+
+def planted(entries: dict[str, RosterEntry], folder: Path) -> dict[str, str]:
+    """Rosters that a lying coordinator could announce."""
+    uncertified = entries["oak"].model_copy(update={"certificate_pem": None})
+    other_key = entries["oak"].model_copy(update={"signing_key": "0" * 64})
+    others = entries["oak"].model_copy(update={"certificate_pem": entries["ash"].certificate_pem})
+    three = ("ash", "birch", "cedar")
+    elsewhere = roster(entries, *three, "oak").model_copy(update={"consortium": "other"})
+    return {
+        "no certificate of oak": roster(entries, *three, oak=uncertified).model_dump_json(),
+        "not what its certificate says": roster(entries, *three, oak=other_key).model_dump_json(),
+        "not what its": roster(entries, *three, oak=others).model_dump_json(),
+        "another authority": roster(entries, *three, oak=entry(folder / "fake", "oak", IMPOSTOR)).model_dump_json(),
+        "fewer than minimum_parties": roster(entries, "ash", "birch").model_dump_json(),
+        "roster of 'other'": elsewhere.model_dump_json(),
+        "no roster of this protocol": '{"version": 7}',
+    }
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "no certificate of oak",
+        "not what its certificate says",
+        "not what its",
+        "another authority",
+        "fewer than minimum_parties",
+        "roster of 'other'",
+        "no roster of this protocol",
+    ],
+)
+def test_a_roster_that_does_not_hold_is_refused_and_the_one_before_stays(
+    why: str, entries: dict[str, RosterEntry], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = roster(entries, "ash", "birch", "cedar")
+    party = known(tmp_path, start)
+    with caplog.at_level(logging.ERROR, "collegium.party"):
+        party.announced(planted(entries, tmp_path)[why])
+    assert why in caplog.text
+    assert dict(party) == start.signing_keys()
+    assert Roster.load(tmp_path / "roster.json") == start
+
+
+def test_an_institution_may_take_over_nothing_by_itself(
+    entries: dict[str, RosterEntry], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = roster(entries, "ash", "birch", "cedar")
+    party = known(tmp_path, start, updates=False)
+    party.announced(roster(entries, "ash", "birch", "cedar", "oak").model_dump_json())
+    assert dict(party) == start.signing_keys()
+    assert "roster_updates = false" in caplog.text
