@@ -23,7 +23,7 @@ from collegium.parties.enrolment import enrol
 from collegium.parties.party import Party
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
-from collegium.protocol.errors import IdentityError
+from collegium.protocol.errors import ConfigurationError, IdentityError
 from collegium.protocol.identities import Credentials, load_authority
 from collegium.protocol.inputs import DataSource, PoolStore, load
 from collegium.protocol.ledger import Ledger
@@ -196,5 +196,5 @@ def test_who_is_revoked_during_a_run_is_cut_off_and_the_others_go_on_without_it(
 
 def test_the_members_of_another_consortium_are_not_served(scene: Scene) -> None:
     scene.members.change(lambda members: (Members(consortium="other"), None))
-    with pytest.raises(Exception, match="is the folder of 'other'"):
+    with pytest.raises(ConfigurationError, match="is the folder of 'other'"):
         Serving(scene.config, load_public(scene.config.run, None), wait_s=0)
