@@ -1,6 +1,6 @@
 """The port where parties enrol: one short exchange per connection, over TLS 1.3, without a client certificate.
 
-Anybody may knock here, so everything is bounded: connections at once, bytes of a request, seconds of an exchange.
+Anybody may knock here, so everything is bounded: exchanges at once, bytes of a request, seconds of an exchange.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from collegium.protocol.errors import CollegiumError, StorageError
 
 logger = logging.getLogger("collegium.enrolment")
 
-MAX_CONNECTIONS = 64
+MAX_EXCHANGES = 64
+SHUTDOWN_S = 2.0
 
 
 class Registrar:
@@ -116,6 +117,7 @@ class EnrolmentService:
             port,
             ssl=server_context(self._identity),
             ssl_handshake_timeout=EXCHANGE_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
             limit=MAX_ASK_BYTES,
         )
         try:
@@ -128,7 +130,7 @@ class EnrolmentService:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            if self._open <= MAX_CONNECTIONS:
+            if self._open <= MAX_EXCHANGES:
                 async with asyncio.timeout(EXCHANGE_S):
                     line = await reader.readuntil(b"\n")
                     writer.write(self._registrar.answer(line))

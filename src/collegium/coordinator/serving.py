@@ -116,9 +116,9 @@ class Serving:
             finally:
                 self._stopping.set()
                 self._enrolment.close()
-                self._parties.close()
                 if self._watcher.is_alive():
                     self._watcher.join()
+                self._parties.close()  # last: both of the others hand it rosters
 
     def run(self) -> dict[str, Any]:
         """The whole run, or what is left of it; what run.json says.

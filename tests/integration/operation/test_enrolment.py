@@ -125,6 +125,34 @@ def test_a_wrong_code_or_name_is_one_clear_error(desk: Desk) -> None:
     desk.enrol()
 
 
+def test_no_code_is_logged_nor_told_to_anybody(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = new_code()
+    with caplog.at_level("DEBUG"):
+        with pytest.raises(IdentityError) as error:
+            desk.enrol(code=wrong)
+        desk.enrol()
+    assert "enrolment refused" in caplog.text and "ash enrolled" in caplog.text
+    for code in (wrong, desk.code):
+        for text in (caplog.text, str(error.value), (desk.folder / "ash" / "party.toml").read_text()):
+            assert code not in text and code.replace("-", "") not in text
+
+
+def test_more_exchanges_at_once_than_are_held_are_turned_away_and_the_rest_go_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collegium.coordinator.enrolment_service.MAX_EXCHANGES", 1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as idle,
+    ):
+        assert converse(desk, b'{"ask":"authority"}\n') == b""
+        idle.sendall(b'{"ask":"authority"}\n')
+        assert b"authority_pem" in idle.recv(65536)
+    desk.enrol()
+
+
 def test_nothing_is_sent_where_the_fingerprint_is_another(desk: Desk) -> None:
     with pytest.raises(IdentityError, match="nothing was sent"):
         desk.enrol(fingerprint="ab" * 32)
