@@ -1,0 +1,110 @@
+"""What a party may answer, as frozen values: one that exists is valid as far as it can tell alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.protocol import limits
+from collegium.protocol.errors import CollegiumError, error_for_code
+from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.v1 import secure_sum_pb2
+from collegium.protocol.values import SHA256, check_party_name, require
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a party says of itself. Nothing here depends on a private record."""
+
+    party: str
+    software: str
+    teachers: int
+    teacher_kind: str
+
+    def __post_init__(self) -> None:
+        check_party_name(self.party)
+        require(len(self.software) <= 64 and len(self.teacher_kind) <= 64, "a description's texts are short")
+        require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """How much of a pool the party holds."""
+
+    sha256: str
+    received_bytes: int
+    complete: bool
+
+    def __post_init__(self) -> None:
+        require(SHA256.fullmatch(self.sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(0 <= self.received_bytes <= limits.MAX_POOL_BYTES, "a pool's size is bounded")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The teachers are ready; ``reused`` of them were fitted before."""
+
+    teachers: int
+    reused: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.reused <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "0 ≤ reused ≤ teachers ≤ 1,000")
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """Counts per query and class of one party's teachers, shape ``[queries, classes]``, dtype int64.
+
+    Every row sums to the number of teachers; whoever asked checks that with `check_votes`.
+    """
+
+    counts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(self.counts.ndim == 2, "votes have the shape [queries, classes]")
+        queries, classes = self.counts.shape
+        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
+        require(self.counts.dtype == np.int64, "votes are integers")
+        lowest, highest = int(self.counts.min()), int(self.counts.max())
+        require(lowest >= 0 and highest <= limits.MAX_TEACHERS_PER_PARTY, "votes are counts from 0 to 1,000")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The votes of a round are ready to be summed."""
+
+    round_id: str
+
+
+@dataclass(frozen=True)
+class SecureSumAnswer:
+    """A party's answer within a secure sum."""
+
+    message: secure_sum_pb2.SecureSumReply = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no answer: what the party said, or what happened on the way to it."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: CollegiumError) -> Failure:
+        return cls(error.code, str(error)[: limits.MAX_TEXT_CHARS])
+
+    def error(self) -> CollegiumError:
+        return error_for_code(self.code, self.message)
+
+
+ReplyBody = Description | PoolState | Fitted | Votes | Neighbours | Prepared | SecureSumAnswer | Failure
+
+
+def check_votes(votes: Votes, *, queries: int, classes: int, teachers: int) -> None:
+    """Raise ProtocolViolation unless every one of ``queries`` rows holds ``teachers`` votes over ``classes``."""
+    require(votes.counts.shape == (queries, classes), f"votes of shape {votes.counts.shape}, not {(queries, classes)}")
+    require(bool((votes.counts.sum(axis=1) == teachers).all()), f"a row of votes does not sum to {teachers} teachers")

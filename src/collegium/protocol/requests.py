@@ -1,0 +1,156 @@
+"""What the coordinator may ask, as frozen values: one that exists is valid as far as it can tell alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from collegium.protocol import limits
+from collegium.protocol.neighbours import KERNELS, Features
+from collegium.protocol.task import TeacherSettings
+from collegium.protocol.v1 import secure_sum_pb2
+from collegium.protocol.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, require
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Ask a party what it is."""
+
+
+@dataclass(frozen=True)
+class HoldPool:
+    """Ask whether the party holds the pool already."""
+
+    pool: ArraySpec
+
+
+@dataclass(frozen=True)
+class PoolChunk:
+    """A piece of the pool, in order."""
+
+    pool: ArraySpec
+    offset_bytes: int
+    data: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(0 < len(self.data) <= limits.MAX_CHUNK_BYTES, f"a chunk holds 1 to {limits.MAX_CHUNK_BYTES} bytes")
+        require(0 <= self.offset_bytes <= self.pool.size_bytes - len(self.data), "a chunk lies within its pool")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Ask a party to have its teachers ready."""
+
+    teacher: TeacherSettings
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What will be done with the votes: the party's policy decides by this."""
+
+    mechanism: str
+    parameters: Mapping[str, float]
+    adjacency: str = "replace"
+    sum_mode: str = "clear"
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
+        require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
+        require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
+        require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
+        require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
+
+
+@dataclass(frozen=True)
+class PoolRange:
+    """Inputs named by their positions in the pool."""
+
+    pool_sha256: str
+    indices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(0 < len(self.indices) <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+
+
+@dataclass(frozen=True, eq=False)
+class InlineInputs:
+    """Inputs sent along, shape ``[queries, …]``."""
+
+    array: NDArray[Any] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(str(self.array.dtype) in DTYPES, "inputs are uint8 or float32")
+        require(0 < len(self.array) <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(self.array.nbytes <= limits.MAX_MESSAGE_BYTES // 2, "send a pool instead of so many inputs at once")
+
+
+@dataclass(frozen=True)
+class CastVotes:
+    """Ask for the votes of the party's teachers on some inputs."""
+
+    terms: Terms
+    teacher: TeacherSettings
+    inputs: PoolRange | InlineInputs
+    round_id: str
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+
+    @property
+    def highest(self) -> int:
+        """The largest entry of one party's answer; public."""
+        return min(self.teacher.per_party, limits.MAX_TEACHERS_PER_PARTY)
+
+
+@dataclass(frozen=True)
+class CastNeighbours:
+    """Ask for the classes of the party's records within a radius of some inputs of a pool.
+
+    Parameters
+    ----------
+    terms : with the parameters ``sigma`` (noise on each entry of the sum), ``levels`` (what the largest weight
+        counts in an entry) and ``participations`` (full-weight votes that one record may cast in the run).
+    features : made from public data alone, like the radii.
+    radii_squared : one per input, in the units of the features.
+    kernel : how a record's weight falls with its distance; see `neighbours.weight_units`.
+    ledger_id : the ledger under which the labels are released.
+    """
+
+    terms: Terms
+    features: Features
+    inputs: PoolRange
+    radii_squared: tuple[int, ...]
+    kernel: str
+    round_id: str
+    ledger_id: str
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
+        require(self.kernel in KERNELS, f"a kernel is one of {', '.join(KERNELS)}")
+        require(len(self.radii_squared) == len(self.inputs.indices), "every query has its radius")
+        require(len(set(self.inputs.indices)) == len(self.inputs.indices), "a round asks an input once")
+        require(
+            all(0 <= radius <= limits.MAX_RADIUS_SQUARED for radius in self.radii_squared),
+            f"a squared radius lies between 0 and {limits.MAX_RADIUS_SQUARED}",
+        )
+
+    @property
+    def highest(self) -> int:
+        """The largest entry of one party's answer; public."""
+        return limits.MAX_NEIGHBOUR_COUNT
+
+
+@dataclass(frozen=True)
+class SecureSumStep:
+    """One phase of a secure sum; its own module validates it."""
+
+    message: secure_sum_pb2.SecureSumRequest = field(repr=False)
+
+
+RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | CastNeighbours | SecureSumStep
