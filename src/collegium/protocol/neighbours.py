@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol import limits
-from collegium.protocol.errors import ProtocolViolation
+from collegium.protocol.values import require
 
 FEATURES = ("hog", "raw")
 """Extractors by name; see `collegium.protocol.features`."""
@@ -40,14 +40,14 @@ class Features:
     projection: NDArray[Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _require(self.name in FEATURES, f"features are one of {', '.join(FEATURES)}, not {self.name[:32]!r}")
+        require(self.name in FEATURES, f"features are one of {', '.join(FEATURES)}, not {self.name[:32]!r}")
         weights = self.projection
         if weights is not None:
-            _require(weights.dtype == np.float32 and weights.ndim == 2, "a projection is a matrix of 32-bit floats")
-            _require(weights.shape[0] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
-            _require(0 < weights.size <= limits.MAX_PROJECTION_ENTRIES, "a projection of so many entries is too large")
+            require(weights.dtype == np.float32 and weights.ndim == 2, "a projection is a matrix of 32-bit floats")
+            require(weights.shape[0] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
+            require(0 < weights.size <= limits.MAX_PROJECTION_ENTRIES, "a projection of so many entries is too large")
             whole = bool((np.abs(weights) <= PROJECTION_ONE).all() and (weights == np.rint(weights)).all())
-            _require(whole, f"a projection holds whole numbers from -{PROJECTION_ONE} to {PROJECTION_ONE}")
+            require(whole, f"a projection holds whole numbers from -{PROJECTION_ONE} to {PROJECTION_ONE}")
 
     def digest(self) -> str:
         """The same text for the same features."""
@@ -65,12 +65,12 @@ class Neighbours:
     counts: NDArray[np.int64] = field(repr=False)
 
     def __post_init__(self) -> None:
-        _require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "neighbours are counts per query and class")
+        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "neighbours are counts per query and class")
         queries, classes = self.counts.shape
-        _require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
-        _require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
+        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
         lowest, highest = int(self.counts.min()), int(self.counts.max())
-        _require(lowest >= 0 and highest <= limits.MAX_NEIGHBOUR_COUNT, f"counts are 0 to {limits.MAX_NEIGHBOUR_COUNT}")
+        require(lowest >= 0 and highest <= limits.MAX_NEIGHBOUR_COUNT, f"counts are 0 to {limits.MAX_NEIGHBOUR_COUNT}")
 
 
 def weight_units(
@@ -86,8 +86,3 @@ def weight_units(
     clipped = np.minimum(distances_squared, radius_squared)
     units = levels - (clipped * levels) // max(radius_squared, 1)
     return np.where(inside, units, 0).astype(np.int64)
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise ProtocolViolation(what)
