@@ -16,13 +16,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator import questions
 from collegium.coordinator.config import RunConfig, validate_config
 from collegium.coordinator.coordinator import Coordinator, Progress
+from collegium.coordinator.mechanisms import Adjacency, Unit, create
 from collegium.coordinator.neighbours.geometry import public_radii_squared
 from collegium.coordinator.neighbours.representatives import representatives
 from collegium.coordinator.public_data import PublicData
+from collegium.parties import summing
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
 from collegium.parties.summing import Membership
-from collegium.protocol.errors import BudgetExceeded, ConfigurationError
+from collegium.protocol.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    ProtocolViolation,
+    QuorumNotReached,
+    UnsupportedAccounting,
+)
 from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.messages import CastNeighbours, Request
@@ -267,3 +275,54 @@ def test_more_dimensions_than_the_pool_has_are_refused(go: Callable[..., dict[st
 def test_dimensions_of_zero_keep_the_features_as_they_are(go: Callable[..., dict[str, Any]]) -> None:
     go(neighbours__dimensions=0, queries__count=3)
     assert go.asked[0].features.projection is None  # type: ignore[attr-defined]
+
+
+def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
+    public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that proposes a smaller range would learn from the error whether a count exceeds it."""
+    monkeypatch.setattr(CastNeighbours, "highest", property(lambda body: 200))
+    proposed = []
+    begin = summing.SumHandler._begin
+
+    def honest(handler: Any, request: Request) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(CastNeighbours, "highest", property(lambda body: 2**18 - 1))
+            try:
+                begin(handler, request)
+            except ProtocolViolation as error:
+                proposed.append(str(error))
+                raise
+
+    monkeypatch.setattr(summing.SumHandler, "_begin", honest)
+    coordinator = Coordinator(
+        config(votes__mode="masked"),
+        Consortium(private, tmp_path),
+        tmp_path,
+        public=public,
+        signing_keys=ROSTER,
+    )
+    with pytest.raises(QuorumNotReached):
+        coordinator.run(only_labels=True)
+    assert proposed and all("values up to 200" in text for text in proposed)
+
+
+def test_accounting_by_the_votes_is_refused() -> None:
+    counts = np.array([[3, 4]])
+    for name, more in (("individual-knn", {}), ("noised-individual-knn", {"honest_survivors": 3})):
+        mechanism = create(name, sigma=4.0, participations=1, **more)
+        with pytest.raises(UnsupportedAccounting, match="without votes"):
+            mechanism.exact_loss(counts, WIDE_ORDERS, Adjacency.ADD_REMOVE, True)  # type: ignore[attr-defined]
+
+
+def test_noise_from_the_parties_costs_what_it_must_and_no_less() -> None:
+    """Whatever the levels: a whole participation, and never below the noise of one Gaussian."""
+    unit = Unit(1, Adjacency.ADD_REMOVE)
+    whole = create("individual-knn", sigma=4.0, participations=1).stages[0].charge(WIDE_ORDERS, unit)
+    for levels in (1, 16):
+        mechanism = create("noised-individual-knn", sigma=4.0, participations=1, honest_survivors=3, levels=levels)
+        charged = mechanism.stages[0].charge(WIDE_ORDERS, unit)
+        assert (charged.values <= whole.values * 1.001).all() and (charged.values >= whole.values * 0.999999).all()
+    rough = create("noised-individual-knn", sigma=1.0, participations=1, honest_survivors=4).stages[0]
+    finer = create("individual-knn", sigma=1.0, participations=1).stages[0]
+    assert (rough.charge(WIDE_ORDERS, unit).values > finer.charge(WIDE_ORDERS, unit).values).all()
