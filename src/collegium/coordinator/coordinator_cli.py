@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
+from collegium.coordinator.coordinator import Progress
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs.sources import data_root as find_data_root
@@ -53,7 +54,7 @@ def serve(
         config,
         public,
         wait_s=wait_s,
-        on_progress=lambda step: log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total),
+        on_progress=lambda step: _log_step(log, step),
     )
     with serving.listening():
         result = serving.run()
@@ -62,6 +63,12 @@ def serve(
         return
     labels, folder = result["labels"], ConsortiumFolder(config.consortium.folder)
     typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
+
+
+def _log_step(log: logging.Logger, step: Progress) -> None:
+    """A line as each party's teachers are ready and after each round; of the other steps their ends."""
+    if step.done == step.total or step.step in ("fit", "labels"):
+        log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total)
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
