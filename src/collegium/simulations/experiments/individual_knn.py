@@ -129,8 +129,8 @@ class IndividualKnn:
             f"\n\nUnit: one of {results['records']} records, added or removed; δ = 1e-5. ε is a constant of the terms, "
             "whatever the votes were and however many queries are asked: it may be published. Queries are cluster "
             "centres of the 5,000 public images, radii are those within which the same share of the public images "
-            "lies. Students, of the first seed alone, are measured on the other 5,000 images of the test set. Labels differ "
-            "between seeds mostly by the queries that the clustering chose."
+            "lies. Students, of the first seed alone, are measured on the other 5,000 images of the test set. Labels "
+            "differ between seeds mostly by the queries that the clustering chose."
         )
 
 
