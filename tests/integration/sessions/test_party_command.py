@@ -23,8 +23,9 @@ START_S = 120.0
 
 def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits" }') -> Path:
     path = folder / "party.toml"
+    kept = f"of-{kits.folder.name}-{name}"
     path.write_text(
-        f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "of-{kits.folder.name}-{name}"\ndata = {data}\n'
+        f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "{kept}"\ndata = {data}\n'
     )
     return path
 
