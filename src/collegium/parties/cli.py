@@ -173,6 +173,7 @@ def serve(
             charge=account.charge,
             allowed_imports=policy.teacher_imports,
             membership=membership,
+            record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info("teachers ready: %d of %d", ready, wanted),
         )
 
@@ -263,6 +264,7 @@ def show(
         "queries_limit": policy.queries,
         "own_epsilon_spent": round(account.spent().epsilon, 6),
         "own_epsilon_limit": policy.epsilon,
+        "record_rho_limit": policy.record_rho,
         "delta": policy.delta,
     }
     if as_json:

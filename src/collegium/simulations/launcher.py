@@ -85,7 +85,9 @@ def launch(
 def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
     """The TOML file from which a party is served, in its own folder."""
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
-    (member.folder / POLICY).write_text(f"sum_modes = [{_toml(run.config.votes.mode)}]\n", encoding="utf-8")
+    # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
+    agreed = f"sum_modes = [{_toml(run.config.votes.mode)}]\nrecord_rho = inf\n"
+    (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
         "credentials": str(member.credentials),

@@ -41,7 +41,7 @@ def config() -> SimulationConfig:
     return validate_config(IRIS, SimulationConfig, "test")
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("mnist-*.toml")), ids=lambda path: path.stem)
 def test_every_example_is_valid_and_named_as_its_file(path: Path) -> None:
     config = read_config(path, SimulationConfig)
     assert config.name == path.stem
