@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -264,7 +265,7 @@ def show(
         "queries_limit": policy.queries,
         "own_epsilon_spent": round(account.spent().epsilon, 6),
         "own_epsilon_limit": policy.epsilon,
-        "record_rho_limit": policy.record_rho,
+        "record_rho_limit": policy.record_rho if math.isfinite(policy.record_rho) else None,
         "delta": policy.delta,
     }
     if as_json:
