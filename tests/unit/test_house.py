@@ -122,3 +122,9 @@ def test_every_module_says_what_it_is_for() -> None:
         and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert silent == []
+
+
+def test_no_two_test_modules_share_a_name() -> None:
+    """Test folders are no packages, so that pytest tells modules apart by their names alone."""
+    names = [path.name for path in Path(__file__).resolve().parents[1].rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
