@@ -6,8 +6,6 @@ With x = p/q − 1 per outcome, Σ q·x = 0, so the moment is Σ q·(p/q)^α = 1
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from collegium.protocol.renyi import FloatArray
@@ -80,10 +78,3 @@ def bernoulli_divergences(
     base = np.stack([log_q, log_not_q], axis=-1)
     ratio = np.stack([log_p - log_q, log_not_p - log_not_q], axis=-1)
     return renyi_divergences(base, ratio, np.ones_like(base), orders)
-
-
-def log1mexp(log_p: FloatArray) -> FloatArray:
-    """log(1 − p) from log p ≤ 0, accurate at both ends."""
-    clipped = np.minimum(log_p, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.where(clipped > -math.log(2.0), np.log(-np.expm1(clipped)), np.log1p(-np.exp(clipped)))

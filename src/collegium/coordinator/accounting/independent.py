@@ -53,7 +53,7 @@ def laplace_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> R
 
 def gumbel_argmax_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
     """Argmax of counts + Gumbel(1/γ), the exponential mechanism: the exact supremum for one vote."""
-    return _with_certified(bounded_range_curve(gamma, orders, unit), ("gumbel",), 1.0 / gamma, unit)
+    return _with_certified(published_range_curve(gamma, orders, unit), ("gumbel",), 1.0 / gamma, unit)
 
 
 def _with_certified(flat: RenyiCurve, noises: tuple[str, ...], scale: float, unit: Unit) -> RenyiCurve:
@@ -80,7 +80,7 @@ def _certified(noise: str, scale: float, orders: tuple[float, ...], adjacency: A
     return bound
 
 
-def bounded_range_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
+def published_range_curve(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:
     """A release of bounded range r costs min(r, α·r²/8) at order α; the exponential mechanism has r = 2γk.
 
     One moved vote changes two scores by −γ and +γ, so log-probabilities change within a range of 2γ

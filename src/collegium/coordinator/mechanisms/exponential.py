@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.accounting import pld
 from collegium.coordinator.accounting.exact import exact_divergences
 from collegium.coordinator.accounting.grids import NoiseLaw
-from collegium.coordinator.accounting.independent import bounded_range_curve, gumbel_argmax_curve, l1_moved
+from collegium.coordinator.accounting.independent import gumbel_argmax_curve, l1_moved, published_range_curve
 from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts
@@ -65,7 +65,7 @@ class GumbelRelease:
         return gumbel_argmax_curve(self.gamma, orders, unit)
 
     def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return bounded_range_curve(self.gamma, orders, unit)
+        return published_range_curve(self.gamma, orders, unit)
 
     def privacy_loss(self, unit: Unit) -> Any:
         """By its pure bound alone, which gives bounded range away; the Rényi value is often smaller."""
