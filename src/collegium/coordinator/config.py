@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.inputs import DataSource
 from collegium.protocol.renyi import Conversion
 from collegium.protocol.task import Frozen, Task, TeacherSettings
@@ -124,31 +121,3 @@ class RunConfig(Frozen):
                 "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
             )
         return self
-
-
-Config = TypeVar("Config", bound=Frozen)
-
-
-def read_config(path: Path, kind: type[Config]) -> Config:
-    """Read a TOML file into ``kind``.
-
-    Raises StorageError when it cannot be read, ConfigurationError with the place of every mistake.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
-    return validate_config(values, kind, str(path))
-
-
-def validate_config(values: dict[str, Any], kind: type[Config], origin: str) -> Config:
-    """``values`` as ``kind``; ConfigurationError names each wrong key as ``section.key``."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        mistakes = "; ".join(f"{'.'.join(str(x) for x in item['loc'])}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError(f"{origin}: {mistakes}") from error

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from collegium.coordinator.config import RunConfig, read_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.members import MembersFile
 from collegium.protocol.channels import is_loopback, split_address
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.roster import PartyName
 from collegium.protocol.task import Frozen
+from collegium.protocol.toml_files import read_config
 
 
 class ConsortiumSettings(Frozen):

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.evaluation import prediction_quality
 from collegium.coordinator.public_data import load_public
 from collegium.coordinator.run_folder import read_labels, read_run
 from collegium.protocol.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.protocol.inputs import DataSource, array_spec, data_root, load
+from collegium.protocol.toml_files import validate_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit or evaluate a student from issued labels.")
 

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from collegium.parties.account import Account
 from collegium.parties.known_roster import KnownRoster
@@ -25,11 +24,11 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
 from collegium.protocol.certificates import utc_now
-from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
 from collegium.protocol.task import Frozen, Task
+from collegium.protocol.toml_files import read_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
 
@@ -64,15 +63,7 @@ class PartyConfig(Frozen):
     @classmethod
     def read(cls, path: Path) -> PartyConfig:
         """Read the file; StorageError or ConfigurationError says what is wrong with it."""
-        try:
-            config = cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: {error}") from error
-        except ValidationError as error:
-            mistakes = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-            raise ConfigurationError(f"{path}: {mistakes}") from error
+        config = read_config(path, cls)
         base = path.resolve().parent
         root = base / config.data_root if config.data_root is not None else None
         roster = base / config.roster if config.roster is not None else None

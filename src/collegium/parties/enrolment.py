@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from collegium.protocol.enrolment import AskEnrolment, ask_enrolment, fetch_auth
 from collegium.protocol.errors import IdentityError, ProtocolViolation, StorageError
 from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
 from collegium.protocol.roster import Roster
+from collegium.protocol.toml_files import toml_value
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 
@@ -114,10 +114,10 @@ def enrol(
     roster.admit(enrolled.subject)
     roster.save(folder / ROSTER)
     settings = PARTY_TEMPLATE.format(
-        sessions=_toml(answer.sessions),
-        source=_toml(data),
-        label=f"label = {_toml(label)}" if label else '# label = "y"  # the column of the class',
-        group=f"group = {_toml(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
+        sessions=toml_value(answer.sessions),
+        source=toml_value(data),
+        label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
+        group=f"group = {toml_value(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
     )
     _write_if_missing(folder / PARTY, settings)
     _write_if_missing(folder / POLICY, POLICY_TEMPLATE)
@@ -139,8 +139,3 @@ def _write_if_missing(path: Path, text: str) -> None:
         pass
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _toml(value: str) -> str:
-    """A text as TOML writes it, which is JSON's way."""
-    return json.dumps(value, ensure_ascii=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
 from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO, NEIGHBOUR_MECHANISMS, neighbour_noise_votes
-from collegium.protocol.errors import ConfigurationError, Refused, StorageError
+from collegium.protocol.errors import Refused
 from collegium.protocol.messages import CastNeighbours, CastVotes, InlineInputs, Request
 from collegium.protocol.task import Frozen
+from collegium.protocol.toml_files import read_config
 
 
 class PolicyConfig(Frozen):
@@ -44,15 +44,7 @@ class PolicyConfig(Frozen):
     @classmethod
     def read(cls, path: Path) -> PolicyConfig:
         """Read the file; StorageError or ConfigurationError says what is wrong with it."""
-        try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise StorageError(f"cannot read the policy {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: {error}") from error
-        except ValidationError as error:
-            mistakes = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-            raise ConfigurationError(f"{path}: {mistakes}") from error
+        return read_config(path, cls)
 
 
 def now_utc() -> datetime:

@@ -6,7 +6,6 @@ signs its ledger with the same key.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.errors import CollegiumError, QuorumNotReached
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
+from collegium.protocol.toml_files import toml_value
 from collegium.simulations.cohort import ROSTER, Member
 from collegium.simulations.simulate import PreparedRun, coordinator_of
 
@@ -86,7 +86,7 @@ def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
     """The TOML file from which a party is served, in its own folder."""
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
-    agreed = f"sum_modes = [{_toml(run.config.votes.mode)}]\nrecord_rho = inf\n"
+    agreed = f"sum_modes = [{toml_value(run.config.votes.mode)}]\nrecord_rho = inf\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
@@ -98,8 +98,8 @@ def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
         "device": run.config.engine.device,
         "threads": run.config.engine.threads,
     }
-    lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
-    lines += ["[data]", *(f"{key} = {_toml(value)}" for key, value in source.items())]
+    lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
+    lines += ["[data]", *(f"{key} = {toml_value(value)}" for key, value in source.items())]
     path = member.folder / "party.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -166,8 +166,3 @@ def _wait_for_exit(processes: list[PartyProcess]) -> None:
             party.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return
-
-
-def _toml(value: object) -> str:
-    """A value as TOML writes it; its strings, numbers and truth values are JSON's."""
-    return json.dumps(value, ensure_ascii=False)

@@ -11,8 +11,8 @@ import pytest
 from run_parts import ANSI
 
 from collegium.cli import main
-from collegium.coordinator.config import read_config
 from collegium.protocol.inputs import load
+from collegium.protocol.toml_files import read_config
 from collegium.simulations import launch_cli
 from collegium.simulations.config import SimulationConfig
 

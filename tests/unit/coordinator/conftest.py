@@ -12,9 +12,10 @@ import pytest
 from local_parties import LocalParties, ScriptedParty, images, truth_of
 from numpy.typing import NDArray
 
-from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator
 from collegium.coordinator.public_data import PublicData
+from collegium.protocol.toml_files import validate_config
 
 
 @pytest.fixture

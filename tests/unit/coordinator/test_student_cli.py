@@ -11,12 +11,13 @@ import pytest
 from local_parties import LocalParties, ScriptedParty
 
 from collegium import cli
-from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator
 from collegium.coordinator.run_folder import read_labels
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import Examples, default_task, load
 from collegium.protocol.messages import CastVotes, Votes
+from collegium.protocol.toml_files import validate_config
 
 Invoke = Callable[..., tuple[int, str, str]]
 

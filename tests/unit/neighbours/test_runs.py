@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator import questions
-from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator, Progress
 from collegium.coordinator.mechanisms import Adjacency, Unit, create
 from collegium.coordinator.neighbours.geometry import public_radii_squared
@@ -35,6 +35,7 @@ from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.messages import CastNeighbours, Request
 from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.protocol.toml_files import validate_config
 from collegium.simulations.in_process import InProcessParties
 
 PARTIES = 4

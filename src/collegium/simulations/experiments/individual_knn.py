@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.config import RunConfig, validate_config
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
 from collegium.protocol.inputs import DataSource, Examples, PoolStore, load
+from collegium.protocol.toml_files import validate_config
 from collegium.simulations.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium.simulations.in_process import InProcessParties
 from collegium.simulations.partitions import partition

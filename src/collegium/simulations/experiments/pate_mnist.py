@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from collegium.coordinator.config import validate_config
+from collegium.protocol.toml_files import validate_config
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.experiments.base import (
     Setting,
