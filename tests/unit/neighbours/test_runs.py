@@ -130,7 +130,8 @@ def expected_epsilon() -> float:
 
 
 # The seed fixes the coordinator's noise, so 0.85 is certain. The parties' own noise has no seed: of 500 labels so drawn
-# 0.858 were right; 20 labels, each right with probability 0.8 or more, hold fewer than 6 right with probability below 1e-6.
+# 0.858 were right; of 20 labels, each right with probability 0.8 or more, fewer than 6 are right with probability
+# below 1e-6.
 @pytest.mark.parametrize(("mode", "accuracy"), [("clear", 0.85), ("masked", 0.85), ("masked+noised", 6 / 20)])
 def test_labels_are_right_and_cost_a_constant_in_every_mode(
     mode: str, accuracy: float, go: Callable[..., dict[str, Any]], tmp_path: Path
