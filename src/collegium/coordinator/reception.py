@@ -46,6 +46,8 @@ class SessionEvent:
     peer: str
     """Network address."""
     detail: str
+    code: str = ""
+    """Of the error, where there was one."""
 
 
 OnEvent = Callable[[SessionEvent], None]
@@ -172,7 +174,7 @@ class Reception:
                 name = subject.name
                 await self._take_hello(subject, context)
             except CollegiumError as error:
-                self._tell("refused", name, peer, str(error))
+                self._tell("refused", name, peer, str(error), error.code)
                 raise
             await self._hold(_Session(subject, peer, self._limits.late_replies), context)
         except CollegiumError as error:
@@ -217,7 +219,7 @@ class Reception:
         except CollegiumError as error:
             reason = str(error)
             if isinstance(error, ProtocolViolation):
-                self._tell("violation", session.subject.name, session.peer, reason)
+                self._tell("violation", session.subject.name, session.peer, reason, error.code)
                 self._fail_all(session, Failure.of(error))
             raise
         finally:
@@ -258,7 +260,7 @@ class Reception:
         try:
             body = Reply.from_proto(message).body
         except ProtocolViolation as error:
-            self._tell("violation", session.subject.name, session.peer, str(error))
+            self._tell("violation", session.subject.name, session.peer, str(error), error.code)
             body = Failure.of(error)
         self._answer(request, body)
 
@@ -330,9 +332,9 @@ class Reception:
             request.given_up.cancel()
             request.given_up = None
 
-    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str) -> None:
+    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str, code: str = "") -> None:
         try:
-            self._on_event(SessionEvent(kind, party, peer, detail))
+            self._on_event(SessionEvent(kind, party, peer, detail, code))
         except Exception:
             logger.exception("an observer of sessions failed")
 

@@ -23,7 +23,7 @@ from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.queries import choose_queries, query_key
 from collegium.coordinator.rounds import quorum_count
 from collegium.coordinator.run_folder import RunFolder, write_whole
-from collegium.coordinator.sessions import EventLog, GrpcParties, SessionEvent
+from collegium.coordinator.sessions import EventLog, GrpcParties, OnEvent, SessionEvent
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.errors import (
     BudgetExceeded,
@@ -62,6 +62,7 @@ class Serving:
     public : pool and holdout.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
     on_progress : called as steps go on.
+    on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Serving:
         *,
         wait_s: float,
         on_progress: Callable[[Progress], None] = lambda step: None,
+        on_event: OnEvent = lambda event: None,
     ) -> None:
         self._config, self._public, self._wait_s, self._on_progress = config, public, wait_s, on_progress
         self._folder = ConsortiumFolder(config.consortium.folder)
@@ -81,7 +83,7 @@ class Serving:
         if not (self._folder.authority / AUTHORITY_KEY).exists():
             raise StorageError(f"{self._folder.path} holds no authority: run collegium provision first")
         self._identity = Credentials.load(self._folder.identity, "coordinator")
-        self._log_event = EventLog()
+        self._log_event, self._on_event = EventLog(), on_event
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._parties = GrpcParties(
@@ -214,6 +216,7 @@ class Serving:
 
     def _take_event(self, event: SessionEvent) -> None:
         self._log_event(event)
+        self._on_event(event)
         with self._changed:
             self._changed.notify_all()
 
