@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from collegium.coordinator.students import fit_student
-from collegium.coordinator.students.contrastive import certainty, contrast_loss, spread_labels
+from collegium.coordinator.students.contrastive import certainty, spread_labels
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.inputs import DataSource, default_task, load
 from collegium.protocol.task import NumberColumn, TableInputs, Task
@@ -46,20 +46,6 @@ def test_an_input_that_no_label_reaches_is_left_undecided() -> None:
     shares = spread_labels(two_clusters(), np.array([0, 2]), np.array([0, 1]), 2, neighbours=5, alpha=0.9)
     assert np.allclose(shares[1::2], 0.5)
     assert torch.allclose(certainty(torch.tensor(shares[1::2])), torch.zeros(20, dtype=torch.float64), atol=1e-9)
-
-
-def test_the_contrast_is_the_papers_and_falls_when_views_agree() -> None:
-    views = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
-    unit = views / views.norm(dim=1, keepdim=True)
-    alike = torch.exp(unit @ unit.T / 0.5)
-    expected = 0.0
-    for row in range(8):
-        partner = (row + 4) % 8
-        others = sum(alike[row, k] for k in range(8) if k != row)
-        expected -= torch.log(alike[row, partner] / others) / 8
-    assert contrast_loss(views, 0.5).item() == pytest.approx(float(expected), rel=1e-5)
-    agreeing = torch.cat([views[:4], views[:4]])
-    assert contrast_loss(agreeing, 0.5) < contrast_loss(views, 0.5)
 
 
 def test_few_labels_teach_it_the_digits_and_the_same_seed_gives_the_same_student() -> None:

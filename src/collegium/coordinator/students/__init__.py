@@ -12,18 +12,23 @@ from collegium.coordinator.students.base import (
 )
 from collegium.coordinator.students.consistency import Consistency
 from collegium.coordinator.students.contrastive import Contrastive
+from collegium.coordinator.students.pretraining import Encoder, Pretraining, network_features, pretrained
 from collegium.coordinator.students.supervised import Supervised
 
 __all__ = [
     "METHODS",
     "Consistency",
     "Contrastive",
+    "Encoder",
     "NetworkStudent",
+    "Pretraining",
     "Problem",
     "StudentMethod",
     "Supervised",
     "chosen_method",
     "fit_student",
     "load_student",
+    "network_features",
+    "pretrained",
     "register",
 ]

@@ -33,6 +33,7 @@ class Problem:
     pool : shape ``[inputs, …]`` as the task says, unlabelled.
     indices : shape ``[labels]``, positions in the pool.
     labels : shape ``[labels]``, class numbers.
+    cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
     """
 
     task: Task
@@ -42,6 +43,7 @@ class Problem:
     seed: int
     device: str
     progress: Progress
+    cache: Path | None = None
 
     def generator(self) -> torch.Generator:
         """A fresh generator on the device, the same for the same seed."""
@@ -114,6 +116,7 @@ def fit_student(
     threads: int = 1,
     options: Mapping[str, float | int | str | bool] | None = None,
     progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> NetworkStudent:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
@@ -126,7 +129,7 @@ def fit_student(
     _check_labels(positions, classes, len(pool), task)
     set_threads(threads)
     target = resolve_device(device)
-    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None))
+    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None), cache)
     return chosen.fit(problem)
 
 

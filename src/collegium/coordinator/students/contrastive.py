@@ -1,7 +1,6 @@
 """A student that looks at the whole pool before it sees a label.
 
-1. Contrast (SimCLR, Chen et al. 2020): two strong changes of one image should be alike, and unlike all
-   others. No label is used, so nothing private is.
+1. Contrast (SimCLR, Chen et al. 2020), without labels: `pretraining`.
 2. Spread (Zhou et al. 2004): the issued labels flow over a graph of nearest neighbours among the learned
    features, so that every image of the pool gets an answer and a confidence.
 3. Fine-tune: the network learns these answers, then goes on as `Consistency` does.
@@ -22,15 +21,13 @@ from pydantic import Field
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, Progress, new_network, pool_tensor, register
+from collegium.coordinator.students.base import NetworkStudent, Problem, Progress, pool_tensor, register
 from collegium.coordinator.students.consistency import Consistency
-from collegium.coordinator.students.supervised import student_network
+from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.protocol.augmentation import STRONG, augment
 from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.task import Frozen, ImageInputs
-
-_EMBED_BATCH = 1024
 
 
 @register
@@ -51,17 +48,26 @@ class Contrastive(Frozen):
     learning_rate: float = Field(default=4e-3, gt=0)
     consistency_steps: int = Field(default=600, gt=0)
 
+    @property
+    def pretraining(self) -> Pretraining:
+        """The first step; whoever chooses queries by pretrained features shares it."""
+        return Pretraining(
+            network=self.network,
+            steps=self.contrast_steps,
+            batch=self.contrast_batch,
+            temperature=self.temperature,
+            learning_rate=self.learning_rate,
+        )
+
     def fit(self, problem: Problem) -> NetworkStudent:
         if not isinstance(problem.task.inputs, ImageInputs):
             raise ConfigurationError("student.method 'contrastive' is for images; use 'consistency' for tables")
-        architecture = student_network(self.network, problem)
-        network = new_network(problem, architecture)
         pool = pool_tensor(problem)
         total = self.contrast_steps + self.learn_steps + self.consistency_steps
-        encoder = _encoder(network)
-        self._contrast(encoder, pool, problem, lambda done, _: problem.progress(done, total))
+        encoder = pretrained(problem, self.pretraining, lambda done, _: problem.progress(done, total))
+        network = encoder.network
         answers = spread_labels(
-            embed(encoder, pool),
+            encoder.features(problem.pool),
             problem.indices,
             problem.labels,
             len(problem.task.classes),
@@ -74,29 +80,7 @@ class Contrastive(Frozen):
         average = Consistency(steps=self.consistency_steps).improve(
             problem, network, lambda done, _: problem.progress(self.contrast_steps + self.learn_steps + done, total)
         )
-        return NetworkStudent(architecture, problem.task, average, problem.device)
-
-    def _contrast(self, encoder: nn.Module, pool: Tensor, problem: Problem, progress: Progress) -> None:
-        generator = problem.generator()
-        width = encoder(pool[:2]).shape[1]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(problem.seed + 1)
-            projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 64)).to(problem.device)
-        parameters = [*encoder.parameters(), *projection.parameters()]
-        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=1e-3, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.learning_rate, total_steps=self.contrast_steps)
-        encoder.train()
-        size = min(self.contrast_batch, len(pool))
-        for step in range(self.contrast_steps):
-            chosen = torch.randperm(len(pool), generator=generator, device=problem.device)[:size]
-            views = torch.cat([augment(pool[chosen], STRONG, generator), augment(pool[chosen], STRONG, generator)])
-            with mixed_precision(problem.device):
-                loss = contrast_loss(projection(encoder(views)).float(), self.temperature)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-            progress(step + 1, self.contrast_steps)
+        return NetworkStudent(encoder.architecture, problem.task, average, problem.device)
 
     def _learn(
         self, network: nn.Module, pool: Tensor, answers: NDArray[np.float64], problem: Problem, progress: Progress
@@ -119,34 +103,6 @@ class Contrastive(Frozen):
             optimiser.step()
             schedule.step()
             progress(step + 1, self.learn_steps)
-
-
-def _encoder(network: nn.Module) -> nn.Module:
-    """Everything before the last layer; its weights are the network's own."""
-    layers = list(network.children())
-    if not layers or not isinstance(layers[-1], nn.Linear):
-        raise ConfigurationError("student.method 'contrastive' needs a network that ends in a linear layer")
-    return nn.Sequential(*layers[:-1])
-
-
-def contrast_loss(views: Tensor, temperature: float) -> Tensor:
-    """NT-Xent (Chen et al. 2020, equation 1) of ``views``, shape ``[2n, d]``: rows i and i + n show one image."""
-    unit = F.normalize(views, dim=1)
-    alike = unit @ unit.T / temperature
-    alike.fill_diagonal_(-torch.inf)
-    n = len(views) // 2
-    partner = torch.arange(2 * n, device=views.device).roll(n)
-    return F.cross_entropy(alike, partner)
-
-
-def embed(encoder: nn.Module, pool: Tensor) -> NDArray[np.float32]:
-    """Unit feature vectors of the pool, shape ``[inputs, d]``."""
-    encoder.eval()
-    with torch.no_grad():
-        rows = [
-            F.normalize(encoder(pool[i : i + _EMBED_BATCH]).float(), dim=1) for i in range(0, len(pool), _EMBED_BATCH)
-        ]
-    return np.asarray(torch.cat(rows).cpu().numpy(), dtype=np.float32)
 
 
 def spread_labels(

@@ -1,0 +1,187 @@
+"""What a network learns from the public pool before any label: contrast (SimCLR, Chen et al. 2020).
+
+Two strong changes of one image should be alike, and unlike all others. No label is used, so nothing private
+is. Query choice and students need the same network: it is kept by what it was made from and made once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from collegium.coordinator.students.base import Problem, Progress, new_network, pool_tensor
+from collegium.coordinator.students.supervised import student_network
+from collegium.protocol.augmentation import STRONG, augment
+from collegium.protocol.devices import mixed_precision
+from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
+from collegium.protocol.inputs import array_spec
+from collegium.protocol.models import load_network, network_inputs, save_network
+from collegium.protocol.task import Frozen, ImageInputs, Task
+
+_PROCEDURE = "collegium-pretraining-1"
+"""Names this way to pretrain: to be raised with any change of what it computes."""
+_AT_ONCE = 1024
+_PROJECTED = 64
+
+
+class Pretraining(Frozen):
+    """Settings of the contrast."""
+
+    network: str = "default"
+    steps: int = Field(default=1000, gt=0)
+    batch: int = Field(default=256, gt=1)
+    temperature: float = Field(default=0.2, gt=0)
+    learning_rate: float = Field(default=4e-3, gt=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A pretrained network: all of it, the last layer still fresh, for fine-tuning, and its features as they are."""
+
+    architecture: str
+    task: Task
+    network: nn.Module
+    device: str
+
+    def features(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Unit vectors, shape ``[n, d]``, of inputs as the task says."""
+        return network_features(self.network, x, self.device)
+
+
+def pretrained(problem: Problem, settings: Pretraining, progress: Progress | None = None) -> Encoder:
+    """The network that ``settings`` make of the problem's pool: from its cache where it is there, else made and kept.
+
+    Labels of ``problem`` are not looked at. Every call gives a network of its own.
+
+    Raises
+    ------
+    ConfigurationError
+        For tables, a pool of one image, or a network that does not end in a linear layer.
+    StorageError
+        If the result cannot be kept.
+    """
+    if not isinstance(problem.task.inputs, ImageInputs):
+        raise ConfigurationError("pretraining by contrast is for images: a table's columns serve as they are")
+    if len(problem.pool) < 2:
+        raise ConfigurationError("pretraining needs a pool of at least two images: add public inputs")
+    architecture = student_network(settings.network, problem)
+    tell = progress or problem.progress
+    kept = None if problem.cache is None else problem.cache / f"pretrained-{_origin(problem, settings)}.safetensors"
+    network = new_network(problem, architecture)
+    if kept is not None and _restore(network, kept):
+        tell(settings.steps, settings.steps)
+    else:
+        _contrast(network, problem, settings, tell)
+        if kept is not None:
+            _keep(network, architecture, problem.task, kept)
+    return Encoder(architecture, problem.task, network, problem.device)
+
+
+def encoder_of(network: nn.Module) -> nn.Module:
+    """Everything before the last layer; its weights are the network's own.
+
+    Raises ConfigurationError when the network does not end in a linear layer.
+    """
+    layers = list(network.children())
+    if len(layers) < 2 or not isinstance(layers[-1], nn.Linear):
+        raise ConfigurationError("features come from a network that ends in a linear layer, with layers before it")
+    return nn.Sequential(*layers[:-1])
+
+
+def network_features(network: nn.Module, x: NDArray[Any], device: str) -> NDArray[np.float32]:
+    """What comes before the last layer of ``network``, as unit vectors ``[n, d]``.
+
+    Leaves the network in evaluation mode.
+    """
+    encoder = encoder_of(network.eval())
+    rows = []
+    with torch.no_grad():
+        for start in range(0, len(x), _AT_ONCE):
+            values = encoder(network_inputs(x[start : start + _AT_ONCE]).to(device)).float()
+            rows.append(F.normalize(values.flatten(1), dim=1).cpu().numpy())
+    return np.concatenate(rows).astype(np.float32)
+
+
+def contrast_loss(views: Tensor, temperature: float) -> Tensor:
+    """NT-Xent (Chen et al. 2020, equation 1) of ``views``, shape ``[2n, d]``: rows i and i + n show one image."""
+    unit = F.normalize(views, dim=1)
+    alike = unit @ unit.T / temperature
+    alike.fill_diagonal_(-torch.inf)
+    n = len(views) // 2
+    partner = torch.arange(2 * n, device=views.device).roll(n)
+    return F.cross_entropy(alike, partner)
+
+
+def _contrast(network: nn.Module, problem: Problem, settings: Pretraining, progress: Progress) -> None:
+    encoder, pool, generator = encoder_of(network), pool_tensor(problem), problem.generator()
+    last = list(network.children())[-1]
+    assert isinstance(last, nn.Linear)
+    width = last.in_features
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(problem.seed + 1)
+        projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, _PROJECTED))
+    projection.to(problem.device)
+    parameters = [*encoder.parameters(), *projection.parameters()]
+    optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=1e-3, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.learning_rate, total_steps=settings.steps)
+    encoder.train()
+    size = min(settings.batch, len(pool))
+    for step in range(settings.steps):
+        chosen = torch.randperm(len(pool), generator=generator, device=problem.device)[:size]
+        views = torch.cat([augment(pool[chosen], STRONG, generator), augment(pool[chosen], STRONG, generator)])
+        with mixed_precision(problem.device):
+            loss = contrast_loss(projection(encoder(views)).float(), settings.temperature)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        progress(step + 1, settings.steps)
+
+
+def _origin(problem: Problem, settings: Pretraining) -> str:
+    """A digest of everything that the network is made from. Devices differ in rounding alone: whose is first counts."""
+    made_of = {
+        "procedure": _PROCEDURE,
+        "torch": str(torch.__version__),
+        "pool": array_spec(problem.pool).sha256,
+        "task": problem.task.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
+        "seed": problem.seed,
+    }
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _restore(network: nn.Module, kept: Path) -> bool:
+    """Take the kept weights over; False where there are none that fit, as after damage: then they are made again."""
+    if not kept.exists():
+        return False
+    try:
+        saved = load_network(kept)
+        network.load_state_dict(saved.network.state_dict())
+    except (CollegiumError, RuntimeError):
+        return False
+    return True
+
+
+def _keep(network: nn.Module, architecture: str, task: Task, kept: Path) -> None:
+    beside = kept.with_name(f".{kept.name}.{os.getpid()}")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        save_network(beside, network, architecture, task)
+        os.replace(beside, kept)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise StorageError(f"cannot keep the pretrained network {kept}: {error.strerror}") from error
