@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from collegium.parties.teachers.base import BUILT_IN, Teacher, build_teacher, teacher_class
 from collegium.parties.teachers.forest import RandomForestTeacher
@@ -120,7 +120,8 @@ def test_a_forest_whose_nodes_run_in_circles_is_not_walked(task: Task, digits: E
     path = tmp_path / "forest.safetensors"
     teacher = RandomForestTeacher(task, trees=3)
     teacher.fit(digits.take(np.arange(50)), seed=0, device="cpu")
-    nodes = {name: array.copy() for name, array in teacher._nodes.items()}
+    teacher.save(path)
+    nodes = load_file(path)
     for name, value in (("children", 0), ("feature", 64), ("roots", 10**9)):
         broken = nodes | {name: np.full_like(nodes[name], value)}
         save_file(broken, path, metadata={"kind": "random-forest"})
