@@ -69,6 +69,8 @@ class Coordinator:
     roster : every admitted party; those reachable now where it is None. The quorum is a fraction of it.
     public : pool and holdout, where they are loaded already.
     data_root : where data sources are looked for otherwise.
+    positions : the pool's inputs to label, in this order; those that ``config`` asks where it is None.
+    ledger : the file of the ledger that pays; the folder's own where it is None.
     signing_keys : Ed25519 public key of every party on the roster; the masked modes need them.
     vote_sum : how votes are added up; by ``config.votes.mode`` where it is None.
     research : also record what only a simulation may know (gaps, teachers' accuracy, data-dependent ε).
@@ -88,6 +90,8 @@ class Coordinator:
         roster: Sequence[str] | None = None,
         public: PublicData | None = None,
         data_root: Path | None = None,
+        positions: Sequence[int] | None = None,
+        ledger: Path | None = None,
         signing_keys: Mapping[str, bytes] | None = None,
         vote_sum: VoteSum | None = None,
         research: bool = False,
@@ -105,6 +109,8 @@ class Coordinator:
         self._roster = roster
         self._public = public
         self._data_root = data_root
+        self._positions = positions
+        self._ledger_file = ledger or self._folder.ledger
         self._vote_sum = vote_sum or _vote_sum(config, parties, signing_keys)
         self._research = research
         self._keep_votes = keep_votes
@@ -164,7 +170,7 @@ class Coordinator:
         budget = self._config.budget
         orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
         return Ledger.open(
-            self._folder.ledger,
+            self._ledger_file,
             signer=self._signer,
             orders=orders,
             filter_order=self._filter_order(orders),
@@ -182,8 +188,8 @@ class Coordinator:
         """
         if len(self._mechanism.stages) == 1:
             return None
-        if self._folder.ledger.exists():
-            with closing(Ledger.read(self._folder.ledger)) as held:
+        if self._ledger_file.exists():
+            with closing(Ledger.read(self._ledger_file)) as held:
                 return held.settings.filter_order
         budget = self._config.budget
         unit = Unit(self._config.teachers.per_party if budget.unit == "party" else 1)
@@ -200,7 +206,7 @@ class Coordinator:
     def _begin(self, ledger: Ledger) -> None:
         pool = self._data.pool
         self._pool = array_spec(pool.x)
-        self._questions = questions_of(self._config, pool.x, _ledger_id(ledger))
+        self._questions = questions_of(self._config, pool.x, _ledger_id(ledger), self._positions)
         self._indices = self._questions.indices
         self._keys = [query_key(pool.x[index]) for index in self._indices]
         self._histograms: dict[str, IntArray] = {}

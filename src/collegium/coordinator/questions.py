@@ -52,13 +52,21 @@ class Questions(Protocol):
 
 
 class VoteQuestions:
-    """Random inputs of the pool, put to the parties' teachers."""
+    """Inputs of the pool, put to the parties' teachers.
+
+    Parameters
+    ----------
+    positions : which ones; random ones where it is None.
+    """
 
     adjacency = Adjacency.REPLACE
 
-    def __init__(self, config: RunConfig, pool: NDArray[Any]) -> None:
+    def __init__(self, config: RunConfig, pool: NDArray[Any], positions: Sequence[int] | None = None) -> None:
         self.teacher = config.teachers
-        self.indices = choose_queries(len(pool), config.queries.count, config.seed or 0)
+        if positions is None:
+            self.indices = choose_queries(len(pool), config.queries.count, config.seed or 0)
+        else:
+            self.indices = np.asarray(positions, dtype=np.int64)
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
 
     def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange) -> CastVotes:
@@ -67,24 +75,35 @@ class VoteQuestions:
 
 
 class NeighbourQuestions:
-    """Representative inputs of the pool, put to the records around them.
+    """Inputs of the pool, put to the records around them.
 
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
+    positions : which ones; representative ones where it is None.
     """
 
     adjacency = Adjacency.ADD_REMOVE
     votes_per_unit: Mapping[str, int] = {"record": 1}
     teacher = None
 
-    def __init__(self, config: RunConfig, settings: NeighboursConfig, pool: NDArray[Any], ledger_id: str) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: NeighboursConfig,
+        pool: NDArray[Any],
+        ledger_id: str,
+        positions: Sequence[int] | None = None,
+    ) -> None:
         inputs = config.task.inputs
         self._kernel = settings.kernel
         self._ledger_id = ledger_id
         self._features = fit_features(settings.features, settings.dimensions, pool, inputs)
         values = extract(self._features, pool, inputs)
-        self.indices = representatives(values, config.queries.count, settings.choice, config.seed or 0)
+        if positions is None:
+            self.indices = representatives(values, config.queries.count, settings.choice, config.seed or 0)
+        else:
+            self.indices = np.asarray(positions, dtype=np.int64)
         radii = public_radii_squared(values, self.indices, settings.share)
         self._radius = dict(zip(self.indices.tolist(), radii.tolist(), strict=True))
 
@@ -98,8 +117,10 @@ class NeighbourQuestions:
         return tuple(self._radius[index] for index in indices)
 
 
-def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str) -> Questions:
-    """What ``config`` asks about the pool ``[inputs, …]``."""
+def questions_of(
+    config: RunConfig, pool: NDArray[Any], ledger_id: str, positions: Sequence[int] | None = None
+) -> Questions:
+    """What ``config`` asks about the pool ``[inputs, …]``, or about the inputs at ``positions`` of it."""
     if config.neighbours is None:
-        return VoteQuestions(config, pool)
-    return NeighbourQuestions(config, config.neighbours, pool, ledger_id)
+        return VoteQuestions(config, pool, positions)
+    return NeighbourQuestions(config, config.neighbours, pool, ledger_id, positions)
