@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,18 +11,23 @@ import typer
 app = typer.Typer(add_completion=False)
 
 RESULTS = Path("docs/results")
+RUNS = Path("runs")
 
 
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment; see --list.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
-    page: Annotated[bool, typer.Option(help="Only write the page of all results beside their folder.")] = False,
+    page: Annotated[bool, typer.Option(help="Only write the page of all results, and their pictures.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with the seeds 0, 1, …")] = 3,
+    student: Annotated[bool, typer.Option(help="Also fit students where an experiment can do without.")] = False,
     run: Annotated[Path | None, typer.Option(help="Folder of its runs; runs/NAME by default.")] = None,
-    results: Annotated[Path, typer.Option(help="Folder of the results' JSON files.")] = RESULTS,
+    ensembles: Annotated[Path, typer.Option(help="Folder of fitted ensembles' votes, shared by experiments.")] = RUNS
+    / "ensembles",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that fit teachers; one per core.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of the results' JSON files and pictures.")] = RESULTS,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results, or the list, as JSON.")] = False,
 ) -> None:
     """Measure a table or figure of the papers again, ours beside theirs.
 
@@ -29,7 +35,7 @@ def reproduce(
 
       collegium reproduce --list
 
-      collegium reproduce pate-mnist --seeds 3 --data-root ~/data
+      collegium reproduce pate-figure-2 --seeds 3 --data-root ~/data
     """
     import json
 
@@ -39,24 +45,50 @@ def reproduce(
     from collegium.protocol.inputs import data_root as find_data_root
     from collegium.simulations.experiments import EXPERIMENTS, render_results
     from collegium.simulations.experiments.base import Setting, save_results
+    from collegium.simulations.experiments.figures import save_figures
+    from collegium.simulations.experiments.making import make
     from collegium.simulations.progress import RunProgress
 
     if list_them:
-        for known, experiment in EXPERIMENTS.items():
-            typer.echo(f"{known:<16}{experiment.title} ({experiment.source})")
+        _list(as_json)
         return
     if not page:
         if name not in EXPERIMENTS:
-            raise ConfigurationError(f"there is no experiment {name!r}; there are: {', '.join(EXPERIMENTS)}")
+            raise ConfigurationError(f"there is no experiment {name!r}; there are: {', '.join(sorted(EXPERIMENTS))}")
         with RunProgress(Console(stderr=True)) as progress:
             setting = Setting(
-                run or Path("runs") / name,
+                run or RUNS / name,
                 find_data_root(data_root),
                 range(seeds),
                 lambda line: typer.echo(line, err=True),
                 progress,
+                ensembles,
+                workers or len(os.sched_getaffinity(0)),
+                student,
             )
-            measured = EXPERIMENTS[name].run(setting)
+            measured = make(EXPERIMENTS[name], setting)
         save_results(results, name, measured)
         typer.echo(json.dumps(measured, indent=1) if as_json else EXPERIMENTS[name].render(measured))
+    save_figures(results)
     results.with_suffix(".md").write_text(render_results(results), encoding="utf-8")
+
+
+def _list(as_json: bool) -> None:
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from collegium.simulations.experiments import EXPERIMENTS
+
+    rows = [
+        {"name": name, "title": one.title, "source": one.source, "data": one.data, "slow": one.slow}
+        for name, one in sorted(EXPERIMENTS.items())
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table("name", "what", "paper", "data", "slow", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in ("name", "title", "source", "data")), "slow" if row["slow"] else "")
+    Console().print(table)

@@ -1,7 +1,14 @@
-"""Experiments that reproduce tables and figures of the papers, ours beside theirs."""
+"""Experiments that reproduce tables and figures of the papers, ours beside theirs: one file each.
+
+Every module of this package is imported here, so that a new experiment is a new file and nothing else.
+"""
+
+import pkgutil
+from importlib import import_module
 
 from collegium.simulations.experiments.base import EXPERIMENTS, Experiment, register, render_results
-from collegium.simulations.experiments.individual_knn import IndividualKnn
-from collegium.simulations.experiments.pate_mnist import PateMnist
 
-__all__ = ["EXPERIMENTS", "Experiment", "IndividualKnn", "PateMnist", "register", "render_results"]
+__all__ = ["EXPERIMENTS", "Experiment", "register", "render_results"]
+
+for _module in pkgutil.iter_modules(__path__, __name__ + "."):
+    import_module(_module.name)

@@ -1,17 +1,23 @@
-"""What an experiment is, and how results become a page."""
+"""What an experiment is, how its results are kept, and how they become a page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from collegium.coordinator.coordinator import Progress
 from collegium.protocol.errors import StorageError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Say = Callable[[str], None]
+
+MADE = "made"
+"""The key of results under which stands how they were made: seeds, times, versions."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,9 @@ class Setting:
     seeds : one repetition each.
     say : told one line at a time how it goes.
     progress : called as the steps of a run go on.
+    ensembles : folder of the votes of fitted ensembles, shared by the experiments.
+    workers : processes that fit teachers.
+    student : whether to also fit the students that an experiment can do without.
     """
 
     folder: Path
@@ -32,6 +41,9 @@ class Setting:
     seeds: Sequence[int]
     say: Say
     progress: Callable[[Progress], None] | None = None
+    ensembles: Path = Path("runs/ensembles")
+    workers: int = 1
+    student: bool = False
 
 
 class Experiment(Protocol):
@@ -41,10 +53,22 @@ class Experiment(Protocol):
     title: ClassVar[str]
     source: ClassVar[str]
     """The paper and its table or figure."""
+    data: ClassVar[str]
+    """The data sets that it needs."""
+    slow: ClassVar[bool]
+    """Whether it takes more than a few minutes on two cores, once its ensembles are fitted."""
 
     def run(self, setting: Setting) -> dict[str, Any]: ...
 
     def render(self, results: Mapping[str, Any]) -> str: ...
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """An experiment with a figure, which stands above its text on the page."""
+
+    def draw(self, results: Mapping[str, Any], figure: Figure) -> None:
+        """Draw the results on an empty figure; the house's style is set already."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
@@ -90,16 +114,33 @@ def save_results(folder: Path, name: str, results: Mapping[str, Any]) -> Path:
 
 
 def render_results(folder: Path) -> str:
-    """The page of all results under ``folder``, in the order in which experiments are registered."""
+    """The page of all results under ``folder``, in the order of their names."""
     parts = [
         "# Results",
         "Every figure here comes from the JSON files in `docs/results/`, which `collegium reproduce NAME` writes; "
-        "`collegium reproduce --page` makes this page from them. ε is at δ = 1e-5 unless said otherwise.",
+        "`collegium reproduce --page` makes this page and its pictures from them. ε is at δ = 1e-5 unless said "
+        "otherwise. ε marked *secret* depends on the votes: it is for comparison only and may not be published as it "
+        "stands.",
     ]
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment, results in kept_results(folder):
+        parts += [f"## {experiment.title}", f"{experiment.source}. `collegium reproduce {name}`"]
+        if isinstance(experiment, Drawn):
+            parts.append(f"![{experiment.title}]({folder.name}/{name}.svg)")
+        parts.append(experiment.render(results))
+        if MADE in results:
+            parts.append(_how_made(results[MADE]))
+    return "\n\n".join(parts) + "\n"
+
+
+def kept_results(folder: Path) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
+    """The experiments that have results under ``folder``, with these."""
+    for name, experiment in sorted(EXPERIMENTS.items()):
         path = folder / f"{name}.json"
         if path.is_file():
-            results = json.loads(path.read_text(encoding="utf-8"))
-            command = f"`collegium reproduce {name}`"
-            parts += [f"## {experiment.title}", f"{experiment.source}. {command}", experiment.render(results)]
-    return "\n\n".join(parts) + "\n"
+            yield name, experiment, json.loads(path.read_text(encoding="utf-8"))
+
+
+def _how_made(made: Mapping[str, Any]) -> str:
+    seeds = ", ".join(map(str, made["seeds"]))
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    return f"<sub>Seeds {seeds}; {made['wall_s']:.0f} s, {made['cpu_s']:.0f} s of processor time; {versions}.</sub>"

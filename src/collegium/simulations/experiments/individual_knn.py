@@ -74,6 +74,8 @@ class IndividualKnn:
     name: ClassVar[str] = "individual-knn"
     title: ClassVar[str] = "MNIST, individual nearest neighbours"
     source: ClassVar[str] = "Zhu et al. 2023; docs/individual-neighbours.md"
+    data: ClassVar[str] = "mnist"
+    slow: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> dict[str, Any]:
         config = PLANS[0].config(0)

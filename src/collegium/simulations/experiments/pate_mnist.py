@@ -50,6 +50,8 @@ class PateMnist:
     name: ClassVar[str] = "pate-mnist"
     title: ClassVar[str] = "MNIST, 250 parties, LNMax γ = 0.05"
     source: ClassVar[str] = "Papernot et al., ICLR 2017, Figure 4 and section 4.1"
+    data: ClassVar[str] = "mnist"
+    slow: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> dict[str, Any]:
         config = validate_config(CONFIG, SimulationConfig, self.name)

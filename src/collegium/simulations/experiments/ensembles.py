@@ -1,0 +1,204 @@
+"""Ensembles of teachers whose votes several experiments share: fitted once, their votes kept by content.
+
+Each party is the one of a simulation with the same settings: the same records, name, key and seed, hence the
+same teacher. Fitting is spread over processes and goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.faculty import Faculty
+from collegium.parties.splits import simulated_key
+from collegium.parties.store import TeacherStore
+from collegium.parties.teachers.base import teacher_class
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.protocol.task import Task, TeacherSettings
+from collegium.simulations.partitions import partition
+
+IntArray = NDArray[np.int64]
+Say = Callable[[str], None]
+
+_SAY_EVERY = 25
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """One teacher per party on equal shares of ``private``, asked about ``queries``."""
+
+    task: Task
+    private: DataSource
+    queries: DataSource
+    parties: int
+    kind: str
+    seed: int
+
+    @property
+    def settings(self) -> TeacherSettings:
+        return TeacherSettings(kind=self.kind, seed=self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """What an ensemble said.
+
+    Attributes
+    ----------
+    votes : shape ``[queries, classes]``; every row sums to the number of parties.
+    truth : true class of each query, shape ``[queries]``.
+    teachers : accuracy of each teacher on the queries, shape ``[parties]``.
+    cpu_s : processor time of fitting and asking all teachers.
+    """
+
+    votes: IntArray
+    truth: IntArray
+    teachers: NDArray[np.float64]
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a process needs to fit any of the teachers."""
+
+    ensemble: Ensemble
+    data_root: Path | None
+    store: Path
+
+
+def ballots(ensemble: Ensemble, folder: Path, *, data_root: Path | None, workers: int, say: Say) -> Ballots:
+    """The votes of ``ensemble``, from ``folder`` if they are there, else by fitting what is missing.
+
+    Raises StorageError when the folder cannot be used and DataError when the data are not what the task needs.
+    """
+    private, queries = _examples(ensemble, data_root)
+    path = folder / f"{_name(ensemble, private, queries)}.npz"
+    if not path.is_file():
+        _save(path, _asked(ensemble, folder / "teachers", queries, data_root, workers, say))
+    with np.load(path, allow_pickle=False) as kept:
+        return Ballots(kept["votes"], kept["truth"], kept["teachers"], float(kept["cpu_s"]))
+
+
+def _asked(
+    ensemble: Ensemble, store: Path, queries: Examples, data_root: Path | None, workers: int, say: Say
+) -> Ballots:
+    work = _Work(ensemble, data_root, store)
+    truth = queries.labels()
+    votes = np.zeros((len(queries), len(ensemble.task.classes)), dtype=np.int64)
+    accuracies, cpu_s = [], 0.0
+    for labels, spent_s in _answers(work, workers):
+        votes[np.arange(len(labels)), labels] += 1
+        accuracies.append(float((labels == truth).mean()))
+        cpu_s += spent_s
+        if len(accuracies) % _SAY_EVERY == 0 or len(accuracies) == ensemble.parties:
+            say(f"{ensemble.kind}, seed {ensemble.seed}: {len(accuracies)} of {ensemble.parties} teachers")
+    return Ballots(votes, truth, np.array(accuracies), cpu_s)
+
+
+def _answers(work: _Work, workers: int) -> Iterator[tuple[IntArray, float]]:
+    numbers = range(work.ensemble.parties)
+    if workers == 1:
+        parts, private, queries = _dealt(work)
+        for number in numbers:
+            yield _answer(work, private.take(parts[number]), queries, number)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(work,)) as pool:
+        yield from pool.map(_answer_here, numbers)
+
+
+_here: list[Callable[[int], tuple[IntArray, float]]] = []
+
+
+def _start(work: _Work) -> None:
+    """In a fresh process: read the data once."""
+    parts, private, queries = _dealt(work)
+    _here.append(partial(_answer_from, work, parts, private, queries))
+
+
+def _answer_here(number: int) -> tuple[IntArray, float]:
+    return _here[0](number)
+
+
+def _answer_from(
+    work: _Work, parts: list[IntArray], private: Examples, queries: Examples, number: int
+) -> tuple[IntArray, float]:
+    return _answer(work, private.take(parts[number]), queries, number)
+
+
+def _answer(work: _Work, records: Examples, queries: Examples, number: int) -> tuple[IntArray, float]:
+    """One party's label for each query and the processor time that they took."""
+    ensemble = work.ensemble
+    name = f"party-{number:0{len(str(ensemble.parties - 1))}d}"
+    began_s = time.process_time()
+    faculty = Faculty(
+        name,
+        records,
+        ensemble.task,
+        ensemble.settings,
+        key=simulated_key(ensemble.seed, name),
+        store=TeacherStore(work.store),
+        device="cpu",
+        threads=1,
+        allowed_imports=(),
+        progress=lambda done: None,
+    )
+    labels = faculty.votes(queries.x).argmax(axis=1).astype(np.int64)
+    return labels, time.process_time() - began_s
+
+
+def _dealt(work: _Work) -> tuple[list[IntArray], Examples, Examples]:
+    private, queries = _examples(work.ensemble, work.data_root)
+    parts = partition(private, kind="iid", parties=work.ensemble.parties, seed=work.ensemble.seed)
+    return parts, private, queries
+
+
+def _examples(ensemble: Ensemble, data_root: Path | None) -> tuple[Examples, Examples]:
+    return (
+        load(ensemble.private, ensemble.task, data_root=data_root),
+        load(ensemble.queries, ensemble.task, data_root=data_root),
+    )
+
+
+def _name(ensemble: Ensemble, private: Examples, queries: Examples) -> str:
+    """Named by everything that the votes hang on, the contents of the records included."""
+    made_by = {
+        "task": ensemble.task.model_dump(mode="json"),
+        "parties": ensemble.parties,
+        "teachers": ensemble.settings.model_dump(mode="json"),
+        "version": teacher_class(ensemble.kind).version,
+    }
+    digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode())
+    for examples in (private, queries):
+        for array in (examples.x, examples.labels()):
+            digest.update(f"\0{array.dtype.str}{array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return f"votes-{ensemble.parties}-{ensemble.kind}-seed-{ensemble.seed}-{digest.hexdigest()[:16]}"
+
+
+def _save(path: Path, said: Ballots) -> None:
+    unfinished = path.with_suffix(".unfinished.npz")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(
+            unfinished,
+            allow_pickle=False,
+            votes=said.votes,
+            truth=said.truth,
+            teachers=said.teachers,
+            cpu_s=np.float64(said.cpu_s),
+        )
+        unfinished.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot keep votes in {path.parent}: {error.strerror}") from error
