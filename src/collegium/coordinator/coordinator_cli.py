@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import sys
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from collegium.coordinator.coordinator import Progress
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs.sources import data_root as find_data_root
+from collegium.protocol.logs import LogFormat, configure_logging, event
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
 
@@ -33,6 +33,7 @@ def serve(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the public data files; the file's own otherwise.")
     ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
     """Enrol parties, wait for a quorum, and run to the student and the report.
@@ -43,9 +44,7 @@ def serve(
     from collegium.coordinator.public_data import load_public
     from collegium.coordinator.serving import Serving
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True
-    )
+    configure_logging(log_format)
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file)
     public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
@@ -68,7 +67,8 @@ def serve(
 def _log_step(log: logging.Logger, step: Progress) -> None:
     """A line as each party's teachers are ready and after each round; of the other steps their ends."""
     if step.done == step.total or step.step in ("fit", "labels"):
-        log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total)
+        told = event("step", step=step.step, done=step.done, total=step.total)
+        log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total, extra=told)
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:

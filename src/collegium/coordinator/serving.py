@@ -34,6 +34,7 @@ from collegium.protocol.errors import (
 )
 from collegium.protocol.identities import AUTHORITY_KEY, Credentials, load_authority
 from collegium.protocol.ledger import Ledger
+from collegium.protocol.logs import event
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 logger = logging.getLogger("collegium.coordinator")
@@ -113,7 +114,8 @@ class Serving:
                 self._enrolment.start(settings.bound(settings.enrolment))
                 self._parties.start(settings.bound(settings.address))
                 self._watcher.start()
-                logger.info("enrolment at %s, sessions at %s", settings.enrolment, settings.address)
+                told = event("listening", enrolment=settings.enrolment, sessions=settings.address)
+                logger.info("enrolment at %s, sessions at %s", settings.enrolment, settings.address, extra=told)
                 yield self
             finally:
                 self._stopping.set()
@@ -136,16 +138,17 @@ class Serving:
             try:
                 result = self._coordinator(members, roster.signing_keys()).run()
             except _RosterChanged:
-                logger.info(
-                    "the roster has changed: going on with %d parties", len(self._current().roster().admitted())
-                )
+                parties = len(self._current().roster().admitted())
+                told = event("roster-changed", parties=parties)
+                logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
                 rounds = len((RunFolder(self._folder.run).read() or {}).get("rounds", ()))
                 failed = (failed if rounds == rounds_before else 0) + self._has_quorum()
                 rounds_before = rounds
                 if failed >= FRUITLESS_ROUNDS:
                     raise
-                logger.warning("%s; trying again once a quorum is connected", error)
+                told = event("round-failed", code=error.code)
+                logger.warning("%s; trying again once a quorum is connected", error, extra=told)
             except BudgetExceeded as error:
                 self._parties.farewell(f"the run stopped: {error}")
                 raise
@@ -196,7 +199,8 @@ class Serving:
             while len(self._connected()) < (needed := quorum_of(self._config, self._members)):
                 said = f"{len(self._connected())} of {needed} parties that a round needs are connected"
                 if said != told:
-                    logger.info("%s", told := said)
+                    waiting = event("waiting-for-quorum", connected=len(self._connected()), needed=needed)
+                    logger.info("%s", told := said, extra=waiting)
                 self._changed.wait()
             self._changed.wait_for(
                 lambda: len(self._connected()) == len(self._members.expected()), timeout=self._wait_s

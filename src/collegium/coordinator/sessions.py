@@ -22,6 +22,7 @@ from collegium.coordinator.reception import OnEvent, Pending, Posted, Reception,
 from collegium.protocol.channels import require_tls13, split_address
 from collegium.protocol.errors import QuorumNotReached, StorageError
 from collegium.protocol.identities import Credentials
+from collegium.protocol.logs import event as named
 from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody
 from collegium.protocol.roster import Roster
 from collegium.protocol.task import Task
@@ -45,8 +46,9 @@ class EventLog:
         self._said_at_s: OrderedDict[tuple[str, str | None, str], float] = OrderedDict()
 
     def __call__(self, event: SessionEvent) -> None:
+        told = named(event.kind, party=event.party, peer=event.peer, detail=event.detail, code=event.code)
         if event.kind in ("connected", "disconnected"):
-            logger.info("%s %s: %s", event.party, event.kind, event.detail)
+            logger.info("%s %s: %s", event.party, event.kind, event.detail, extra=told)
             return
         same = (event.kind, event.party, event.detail)
         now_s = self._clock()
@@ -56,7 +58,8 @@ class EventLog:
         self._said_at_s.move_to_end(same)
         if len(self._said_at_s) > self.REMEMBERED:
             self._said_at_s.popitem(last=False)
-        logger.warning("%s: %s at %s: %s", event.kind, event.party or "somebody", event.peer, event.detail)
+        who = event.party or "somebody"
+        logger.warning("%s: %s at %s: %s", event.kind, who, event.peer, event.detail, extra=told)
 
 
 class GrpcParties:

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -27,6 +26,7 @@ from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
+from collegium.protocol.logs import LogFormat, configure_logging, event
 from collegium.protocol.task import Frozen, Task
 from collegium.protocol.toml_files import read_config
 
@@ -109,25 +109,10 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
     return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        return json.dumps({"at": at, "level": record.levelname.lower(), "message": record.getMessage()})
-
-
-def configure_logging(as_json: bool) -> None:
-    """Log to standard error: plain lines, or JSON lines for a program."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-
-
 @app.command()
 def serve(
     config_file: ConfigFile,
-    as_json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Also end when standard input does, as its holder dies.")
     ] = False,
@@ -136,7 +121,7 @@ def serve(
 
     Example: collegium party serve clinic-1.toml
     """
-    configure_logging(as_json)
+    configure_logging(log_format)
     log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
@@ -166,14 +151,18 @@ def serve(
             allowed_imports=policy.teacher_imports,
             membership=membership,
             record_rho=policy.record_rho,
-            progress=lambda ready, wanted: log.info("teachers ready: %d of %d", ready, wanted),
+            progress=lambda ready, wanted: log.info(
+                "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
+            ),
         )
 
     session = PartySession(
         open_party,
         lambda: Credentials.load(config.credentials, "party"),
         config.coordinator,
-        on_connected=lambda: log.info("connected to %s", config.coordinator),
+        on_connected=lambda: log.info(
+            "connected to %s", config.coordinator, extra=event("connected", coordinator=config.coordinator)
+        ),
         on_roster=lambda roster_json: known.announced(roster_json) if known is not None else None,
     )
 
@@ -185,7 +174,8 @@ def serve(
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
     log.info("%s dials %s", credentials.name, config.coordinator)
-    log.info("ended: %s", session.run())
+    reason = session.run()
+    log.info("ended: %s", reason, extra=event("ended", reason=reason))
 
 
 def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation
 from collegium.protocol.limits import MAX_ROSTER_BYTES
+from collegium.protocol.logs import event
 from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.party")
@@ -74,5 +75,6 @@ class KnownRoster(Mapping[str, bytes]):
         for name in sorted(keys.keys() | self._keys.keys()):
             if keys.get(name) != self._keys.get(name):
                 what = "left" if name not in keys else "joined" if name not in self._keys else "rejoined"
-                logger.info("%s %s the consortium; %d parties now", name, what, len(keys))
+                told = event("roster-changed", party=name, what=what, parties=len(keys))
+                logger.info("%s %s the consortium; %d parties now", name, what, len(keys), extra=told)
         self.roster, self._keys = fresh, keys

@@ -38,6 +38,7 @@ from collegium.parties.store import TeacherStore
 from collegium.parties.summing import Membership, SumHandler
 from collegium.protocol.devices import check_device
 from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
+from collegium.protocol.logs import event
 from collegium.protocol.messages import (
     CastNeighbours,
     CastVotes,
@@ -207,7 +208,9 @@ class Party:
                 self._policy(request)
             return handler(request)
         except CollegiumError as error:
-            _log.warning("party %s: %s: %s: %s", self.name, type(request.body).__name__, error.code, error)
+            asked = type(request.body).__name__
+            told = event("not-answered", party=self.name, request=asked, code=error.code)
+            _log.warning("party %s: %s: %s: %s", self.name, asked, error.code, error, extra=told)
             if isinstance(error, StorageError):
                 # Its text names a place on this machine, which is nobody else's concern.
                 return Failure(error.code, f"party {self.name} cannot use its own storage: its log says why")

@@ -37,6 +37,7 @@ from collegium.protocol.errors import (
     VersionMismatch,
 )
 from collegium.protocol.identities import Credentials
+from collegium.protocol.logs import event
 from collegium.protocol.messages import Failure, Reply, Request
 from collegium.protocol.task import Task
 from collegium.protocol.v1 import collegium_pb2 as pb
@@ -154,7 +155,8 @@ class PartySession:
             if not isinstance(said, Unreachable) and self._task is None:
                 raise said
         delay_s = self._backoff.delay_s(failures, self._uniform)
-        logger.warning("%s; trying again in %.1f s", said, delay_s)
+        told = event("connection-lost", code=said.code, retry_in_s=round(delay_s, 1))
+        logger.warning("%s; trying again in %.1f s", said, delay_s, extra=told)
         self._sleep(delay_s)
 
     def _attend(self, credentials: Credentials, welcomed: threading.Event) -> str:

@@ -46,7 +46,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 
 def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: Listen, tmp_path: Path) -> None:
     hub = listen(task=default_task("digits"))
-    process = start("serve", write_config(tmp_path, kits, "ash", hub.address), "--json")
+    process = start("serve", write_config(tmp_path, kits, "ash", hub.address), "--log-format", "json")
     hub.parties.wait_for(["ash"], timeout_s=START_S)
     described = hub.parties.ask({"ash": Describe()}, timeout_s=START_S)["ash"]
     assert isinstance(described, Description) and described.party == "ash"
