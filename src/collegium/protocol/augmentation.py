@@ -38,7 +38,7 @@ def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> T
 
     The generator may live on another device than the images.
     """
-    changed = _warp(images, strength, generator)
+    changed = warp(images, strength, draw_warp(len(images), strength, generator))
     if strength.thickness and images.shape[1] == 1:
         changed = _vary_thickness(changed, strength.thickness, generator)
     if strength.erase:
@@ -46,34 +46,46 @@ def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> T
     return changed
 
 
-def _draw(images: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Uniform in [0, 1), on the images' device."""
-    return torch.rand(shape, generator=generator, device=generator.device).to(images)
+@dataclass(frozen=True)
+class Warp:
+    """What was drawn to warp ``n`` images: ``uniform`` in [0, 1), shape ``[6, n]``; ``field``, ``[n, 2, 7, 7]``."""
+
+    uniform: Tensor
+    field: Tensor | None
 
 
-def _uniform(n: int, bound: float, images: Tensor, generator: torch.Generator) -> Tensor:
-    return (_draw(images, (n,), generator) * 2 - 1) * bound
+def draw_warp(n: int, strength: Strength, generator: torch.Generator) -> Warp:
+    """The draws for ``n`` images, on the generator's device."""
+    device = generator.device
+    uniform = torch.rand((6, n), generator=generator, device=device)
+    return Warp(uniform, torch.randn((n, 2, 7, 7), generator=generator, device=device) if strength.elastic else None)
 
 
-def _warp(images: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
+def warp(images: Tensor, strength: Strength, drawn: Warp) -> Tensor:
+    """``images``, shape ``[n, channels, height, width]``, turned, stretched and shifted as drawn."""
     n = len(images)
-    angle = _uniform(n, strength.rotation_rad, images, generator)
-    scale_x = 1 + _uniform(n, strength.scale, images, generator)
-    scale_y = 1 + _uniform(n, strength.scale, images, generator)
+    angle, scale_x, scale_y, shear, shift_x, shift_y = drawn.uniform.to(images) * 2 - 1
+    angle = angle * strength.rotation_rad
+    scale_x, scale_y = 1 + scale_x * strength.scale, 1 + scale_y * strength.scale
     cos, sin = torch.cos(angle), torch.sin(angle)
     matrix = images.new_zeros(n, 2, 3)
     matrix[:, 0, 0] = cos * scale_x
-    matrix[:, 0, 1] = _uniform(n, strength.shear, images, generator) - sin * scale_y
+    matrix[:, 0, 1] = shear * strength.shear - sin * scale_y
     matrix[:, 1, 0] = sin * scale_x
     matrix[:, 1, 1] = cos * scale_y
-    matrix[:, 0, 2] = _uniform(n, strength.shift, images, generator)
-    matrix[:, 1, 2] = _uniform(n, strength.shift, images, generator)
+    matrix[:, 0, 2] = shift_x * strength.shift
+    matrix[:, 1, 2] = shift_y * strength.shift
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
-    if strength.elastic:
-        field = torch.randn((n, 2, 7, 7), generator=generator, device=generator.device).to(images)
+    if drawn.field is not None:
+        field = drawn.field.to(images)
         smooth = F.interpolate(field, size=images.shape[-2:], mode="bicubic", align_corners=False)
         grid = grid + strength.elastic * smooth.permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, align_corners=False)
+
+
+def _draw(images: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Uniform in [0, 1), on the images' device."""
+    return torch.rand(shape, generator=generator, device=generator.device).to(images)
 
 
 def _vary_thickness(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:

@@ -33,6 +33,29 @@ def test_a_network_takes_images_of_any_size(name: str, shape: tuple[int, int, in
     assert torch.isfinite(logits).all()
 
 
+def shapes(network: torch.nn.Module) -> list[tuple[int, ...]]:
+    """The weights' shapes, layer by layer."""
+    return [tuple(value.shape) for name, value in network.state_dict().items() if name.endswith("weight")]
+
+
+def test_the_papers_network_has_the_papers_filters() -> None:
+    """Zhu et al. 2020, Table 4, names 64 and 128 filters of 5 × 5 for the network of Papernot et al. 2017."""
+    mnist = shapes(build_network("paper-cnn", images(28, 28, 1)))
+    assert mnist == [(64, 1, 5, 5), (128, 64, 5, 5), (384, 128 * 7 * 7), (10, 384)]
+    assert shapes(build_network("paper-cnn", images(28, 28, 1), width=8))[0] == (8, 1, 5, 5)
+
+
+def test_the_papers_network_for_svhn_has_two_more_hidden_layers() -> None:
+    svhn = shapes(build_network("paper-cnn-svhn", images(32, 32, 3)))
+    assert svhn == [(64, 3, 5, 5), (128, 64, 5, 5), (384, 128 * 8 * 8), (192, 384), (192, 192), (10, 192)]
+
+
+def test_private_knns_network_is_table_5_of_its_appendix() -> None:
+    *convolutions, first, second, output = shapes(build_network("private-knn-cnn", images(32, 32, 3)))
+    assert [(shape[0], shape[2]) for shape in convolutions] == [(96, 3)] * 3 + [(192, 3)] * 3 + [(192, 5)]
+    assert (first[0], second, output) == (192, (192, 192), (10, 192))
+
+
 def test_images_become_channels_first_in_the_unit_interval() -> None:
     x = np.zeros((1, 8, 9, 3), np.uint8)
     x[0, 2, 5, 1] = 255
