@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from collegium.coordinator.config import RunConfig
 from collegium.coordinator.members import MembersFile
@@ -14,6 +14,14 @@ from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.roster import PartyName
 from collegium.protocol.task import Frozen
 from collegium.protocol.toml_files import read_config
+
+
+class StudentSettings(Frozen):
+    """Somebody outside who may ask for labels of the pool's inputs."""
+
+    name: PartyName
+    queries: int | None = Field(default=None, ge=1)
+    """Most inputs that it may ask about altogether."""
 
 
 class ConsortiumSettings(Frozen):
@@ -26,6 +34,8 @@ class ConsortiumSettings(Frozen):
     listen: str | None = None
     """Interface to listen on; by default all of them, or this machine alone where the host is localhost."""
     parties: tuple[PartyName, ...] = Field(min_length=1)
+    students: tuple[StudentSettings, ...] = ()
+    """With any, the coordinator stays up after its own run and works off the label jobs that they queue."""
     folder: Path
     """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
     data_root: Path | None = None
@@ -43,6 +53,14 @@ class ConsortiumSettings(Frozen):
         except ConfigurationError as error:
             raise ValueError(str(error)) from error
         return value
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> ConsortiumSettings:
+        names = [*self.parties, *(student.name for student in self.students)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"parties and students need names of their own: {', '.join(twice)} is there twice")
+        return self
 
     @property
     def host(self) -> str:
@@ -94,6 +112,11 @@ class ConsortiumFolder:
     @property
     def run(self) -> Path:
         return self.path / "run"
+
+    @property
+    def jobs(self) -> Path:
+        """The queue of label jobs, and a folder for each that was begun."""
+        return self.path / "jobs"
 
     @property
     def presence(self) -> Path:

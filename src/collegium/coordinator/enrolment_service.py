@@ -1,4 +1,4 @@
-"""The port where parties enrol: one short exchange per connection, over TLS 1.3, without a client certificate.
+"""The port where parties and students enrol: one short exchange per connection, TLS 1.3, no client certificate.
 
 Anybody may knock here, so everything is bounded: exchanges at once, bytes of a request, seconds of an exchange.
 """
@@ -25,10 +25,12 @@ from collegium.protocol.enrolment import (
     AuthorityIs,
     Enrolled,
     answer_line,
+    load_chain,
     read_ask,
     server_context,
 )
 from collegium.protocol.errors import CollegiumError, StorageError
+from collegium.protocol.logs import event
 
 logger = logging.getLogger("collegium.enrolment")
 
@@ -41,9 +43,9 @@ class Registrar:
 
     Parameters
     ----------
-    sessions : ``host:port`` where the enrolled parties attend.
+    sessions : ``host:port`` where the enrolled attend or ask.
     days : validity of a certificate.
-    on_enrolled : called after a party was enrolled or renewed.
+    on_enrolled : called after somebody was enrolled or renewed.
     """
 
     def __init__(
@@ -88,12 +90,14 @@ class Registrar:
 
         decision = self._members.change(step)
         if not isinstance(decision.outcome, bytes):
-            logger.warning("enrolment refused: %s", decision.outcome)
+            told = event("enrolment-refused", code=decision.outcome.code)
+            logger.warning("enrolment refused: %s", decision.outcome, extra=told)
             raise decision.outcome
         subject = read_subject(read_certificate(decision.outcome))
-        logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16])
+        told = event("enrolled", party=subject.name, certificate=subject.fingerprint)
+        logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16], extra=told)
         self._on_enrolled(subject.name)
-        roster = decision.members.roster().model_dump_json()
+        roster = decision.members.roster().model_dump_json() if subject.role == "party" else ""
         return Enrolled(certificate_pem=decision.outcome.decode(), roster_json=roster, sessions=self._sessions)
 
 
@@ -104,6 +108,7 @@ class EnrolmentService:
         self._registrar, self._identity = registrar, identity
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="enrolment", daemon=True)
+        self._context = server_context(identity)
         self._server: asyncio.Server | None = None
         self._open = 0
 
@@ -115,7 +120,7 @@ class EnrolmentService:
             self._converse,
             host,
             port,
-            ssl=server_context(self._identity),
+            ssl=self._context,
             ssl_handshake_timeout=EXCHANGE_S,
             ssl_shutdown_timeout=SHUTDOWN_S,
             limit=MAX_ASK_BYTES,
@@ -142,6 +147,10 @@ class EnrolmentService:
         finally:
             self._open -= 1
             writer.close()
+
+    def renew(self) -> None:
+        """Show the certificate that the identity's folder holds now, from the next connection on."""
+        self._loop.call_soon_threadsafe(load_chain, self._context, self._identity)
 
     def close(self) -> None:
         """Stop listening and drop whoever is talking."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from collegium.protocol.certificates import Authority, read_certificate, read_request, read_subject
+from collegium.protocol.certificates import Authority, Subject, read_certificate, read_request, read_subject
 from collegium.protocol.enrolment import code_digest, is_code
 from collegium.protocol.errors import IdentityError, StorageError
 from collegium.protocol.limits import MAX_PARTIES
@@ -41,7 +41,7 @@ class JoinCode(Frozen):
 
 
 class Member(Frozen):
-    """One party as the operator sees it."""
+    """One party or student as the operator sees it."""
 
     code: JoinCode | None = None
     certificate_pem: str | None = None
@@ -67,36 +67,70 @@ class Member(Frozen):
         return self.enrolled or self.code is not None
 
 
+class StudentMember(Member):
+    """Somebody outside who may ask for labels; has no vote and no place on the roster."""
+
+    queries: int | None = None
+    """Most inputs that it may ask about altogether."""
+
+
 class Members(Frozen):
-    """The consortium's membership."""
+    """The consortium's membership. No party and student share a name."""
 
     version: Literal[1] = 1
     consortium: str
     members: dict[PartyName, Member] = Field(default_factory=dict, max_length=MAX_PARTIES)
+    """The parties."""
+    students: dict[PartyName, StudentMember] = Field(default_factory=dict, max_length=MAX_PARTIES)
+
+    def known(self) -> dict[str, Member]:
+        """Parties and students."""
+        return {**self.members, **self.students}
 
     def with_member(self, name: str, member: Member) -> Members:
+        if isinstance(member, StudentMember):
+            return self.model_copy(update={"students": {**self.students, name: member}})
         return self.model_copy(update={"members": {**self.members, name: member}})
 
+    def with_student(self, name: str, queries: int | None) -> Members:
+        """Know ``name`` as a student with this limit; IdentityError when a party has the name."""
+        if name in self.members:
+            raise IdentityError(f"{name} is a party: give the student another name")
+        held = self.students.get(name, StudentMember())
+        return self.with_member(name, held.model_copy(update={"queries": queries}))
+
     def with_code(self, name: str, code: str, now: datetime, hours: float) -> Members:
-        """Let ``name`` enrol by this code, in place of any earlier code."""
+        """Let ``name`` enrol by this code, in place of any earlier code; somebody new enrols as a party."""
         fresh = JoinCode(digest=code_digest(name, code), expires_utc=now + timedelta(hours=hours))
-        return self.with_member(name, self.members.get(name, Member()).model_copy(update={"code": fresh}))
+        return self.with_member(name, self.known().get(name, Member()).model_copy(update={"code": fresh}))
 
     def without(self, name: str) -> Members:
-        """Revoke a party: its keys are never certified again. IdentityError when there is no such party."""
-        member = self.members.get(name)
-        if member is None:
-            raise IdentityError(f"no party is called {name}; there are {', '.join(sorted(self.members)) or 'none'}")
-        keys = member.revoked_keys + ((member.signing_key,) if member.signing_key else ())
-        left = Member(certificate_pem=member.certificate_pem, left=True, revoked_keys=tuple(dict.fromkeys(keys)))
-        return self.with_member(name, left)
+        """Revoke a party or a student: its keys are never certified again. IdentityError when nobody has the name."""
+        known = self.known()
+        if name not in known:
+            raise IdentityError(f"nobody is called {name}; there are {', '.join(sorted(known)) or 'none'}")
+        member = known[name]
+        gone = (member.signing_key,) if member.signing_key else ()
+        revoked = tuple(dict.fromkeys(member.revoked_keys + gone))
+        return self.with_member(name, member.model_copy(update={"code": None, "left": True, "revoked_keys": revoked}))
+
+    def admit_student(self, subject: Subject) -> StudentMember:
+        """IdentityError unless the holder of this certificate may ask for labels."""
+        if subject.role != "student":
+            raise IdentityError(f"this is the certificate of a {subject.role}, not of a student")
+        student = self.students.get(subject.name)
+        if student is None or not student.enrolled:
+            raise IdentityError(f"{subject.name} is no student of {self.consortium}, or is one no longer")
+        if student.signing_key != subject.signing_key.hex():
+            raise IdentityError(f"{subject.name} is known by another signing key: enrol again")
+        return student
 
     def expected(self) -> list[str]:
-        """Names that are enrolled or may still enrol, sorted."""
+        """Names of parties that are enrolled or may still enrol, sorted."""
         return sorted(name for name, member in self.members.items() if member.expected)
 
     def roster(self) -> Roster:
-        """What everybody may know."""
+        """The parties, as everybody may know them."""
         entries = {
             name: RosterEntry(
                 signing_key=member.signing_key, admitted=member.enrolled, certificate_pem=member.certificate_pem
@@ -118,7 +152,7 @@ class Decision:
 def decide(
     members: Members, authority: Authority, name: str, code: str, request_pem: bytes, *, days: int, now: datetime
 ) -> Decision:
-    """Enrol a party by its code, or renew the certificate of one that shows the keys it is known by.
+    """Enrol a party or student by its code, or renew the certificate of one that shows the keys it is known by.
 
     A request proves possession of its keys. A renewal needs no code for that reason, and keys that were revoked
     are never certified again: their old request would serve whoever stole them.
@@ -127,11 +161,12 @@ def decide(
         asked, role, key = read_request(request_pem)
     except IdentityError as error:
         return Decision(members, error)
-    if (asked, role) != (name, "party"):
-        return Decision(members, IdentityError(f"the signing request is not for the party {name[:64]!r}"))
-    member = members.members.get(name, Member())
+    if asked != name or role == "coordinator":
+        return Decision(members, IdentityError(f"the signing request is not for the party or student {name[:64]!r}"))
+    table: Mapping[str, Member] = members.students if role == "student" else members.members
+    member = table.get(name, Member())
     if member.enrolled and member.signing_key == key.hex():
-        renewed = authority.issue(request_pem, name=name, role="party", days=days, now=now)
+        renewed = authority.issue(request_pem, name=name, role=role, days=days, now=now)
         update = {"certificate_pem": renewed.decode()}
         return Decision(members.with_member(name, member.model_copy(update=update)), renewed)
     # Compared in any case, so that the answer to an unknown name takes as long.
@@ -141,16 +176,19 @@ def decide(
     if now > held.expires_utc:
         expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"
         return Decision(members, IdentityError(expired))
-    others = {other.signing_key for known, other in members.members.items() if known != name}
+    others = {other.signing_key for known, other in members.known().items() if known != name}
     if key.hex() in member.revoked_keys or key.hex() in others:
-        spent = "these keys were revoked or are another party's: enrol in a new folder, which makes new ones"
+        spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
         return Decision(members, IdentityError(spent))
-    certificate = authority.issue(request_pem, name=name, role="party", days=days, now=now)
+    certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
     gone = (member.signing_key,) if member.signing_key else ()
-    enrolled = Member(
-        certificate_pem=certificate.decode(), revoked_keys=tuple(dict.fromkeys(member.revoked_keys + gone))
-    )
-    return Decision(members.with_member(name, enrolled), certificate)
+    enrolled = {
+        "code": None,
+        "certificate_pem": certificate.decode(),
+        "left": False,
+        "revoked_keys": tuple(dict.fromkeys(member.revoked_keys + gone)),
+    }
+    return Decision(members.with_member(name, member.model_copy(update=enrolled)), certificate)
 
 
 def _note_wrong(members: Members, name: str, member: Member) -> Members:

@@ -23,9 +23,8 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from collegium.protocol import limits
 from collegium.protocol.certificates import Subject, read_certificate, read_subject
-from collegium.protocol.channels import SERVER_OPTIONS, SERVICE, refusal, server_credentials
+from collegium.protocol.channels import SERVER_OPTIONS, SERVICE, refusal
 from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation, VersionMismatch
-from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
 from collegium.protocol.roster import Roster
 from collegium.protocol.task import Task
@@ -118,12 +117,12 @@ class Reception:
         self._farewell: str | None = None
         self._emptied = asyncio.Event()
 
-    async def listen(self, address: str, credentials: Credentials) -> tuple[grpc.aio.Server, int]:
+    async def listen(self, address: str, credentials: grpc.ServerCredentials) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
         # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler}),))
-        port = server.add_secure_port(address, server_credentials(credentials))
+        port = server.add_secure_port(address, credentials)
         await server.start()
         return server, port
 

@@ -19,6 +19,7 @@ from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.coordinator import Coordinator, Progress
 from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.members import Members
+from collegium.coordinator.own_identity import keep_identity
 from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.queries import choose_queries, query_key
 from collegium.coordinator.rounds import quorum_count
@@ -32,7 +33,7 @@ from collegium.protocol.errors import (
     QuorumNotReached,
     StorageError,
 )
-from collegium.protocol.identities import AUTHORITY_KEY, Credentials, load_authority
+from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.logs import event
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
@@ -83,19 +84,23 @@ class Serving:
             raise ConfigurationError(f"{self._folder.path} is the folder of {self._members.consortium!r}")
         if not (self._folder.authority / AUTHORITY_KEY).exists():
             raise StorageError(f"{self._folder.path} holds no authority: run collegium provision first")
-        self._identity = Credentials.load(self._folder.identity, "coordinator")
+        self._authority = load_authority(self._folder.authority)
+        keep_identity(self._folder, config, self._authority)
+        self._renewed = RenewedCredentials(self._folder.identity, "coordinator")
+        self._identity = self._renewed()
         self._log_event, self._on_event = EventLog(), on_event
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._parties = GrpcParties(
             credentials=self._identity,
+            renewed=self._renewed,
             roster=self._members.roster(),
             task=config.task,
             run_id=config.name,
             on_event=self._take_event,
         )
         registrar = Registrar(
-            load_authority(self._folder.authority),
+            self._authority,
             self._members_file,
             sessions=config.consortium.address,
             days=config.consortium.certificate_days,
@@ -227,6 +232,7 @@ class Serving:
     def _watch(self) -> None:
         """Take up what another command changed about the members, and leave word of who is connected."""
         stamp: tuple[int, int] | None = None
+        shown = self._identity
         written: list[str] | None = None
         while True:
             try:
@@ -235,6 +241,10 @@ class Serving:
                     presence = {"at": utc_now().isoformat(timespec="seconds"), "connected": connected}
                     write_whole(self._folder.presence, json.dumps(presence) + "\n")
                     written = connected
+                keep_identity(self._folder, self._config, self._authority)
+                if (identity := self._renewed()) is not shown:
+                    self._enrolment.renew()
+                    shown = identity
                 if (now := self._members_file.stamp()) != stamp:
                     self._reload()
                     stamp = now

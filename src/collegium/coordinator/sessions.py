@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from collegium.coordinator.parties import OnReply
 from collegium.coordinator.reception import OnEvent, Pending, Posted, Reception, SessionEvent, SessionLimits
-from collegium.protocol.channels import require_tls13, split_address
+from collegium.protocol.channels import require_tls13, server_credentials, split_address
 from collegium.protocol.errors import QuorumNotReached, StorageError
 from collegium.protocol.identities import Credentials
 from collegium.protocol.logs import event as named
@@ -69,6 +69,8 @@ class GrpcParties:
     ----------
     credentials
         The coordinator's own identity.
+    renewed
+        Its identity as it is now; see `server_credentials`.
     roster
         Whom to admit; `replace_roster` changes it while running.
     task
@@ -86,13 +88,14 @@ class GrpcParties:
         self,
         *,
         credentials: Credentials,
+        renewed: Callable[[], Credentials] | None = None,
         roster: Roster,
         task: Task,
         run_id: str,
         on_event: OnEvent | None = None,
         session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
     ) -> None:
-        self._credentials, self._run_id = credentials, run_id
+        self._credentials, self._run_id = server_credentials(credentials, renewed), run_id
         self._reception = Reception(roster, task, on_event or EventLog(), session_limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)

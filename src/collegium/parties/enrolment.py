@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collegium.protocol.certificates import read_certificate
-from collegium.protocol.enrolment import AskEnrolment, ask_enrolment, fetch_authority
-from collegium.protocol.errors import IdentityError, ProtocolViolation, StorageError
-from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
+from collegium.protocol.enrolment import request_certificate
+from collegium.protocol.errors import ProtocolViolation, StorageError
+from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import Roster
 from collegium.protocol.toml_files import toml_value
 
@@ -88,23 +87,11 @@ def enrol(
 ) -> Enrolment:
     """Enrol, or renew the certificate where ``folder`` holds the keys of a party that is enrolled.
 
-    The authority at ``address`` is checked against the fingerprint, and the coordinator against the authority,
-    before the code is sent. Files that the institution may have edited are kept.
-
-    Raises
-    ------
-    IdentityError
-        Wrong fingerprint, name or code; expired code; revoked keys; a folder of another consortium or party.
-    ConfigurationError, ProtocolViolation, StorageError, Unreachable
+    Files that the institution may have edited are kept. See `request_certificate` for what is checked before the
+    code is sent, and for errors.
     """
-    authority_pem = fetch_authority(address, fingerprint)
     credentials = folder / CREDENTIALS
-    held = credentials / AUTHORITY
-    if held.exists() and read_certificate(held.read_bytes()) != read_certificate(authority_pem):
-        raise IdentityError(f"{folder} holds the keys for another consortium: choose another --folder")
-    _private_folder(folder)
-    request_pem = create_identity(credentials, name, "party").decode()
-    answer = ask_enrolment(address, authority_pem, AskEnrolment(name=name, code=code, request_pem=request_pem))
+    answer, authority_pem = request_certificate(address, name, "party", code, fingerprint, credentials)
     try:
         roster = Roster.model_validate_json(answer.roster_json)
     except ValidationError as error:
@@ -122,13 +109,6 @@ def enrol(
     _write_if_missing(folder / PARTY, settings)
     _write_if_missing(folder / POLICY, POLICY_TEMPLATE)
     return Enrolment(enrolled, folder / PARTY, len(roster.admitted()))
-
-
-def _private_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
 
 
 def _write_if_missing(path: Path, text: str) -> None:

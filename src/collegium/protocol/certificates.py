@@ -1,4 +1,5 @@
-"""X.509 of a consortium: one certificate authority, signing requests, certificates of parties and coordinators.
+"""X.509 of a consortium: one certificate authority, signing requests, certificates of parties,
+students and coordinators.
 
 TLS keys are ECDSA P-256 (gRPC's TLS library takes no Ed25519 certificates). Each certificate also
 carries its holder's Ed25519 signing key, in an extension that the holder has signed: one document
@@ -24,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from collegium.protocol.errors import IdentityError
 from collegium.protocol.task import PARTY_NAME
 
-Role = Literal["party", "coordinator"]
+Role = Literal["party", "coordinator", "student"]
 
 SIGNING_KEY_OID = x509.ObjectIdentifier("2.25.226015053978625745633806602240951590548")
 """Extension: version byte 1, 32 bytes of Ed25519 public key, 64 bytes of its signature on the TLS key."""
@@ -95,8 +96,8 @@ class Authority:
         """A certificate, PEM, for the keys in a signing request.
 
         ``name`` and ``role`` are the consortium's decision and must be what the request asks for.
-        ``hosts`` are the DNS names and IP addresses under which a coordinator is dialled. A party's
-        certificate is good for dialling alone, a coordinator's for listening alone.
+        ``hosts`` are the DNS names and IP addresses under which a coordinator is dialled. A coordinator's
+        certificate is good for listening alone, every other for dialling alone.
         IdentityError when the request is malformed, asks for something else or proves no key.
         """
         request = _load_request(request_pem)
@@ -107,7 +108,7 @@ class Authority:
         assert isinstance(tls_key, ec.EllipticCurvePublicKey)
         extension = _signing_extension(request.extensions)
         _checked_signing_key(extension.value, name, tls_key)
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "coordinator" else ExtendedKeyUsageOID.CLIENT_AUTH
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = (
             _builder(request.subject, self.certificate.subject, tls_key, now or utc_now(), days)

@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -97,12 +97,30 @@ def channel_options(address: str) -> Options:
     return [*_SHARED_OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", proxy)]
 
 
-def server_credentials(credentials: Credentials) -> grpc.ServerCredentials:
-    """Listen as this identity; a peer must show a certificate of the same authority."""
-    return grpc.ssl_server_credentials(
-        [(credentials.tls_key_pem, credentials.certificate_pem)],
-        root_certificates=credentials.authority_pem,
-        require_client_auth=True,
+def server_credentials(
+    credentials: Credentials, renewed: Callable[[], Credentials] | None = None
+) -> grpc.ServerCredentials:
+    """Listen as this identity; a peer must show a certificate of the same authority.
+
+    ``renewed`` is asked at every handshake, on gRPC's threads, for the credentials as they are now: it returns the
+    same object while nothing has changed, and never raises. Connections that are open stay open.
+    """
+    served = credentials
+
+    def fetch() -> Any:
+        nonlocal served
+        current = served if renewed is None else renewed()
+        if current is served:
+            return None
+        served = current
+        return _shown(current)
+
+    return grpc.dynamic_ssl_server_credentials(_shown(credentials), fetch, require_client_authentication=True)
+
+
+def _shown(credentials: Credentials) -> Any:
+    return grpc.ssl_server_certificate_configuration(
+        [(credentials.tls_key_pem, credentials.certificate_pem)], root_certificates=credentials.authority_pem
     )
 
 

@@ -1,8 +1,8 @@
-"""How a party that has no certificate yet asks for one: join codes, messages, and TLS pinned by a fingerprint.
+"""How a party or a student without a certificate asks for one: join codes, messages, TLS pinned by a fingerprint.
 
-One exchange per connection, over TLS 1.3: a line of JSON there, a line of JSON back. A party asks twice. First
-for the authority's certificate, over a connection that proves nothing: it is public, and the fingerprint that the
-party was given says whether it is the right one. Then to be enrolled, over a connection whose certificate that
+One exchange per connection, over TLS 1.3: a line of JSON there, a line of JSON back. Whoever enrols asks twice. First
+for the authority's certificate, over a connection that proves nothing: it is public, and the fingerprint that it
+was given says whether it is the right one. Then to be enrolled, over a connection whose certificate that
 authority issued: the join code goes to nobody else.
 """
 
@@ -20,16 +20,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
-from collegium.protocol.certificates import read_certificate, read_subject
+from collegium.protocol.certificates import Role, read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.errors import (
     CollegiumError,
     ConfigurationError,
     IdentityError,
     ProtocolViolation,
+    StorageError,
     Unreachable,
     error_for_code,
 )
+from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
 from collegium.protocol.limits import MAX_ROSTER_BYTES, MAX_TEXT_CHARS
 from collegium.protocol.task import Frozen
 
@@ -74,8 +76,9 @@ class Enrolled(Frozen):
 
     certificate_pem: str
     roster_json: str
+    """Empty for a student, whom the parties' keys do not concern."""
     sessions: str
-    """``host:port`` where parties attend."""
+    """``host:port`` where parties attend and students ask for labels."""
 
 
 class Declined(Frozen):
@@ -109,8 +112,13 @@ def server_context(folder: Path) -> ssl.SSLContext:
     """TLS 1.3 as the identity in ``folder``; peers show no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(folder / "certificate.pem", folder / "tls-key.pem")
+    load_chain(context, folder)
     return context
+
+
+def load_chain(context: ssl.SSLContext, folder: Path) -> None:
+    """Show the certificate in ``folder``, from the next connection on."""
+    context.load_cert_chain(folder / CERTIFICATE, folder / TLS_KEY)
 
 
 def read_ask(line: bytes) -> AskAuthority | AskEnrolment:
@@ -142,6 +150,34 @@ def ask_enrolment(address: str, authority_pem: bytes, ask: AskEnrolment) -> Enro
     """Be enrolled by a coordinator whose certificate that authority issued; raises whatever it answers."""
     context = ssl.create_default_context(cadata=authority_pem.decode("ascii"))
     return _exchange(address, context, ask, Enrolled)
+
+
+def request_certificate(
+    address: str, name: str, role: Role, code: str, fingerprint: str, folder: Path
+) -> tuple[Enrolled, bytes]:
+    """Make what keys ``folder`` lacks and have them certified; the answer and the authority's certificate, PEM.
+
+    The authority at ``address`` is checked against the fingerprint, and the coordinator against the authority,
+    before the code is sent. `install_certificate` puts the answer into the folder, once it has been looked over.
+
+    Raises
+    ------
+    IdentityError
+        Wrong fingerprint, name or code; expired code; revoked keys; a folder of another consortium or name.
+    ConfigurationError, ProtocolViolation, StorageError, Unreachable
+    """
+    authority_pem = fetch_authority(address, fingerprint)
+    held = folder / AUTHORITY
+    if held.exists() and read_certificate(held.read_bytes()) != read_certificate(authority_pem):
+        raise IdentityError(f"{folder} holds the keys for another consortium: choose another folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder.parent}: {error.strerror}") from error
+    request_pem = create_identity(folder, name, role).decode()
+    return ask_enrolment(address, authority_pem, AskEnrolment(name=name, code=code, request_pem=request_pem)), (
+        authority_pem
+    )
 
 
 def _exchange(address: str, context: ssl.SSLContext, ask: AskAuthority | AskEnrolment, kind: type[Answer]) -> Answer:

@@ -11,8 +11,10 @@ Enrolment is `create_identity` (makes the keys, returns the signing request), th
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,7 +36,9 @@ from collegium.protocol.certificates import (
     utc_now,
     verify_issued,
 )
-from collegium.protocol.errors import IdentityError, StorageError
+from collegium.protocol.errors import CollegiumError, IdentityError, StorageError
+
+logger = logging.getLogger("collegium.identities")
 
 AUTHORITY, CERTIFICATE = "authority.pem", "certificate.pem"
 TLS_KEY, SIGNING_KEY, AUTHORITY_KEY = "tls-key.pem", "signing-key.pem", "authority-key.pem"
@@ -88,6 +92,38 @@ class Credentials:
                 raise IdentityError(f"{whose} of {self.name} expired on {expired}: ask the consortium for a new one")
             if now < certificate.not_valid_before_utc - CLOCK_SKEW:
                 raise IdentityError(f"{whose} of {self.name} is not valid yet: check this machine's clock")
+
+
+class RenewedCredentials:
+    """The credentials in a folder, read again whenever its certificate was replaced. Safe for threads.
+
+    A certificate that cannot be used is reported once, and the one before stays in use.
+    """
+
+    def __init__(self, folder: Path, role: Role) -> None:
+        self._folder, self._role = folder, role
+        self._lock = threading.Lock()
+        self._stamp = self._stamped()
+        self._credentials = Credentials.load(folder, role)
+
+    def __call__(self) -> Credentials:
+        with self._lock:
+            if (stamp := self._stamped()) != self._stamp:
+                self._stamp = stamp
+                try:
+                    self._credentials = Credentials.load(self._folder, self._role)
+                except CollegiumError as error:
+                    logger.error("%s; going on with the certificate from before", error)
+                else:
+                    logger.info("a new certificate, valid until %s", self._credentials.subject.not_after.date())
+            return self._credentials
+
+    def _stamped(self) -> tuple[int, int] | None:
+        try:
+            state = (self._folder / CERTIFICATE).stat()
+        except OSError:
+            return None
+        return state.st_mtime_ns, state.st_ino
 
 
 def create_identity(folder: Path, name: str, role: Role) -> bytes:

@@ -124,7 +124,7 @@ def test_revoked_keys_are_never_certified_again_with_or_without_a_code(request_p
 
 def test_no_two_parties_share_keys(tmp_path: Path) -> None:
     members = let_in(ask(expecting("ash", "birch"), create_identity(tmp_path, "ash", "party")))
-    refused(ask(members, create_identity(tmp_path, "birch", "party"), name="birch"), "another party's")
+    refused(ask(members, create_identity(tmp_path, "birch", "party"), name="birch"), "are another's")
 
 
 def test_a_party_cannot_be_certified_as_the_coordinator(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_garbage_in_place_of_a_signing_request_is_refused() -> None:
 
 
 def test_revoking_nobody_names_who_there_is() -> None:
-    with pytest.raises(IdentityError, match="no party is called oak; there are ash"):
+    with pytest.raises(IdentityError, match="nobody is called oak; there are ash"):
         expecting("ash").without("oak")
 
 

@@ -105,7 +105,7 @@ def test_codes_are_renewed_and_parties_added_and_revoked(config: Path, capsys: p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--revoke", "oak"), "no party is called oak"),
+        (("--revoke", "oak"), "nobody is called oak"),
         (("--renew-code", "oak"), "use --add"),
         (("--add", "ash"), "expected or enrolled already"),
         (("--add", "No Name"), "name"),
