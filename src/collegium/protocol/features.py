@@ -37,7 +37,7 @@ def dimensions(features: Features, inputs: Inputs) -> int:
     DataError
         If the extractor does not suit the task, or the projection is for features of another dimension.
     """
-    extracted = _extracted(features.name, inputs)
+    extracted = _extracted(features, inputs)
     if features.projection is None:
         return extracted
     if features.projection.shape[0] != extracted:
@@ -48,12 +48,13 @@ def dimensions(features: Features, inputs: Inputs) -> int:
     return int(features.projection.shape[1])
 
 
-def extract(features: Features, x: NDArray[Any], inputs: Inputs) -> NDArray[np.int16]:
+def extract(features: Features, x: NDArray[Any], inputs: Inputs, device: str = "cpu") -> NDArray[np.int16]:
     """Features of ``x``, shape ``[n, dimensions]``.
 
     Parameters
     ----------
     x : uint8 ``[n, height, width, channels]`` or float32 ``[n, columns]`` in [0, 1].
+    device : where a network computes.
 
     Raises
     ------
@@ -63,7 +64,7 @@ def extract(features: Features, x: NDArray[Any], inputs: Inputs) -> NDArray[np.i
     kept = np.empty((len(x), dimensions(features, inputs)), dtype=np.int16)
     for start in range(0, len(x), _INPUTS_AT_ONCE):
         block = np.asarray(x[start : start + _INPUTS_AT_ONCE])
-        values = _hog(block) if features.name == "hog" else _raw(block)
+        values = _values(features, block, inputs, device)
         if features.projection is not None:
             # Products and sums of whole numbers far below 2^53 are exact in any order.
             summed = values.astype(np.float64) @ features.projection.astype(np.float64)
@@ -90,11 +91,31 @@ def distances_squared(records: NDArray[np.int16], queries: NDArray[np.int16]) ->
     return result
 
 
-def _extracted(name: str, inputs: Inputs) -> int:
-    if name == "raw":
-        return int(np.prod(inputs.shape))
+def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str) -> NDArray[Any]:
+    if features.scaling is not None:
+        return _standard(block, features.scaling)
+    if features.network is not None:
+        from collegium.protocol.network_features import embed
+
+        return embed(features.network, block, inputs, device)
+    return _hog(block) if features.name == "hog" else _raw(block)
+
+
+def _extracted(features: Features, inputs: Inputs) -> int:
+    columns = int(np.prod(inputs.shape))
+    if features.scaling is not None and features.scaling.shape[1] != columns:
+        raise DataError(
+            f"the scaling is for {features.scaling.shape[1]} columns, this task has {columns}: "
+            "make it from this task's pool"
+        )
+    if features.network is not None:
+        from collegium.protocol.network_features import width
+
+        return width(features.network, inputs)
+    if features.name != "hog":
+        return columns
     if inputs.kind != "image":
-        raise DataError("gradient histograms are for images: use the features 'raw' for a table")
+        raise DataError("gradient histograms are for images: use the features 'standard' for a table")
     cell = _cell(inputs.height, inputs.width)
     rows, columns = -(-inputs.height // cell), -(-inputs.width // cell)
     if min(rows, columns) < BLOCK:
@@ -112,6 +133,14 @@ def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
     if flat.dtype == np.uint8:
         return flat.astype(np.int64)
     return np.floor(flat.astype(np.float64) * ONE + 0.5).astype(np.int64)
+
+
+def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:
+    """(column − centre) · factor in parts of 1/1024: one subtraction and two products of each number alone."""
+    centre, factor = scaling.astype(np.float64)
+    scaled = np.floor((x.reshape(len(x), -1).astype(np.float64) - centre) * factor * ONE + 0.5)
+    values: NDArray[np.float64] = np.clip(scaled, -_LARGEST, _LARGEST)
+    return values
 
 
 @cache

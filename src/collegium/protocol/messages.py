@@ -30,6 +30,7 @@ from collegium.protocol.replies import (
 from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
+    CountNearest,
     Describe,
     Fit,
     HoldPool,
@@ -48,6 +49,7 @@ __all__ = [
     "ArraySpec",
     "CastNeighbours",
     "CastVotes",
+    "CountNearest",
     "Describe",
     "Description",
     "Failure",
@@ -100,6 +102,8 @@ class Request:
                 message.cast_votes.CopyFrom(_cast_votes_to_proto(self.body))
             case CastNeighbours():
                 message.cast_neighbours.CopyFrom(_cast_neighbours_to_proto(self.body))
+            case CountNearest():
+                message.count_nearest.CopyFrom(_count_nearest_to_proto(self.body))
             case SecureSumStep(step):
                 message.secure_sum.CopyFrom(step)
         return message
@@ -124,6 +128,8 @@ class Request:
                 body = _cast_votes_from_proto(message.cast_votes)
             case "cast_neighbours":
                 body = _cast_neighbours_from_proto(message.cast_neighbours)
+            case "count_nearest":
+                body = _count_nearest_from_proto(message.count_nearest)
             case "secure_sum":
                 body = SecureSumStep(message.secure_sum)
             case _:
@@ -273,14 +279,30 @@ def _cast_votes_from_proto(message: pb.CastVotesRequest) -> CastVotes:
     return CastVotes(_terms_from_proto(message.terms), teacher, inputs, message.round_id)
 
 
+def _features_to_proto(features: Features) -> pb.Features:
+    message = pb.Features(name=features.name, network=features.network or b"")
+    if features.projection is not None:
+        message.projection.CopyFrom(_spec_of(features.projection))
+        message.projection_data = _little(features.projection)
+    if features.scaling is not None:
+        message.scaling.CopyFrom(_spec_of(features.scaling))
+        message.scaling_data = _little(features.scaling)
+    return message
+
+
+def _features_from_proto(message: pb.Features) -> Features:
+    return Features(
+        message.name,
+        _array_from_proto(message.projection, message.projection_data) if message.HasField("projection") else None,
+        _array_from_proto(message.scaling, message.scaling_data) if message.HasField("scaling") else None,
+        message.network or None,
+    )
+
+
 def _cast_neighbours_to_proto(body: CastNeighbours) -> pb.CastNeighboursRequest:
-    features = pb.Features(name=body.features.name)
-    if body.features.projection is not None:
-        features.projection.CopyFrom(_spec_of(body.features.projection))
-        features.projection_data = _little(body.features.projection)
     return pb.CastNeighboursRequest(
         terms=_terms_to_proto(body.terms),
-        features=features,
+        features=_features_to_proto(body.features),
         inputs=pb.PoolRange(pool_sha256=body.inputs.pool_sha256, indices=body.inputs.indices),
         radii_squared=body.radii_squared,
         kernel=body.kernel,
@@ -290,14 +312,42 @@ def _cast_neighbours_to_proto(body: CastNeighbours) -> pb.CastNeighboursRequest:
 
 
 def _cast_neighbours_from_proto(message: pb.CastNeighboursRequest) -> CastNeighbours:
-    sent = message.features
-    projection = _array_from_proto(sent.projection, sent.projection_data) if sent.HasField("projection") else None
     return CastNeighbours(
         _terms_from_proto(message.terms),
-        Features(sent.name, projection),
+        _features_from_proto(message.features),
         PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
         tuple(message.radii_squared),
         message.kernel,
+        message.round_id,
+        message.ledger_id,
+    )
+
+
+def _count_nearest_to_proto(body: CountNearest) -> pb.CountNearestRequest:
+    return pb.CountNearestRequest(
+        terms=_terms_to_proto(body.terms),
+        features=_features_to_proto(body.features),
+        inputs=pb.PoolRange(pool_sha256=body.inputs.pool_sha256, indices=body.inputs.indices),
+        edges=body.edges_squared.shape[1],
+        edges_squared=_little(body.edges_squared),
+        by_class=body.by_class,
+        purpose=body.purpose,
+        round_id=body.round_id,
+        ledger_id=body.ledger_id,
+    )
+
+
+def _count_nearest_from_proto(message: pb.CountNearestRequest) -> CountNearest:
+    queries = len(message.inputs.indices)
+    require(len(message.edges_squared) == 8 * queries * message.edges, "edges of another number than announced")
+    edges = np.frombuffer(message.edges_squared, dtype="<i8").astype(np.int64)
+    return CountNearest(
+        _terms_from_proto(message.terms),
+        _features_from_proto(message.features),
+        PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
+        edges.reshape(queries, message.edges),
+        message.by_class,
+        message.purpose,
         message.round_id,
         message.ledger_id,
     )

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from collegium.protocol import limits
 from collegium.protocol.values import require
 
-FEATURES = ("hog", "raw")
+FEATURES = ("hog", "raw", "standard", "network")
 """Extractors by name; see `collegium.protocol.features`."""
+
+PURPOSES = ("threshold", "release")
+"""What a sample of records is drawn for."""
 
 KERNELS = ("flat", "quadratic")
 """How a weight falls with the distance; see `weight_units`."""
@@ -34,13 +37,26 @@ class Features:
     ----------
     name : one of `FEATURES`.
     projection : float32 ``[extracted, kept]`` of whole numbers from -1024 to 1024; None keeps all.
+    scaling : of ``standard``: float32 ``[2, columns]``, what is taken off a column and what it is then multiplied by.
+    network : of ``network``: a safetensors file as `models.save_network` writes it.
     """
 
     name: str
     projection: NDArray[Any] | None = field(default=None, repr=False)
+    scaling: NDArray[Any] | None = field(default=None, repr=False)
+    network: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require(self.name in FEATURES, f"features are one of {', '.join(FEATURES)}, not {self.name[:32]!r}")
+        require((self.name == "standard") == (self.scaling is not None), "the features 'standard' have a scaling")
+        require((self.name == "network") == (self.network is not None), "the features 'network' have a network")
+        if self.scaling is not None:
+            fits = self.scaling.dtype == np.float32 and self.scaling.ndim == 2 and len(self.scaling) == 2
+            require(fits, "a scaling has two rows of 32-bit floats")
+            require(self.scaling.shape[1] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
+            require(bool(np.isfinite(self.scaling).all()), "a scaling has finite numbers")
+        if self.network is not None:
+            require(len(self.network) <= limits.MAX_NETWORK_BYTES, "a network for features is too large")
         weights = self.projection
         if weights is not None:
             require(weights.dtype == np.float32 and weights.ndim == 2, "a projection is a matrix of 32-bit floats")
@@ -55,12 +71,16 @@ class Features:
         if self.projection is not None:
             said.update(f"{self.projection.shape}\n".encode())
             said.update(np.ascontiguousarray(self.projection, dtype="<f4").tobytes())
+        if self.scaling is not None:
+            said.update(b"scaling\n" + np.ascontiguousarray(self.scaling, dtype="<f4").tobytes())
+        if self.network is not None:
+            said.update(b"network\n" + self.network)
         return said.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Weight sums per query and class of one party's records, shape ``[queries, classes]``, dtype int64."""
+    """Sums of one party's records per query and class, or per interval of distances; int64 ``[queries, classes]``."""
 
     counts: NDArray[np.int64] = field(repr=False)
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol import limits
-from collegium.protocol.neighbours import KERNELS, Features
+from collegium.protocol.neighbours import KERNELS, PURPOSES, Features
 from collegium.protocol.task import TeacherSettings
 from collegium.protocol.v1 import secure_sum_pb2
 from collegium.protocol.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, require
@@ -146,6 +147,59 @@ class CastNeighbours:
         return limits.MAX_NEIGHBOUR_COUNT
 
 
+@dataclass(frozen=True, eq=False)
+class CountNearest:
+    """Ask how many records of a sample lie between some distances of inputs of a pool.
+
+    Parameters
+    ----------
+    terms : with the parameters ``k``, at which counts stop, and ``sampling_rate``.
+    features : made from public data alone, like the edges.
+    edges_squared : int64 ``[queries, edges]``, ascending in each row; interval i holds the squared distances
+        from edge i − 1 on and below edge i.
+    by_class : with two edges: count the classes in the first two intervals in place of the intervals.
+    purpose : each purpose has a sample of its own.
+    ledger_id : the ledger under which the labels are released; part of what names a sample.
+    """
+
+    terms: Terms
+    features: Features
+    inputs: PoolRange
+    edges_squared: NDArray[np.int64] = field(repr=False)
+    by_class: bool
+    purpose: str
+    round_id: str
+    ledger_id: str
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
+        require(self.purpose in PURPOSES, f"a sample is drawn for one of {', '.join(PURPOSES)}")
+        require(len(set(self.inputs.indices)) == len(self.inputs.indices), "a round asks an input once")
+        edges = self.edges_squared
+        require(edges.ndim == 2 and edges.dtype == np.int64, "edges are whole numbers per query")
+        require(len(edges) == len(self.inputs.indices), "every query has its edges")
+        require(0 < edges.shape[1] < limits.MAX_CLASSES, f"a query has 1 to {limits.MAX_CLASSES - 1} edges")
+        require(not self.by_class or edges.shape[1] == 2, "classes are counted below and between two edges")
+        require(
+            int(edges.min()) >= 0 and int(edges.max()) <= limits.MAX_RADIUS_SQUARED,
+            f"an edge lies between 0 and {limits.MAX_RADIUS_SQUARED}",
+        )
+        require(bool((np.diff(edges, axis=1) >= 0).all()), "edges are ascending")
+        k = self.terms.parameters.get("k", 0.0)
+        require(k == int(k) and 0 < k <= limits.MAX_NEIGHBOUR_COUNT, "k is a positive whole number in the terms")
+        require(0 < self.terms.parameters.get("sampling_rate", 0.0) <= 1, "the sampling rate lies in (0, 1]")
+
+    @property
+    def highest(self) -> int:
+        """The largest entry of one party's answer; public. No more than k of one kind can become neighbours."""
+        return int(self.terms.parameters["k"])
+
+    def width(self, classes: int) -> int:
+        """Entries of an answer per query."""
+        return 2 * classes if self.by_class else self.edges_squared.shape[1] + 1
+
+
 @dataclass(frozen=True)
 class SecureSumStep:
     """One phase of a secure sum; its own module validates it."""
@@ -153,4 +207,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | CastNeighbours | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | CastNeighbours | CountNearest | SecureSumStep

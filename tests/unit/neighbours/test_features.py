@@ -88,7 +88,7 @@ def test_a_projection_holds_bounded_whole_numbers(entry: float) -> None:
 def test_features_of_another_dimension_are_refused() -> None:
     with pytest.raises(DataError, match="1295 features"):
         extract(projection(1295), images(1), IMAGES)
-    with pytest.raises(DataError, match="'raw' for a table"):
+    with pytest.raises(DataError, match="'standard' for a table"):
         dimensions(Features("hog"), TABLE)
     with pytest.raises(DataError, match="too small"):
         dimensions(Features("hog"), ImageInputs(height=2, width=9))

@@ -151,7 +151,7 @@ def test_a_count_never_leaves_the_public_range(monkeypatch: pytest.MonkeyPatch) 
         ({"sigma": -1.0}, "positive sigma"),
         ({"mechanism": "gnmax"}, "cannot tell"),
         ({"adjacency": "replace"}, "add-remove"),
-        ({"features": Features("hog")}, "'raw' for a table"),
+        ({"features": Features("hog")}, "'standard' for a table"),
         ({"features": Features("raw", np.ones((3, 1), dtype=np.float32))}, "projection is for 3"),
         ({"positions": (4, 99)}, "outside the pool"),
     ],

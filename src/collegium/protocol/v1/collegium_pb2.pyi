@@ -60,7 +60,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours", "count_nearest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Request(_message.Message):
     CAST_VOTES_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_NEAREST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
@@ -79,7 +80,8 @@ class Request(_message.Message):
     cast_votes: CastVotesRequest
     secure_sum: _secure_sum_pb2.SecureSumRequest
     cast_neighbours: CastNeighboursRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ...) -> None: ...
+    count_nearest: CountNearestRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared", "neighbours")
@@ -243,14 +245,20 @@ class Prepared(_message.Message):
     def __init__(self, round_id: _Optional[str] = ...) -> None: ...
 
 class Features(_message.Message):
-    __slots__ = ("name", "projection", "projection_data")
+    __slots__ = ("name", "projection", "projection_data", "scaling", "scaling_data", "network")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_DATA_FIELD_NUMBER: _ClassVar[int]
+    SCALING_FIELD_NUMBER: _ClassVar[int]
+    SCALING_DATA_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
     name: str
     projection: ArraySpec
     projection_data: bytes
-    def __init__(self, name: _Optional[str] = ..., projection: _Optional[_Union[ArraySpec, _Mapping]] = ..., projection_data: _Optional[bytes] = ...) -> None: ...
+    scaling: ArraySpec
+    scaling_data: bytes
+    network: bytes
+    def __init__(self, name: _Optional[str] = ..., projection: _Optional[_Union[ArraySpec, _Mapping]] = ..., projection_data: _Optional[bytes] = ..., scaling: _Optional[_Union[ArraySpec, _Mapping]] = ..., scaling_data: _Optional[bytes] = ..., network: _Optional[bytes] = ...) -> None: ...
 
 class CastNeighboursRequest(_message.Message):
     __slots__ = ("terms", "features", "inputs", "radii_squared", "kernel", "round_id", "ledger_id")
@@ -269,6 +277,28 @@ class CastNeighboursRequest(_message.Message):
     round_id: str
     ledger_id: str
     def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
+
+class CountNearestRequest(_message.Message):
+    __slots__ = ("terms", "features", "inputs", "edges", "edges_squared", "by_class", "purpose", "round_id", "ledger_id")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    EDGES_SQUARED_FIELD_NUMBER: _ClassVar[int]
+    BY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    features: Features
+    inputs: PoolRange
+    edges: int
+    edges_squared: bytes
+    by_class: bool
+    purpose: str
+    round_id: str
+    ledger_id: str
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., edges: _Optional[int] = ..., edges_squared: _Optional[bytes] = ..., by_class: _Optional[bool] = ..., purpose: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
 
 class Neighbours(_message.Message):
     __slots__ = ("queries", "classes", "counts")
