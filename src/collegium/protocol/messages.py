@@ -72,6 +72,8 @@ __all__ = [
     "Votes",
     "check_party_name",
     "check_votes",
+    "spec_from_proto",
+    "spec_to_proto",
 ]
 
 
@@ -93,9 +95,9 @@ class Request:
             case Describe():
                 message.describe.SetInParent()
             case HoldPool(pool):
-                message.hold_pool.pool.CopyFrom(_spec_to_proto(pool))
+                message.hold_pool.pool.CopyFrom(spec_to_proto(pool))
             case PoolChunk(pool, offset, data):
-                message.pool_chunk.CopyFrom(pb.PoolChunk(pool=_spec_to_proto(pool), offset_bytes=offset, data=data))
+                message.pool_chunk.CopyFrom(pb.PoolChunk(pool=spec_to_proto(pool), offset_bytes=offset, data=data))
             case Fit(teacher):
                 message.fit.teacher_json = teacher.canonical_json()
             case CastVotes():
@@ -118,10 +120,10 @@ class Request:
             case "describe":
                 body = Describe()
             case "hold_pool":
-                body = HoldPool(_spec_from_proto(message.hold_pool.pool))
+                body = HoldPool(spec_from_proto(message.hold_pool.pool))
             case "pool_chunk":
                 chunk = message.pool_chunk
-                body = PoolChunk(_spec_from_proto(chunk.pool), chunk.offset_bytes, chunk.data)
+                body = PoolChunk(spec_from_proto(chunk.pool), chunk.offset_bytes, chunk.data)
             case "fit":
                 body = Fit(_teacher_from_json(message.fit.teacher_json))
             case "cast_votes":
@@ -224,11 +226,11 @@ def _parse(message: _Message, data: bytes) -> _Message:
     return message
 
 
-def _spec_to_proto(spec: ArraySpec) -> pb.ArraySpec:
+def spec_to_proto(spec: ArraySpec) -> pb.ArraySpec:
     return pb.ArraySpec(sha256=spec.sha256, dtype=spec.dtype, shape=spec.shape)
 
 
-def _spec_from_proto(message: pb.ArraySpec) -> ArraySpec:
+def spec_from_proto(message: pb.ArraySpec) -> ArraySpec:
     return ArraySpec(message.sha256, message.dtype, tuple(message.shape))
 
 
@@ -356,7 +358,7 @@ def _count_nearest_from_proto(message: pb.CountNearestRequest) -> CountNearest:
 def _spec_of(array: NDArray[Any]) -> pb.ArraySpec:
     from collegium.protocol.inputs import array_spec
 
-    return _spec_to_proto(array_spec(array))
+    return spec_to_proto(array_spec(array))
 
 
 def _little(array: NDArray[Any]) -> bytes:
@@ -364,7 +366,7 @@ def _little(array: NDArray[Any]) -> bytes:
 
 
 def _array_from_proto(described: pb.ArraySpec, data: bytes) -> NDArray[Any]:
-    spec = _spec_from_proto(described)
+    spec = spec_from_proto(described)
     require(len(data) == spec.size_bytes, "an array of another size than it announces")
     flat = np.frombuffer(data, dtype=np.dtype(spec.dtype).newbyteorder("<"))
     return flat.astype(spec.dtype).reshape(spec.shape)
