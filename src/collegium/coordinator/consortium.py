@@ -42,14 +42,17 @@ class ConsortiumSettings(Frozen):
     """Where the pool's file lies; the folder of this file by default."""
     code_hours: float = Field(default=168.0, gt=0)
     certificate_days: int = Field(default=365, ge=1, le=3650)
+    status: str | None = None
+    """``host:port`` where the live page is shown, such as 127.0.0.1:8080; none by default."""
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
 
-    @field_validator("address", "enrolment")
+    @field_validator("address", "enrolment", "status")
     @classmethod
-    def _is_address(cls, value: str) -> str:
+    def _is_address(cls, value: str | None) -> str | None:
         try:
-            split_address(value)
+            if value is not None:
+                split_address(value)
         except ConfigurationError as error:
             raise ValueError(str(error)) from error
         return value

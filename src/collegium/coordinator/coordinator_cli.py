@@ -33,6 +33,10 @@ def serve(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the public data files; the file's own otherwise.")
     ] = None,
+    status_at: Annotated[
+        str | None,
+        typer.Option("--status", metavar="HOST:PORT", help="Show a live page and metrics here, as 127.0.0.1:8080."),
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
@@ -43,19 +47,28 @@ def serve(
     """
     from collegium.coordinator.public_data import load_public
     from collegium.coordinator.serving import Serving
+    from collegium.coordinator.watching import shown_at
+    from collegium.coordinator.watching.board import Board
 
     configure_logging(log_format)
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file)
     public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
     signal.signal(signal.SIGTERM, _as_interrupt)
+    board = Board()
+
+    def on_progress(step: Progress) -> None:
+        board.take_step(step)
+        _log_step(log, step)
+
     serving = Serving(
         config,
         public,
         wait_s=wait_s,
-        on_progress=lambda step: _log_step(log, step),
+        on_progress=on_progress,
+        on_event=board.take_event,
     )
-    with serving.listening():
+    with serving.listening(), shown_at(status_at or config.consortium.status, config, board):
         result = serving.run()
     if as_json:
         typer.echo(json.dumps(result, ensure_ascii=False))

@@ -98,22 +98,34 @@ def gather(charges: Sequence[Charge]) -> list[Spent]:
     return gathered
 
 
+def epsilon_by_unit(ledger: Ledger, votes_per_unit: Mapping[str, int]) -> dict[str, float]:
+    """ε of everything charged, for each unit (``record``, ``party``), at the ledger's δ; see `spending`."""
+    settings = ledger.settings
+    gathered = gather([entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)])
+    return {
+        name: _total(gathered, votes, WIDE_ORDERS, None).to_epsilon(settings.delta, settings.conversion).epsilon
+        for name, votes in votes_per_unit.items()
+    }
+
+
+def _total(gathered: Sequence[Spent], votes: int, orders: tuple[float, ...], bound: str | None) -> RenyiCurve:
+    """What was charged, for a unit of so many votes; by its own bounds where ``bound`` is None."""
+    curve = RenyiCurve.zero(orders)
+    for spent in gathered:
+        curve = curve + charge_of(spent.stage, bound or spent.bound, orders, spent.unit(votes)) * spent.queries
+    return curve
+
+
 def _unit(
     gathered: Sequence[Spent], votes: int, delta: float, conversion: Conversion, adaptive: bool
 ) -> dict[str, Any]:
-    def total(orders: tuple[float, ...], bound: str | None) -> RenyiCurve:
-        curve = RenyiCurve.zero(orders)
-        for spent in gathered:
-            curve = curve + charge_of(spent.stage, bound or spent.bound, orders, spent.unit(votes)) * spent.queries
-        return curve
-
-    classic = total(WIDE_ORDERS, "classic").to_epsilon(delta, conversion)
+    classic = _total(gathered, votes, WIDE_ORDERS, "classic").to_epsilon(delta, conversion)
     finite = classic.epsilon <= _LARGEST_PLD_EPSILON and not adaptive
     return {
         "votes": votes,
-        "wide": as_dict(total(WIDE_ORDERS, None).to_epsilon(delta, conversion)),
+        "wide": as_dict(_total(gathered, votes, WIDE_ORDERS, None).to_epsilon(delta, conversion)),
         "classic": as_dict(classic),
-        "paper": as_dict(total(PAPER_ORDERS, "classic").to_epsilon(delta, Conversion.CLASSIC)),
+        "paper": as_dict(_total(gathered, votes, PAPER_ORDERS, "classic").to_epsilon(delta, Conversion.CLASSIC)),
         "pld": _by_loss_distributions(gathered, votes, delta) if finite else None,
     }
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.consortium import ConsortiumFolder
 from collegium.coordinator.members import Member
 from collegium.coordinator.run_folder import RunFolder
 from collegium.coordinator.serving import is_served
+from collegium.coordinator.spending import epsilon_by_unit
 from collegium.protocol.certificates import read_certificate
+from collegium.protocol.errors import known_codes
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.ledger_entry import ABSTENTION
 
 LAST_FAILURES = 5
+ROUND_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+"""Rounds are counted by these durations."""
 
 
 def standing(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
-    """Parties, rounds, labels, privacy and the last failures, in JSON's types.
+    """Parties, rounds, labels, privacy and failures, in JSON's types.
 
     StorageError or LedgerCorrupt when a file cannot be used.
     """
@@ -27,18 +34,22 @@ def standing(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
     served = is_served(folder)
     connected = _connected(folder) if served else set()
     run = RunFolder(folder.run).read() or {}
+    failures = _failures(run)
     return {
         "consortium": members.consortium,
         "served": served,
         "state": run.get("state", "not started"),
+        "sum_mode": run.get("sum_mode"),
         "parties": {
             name: _party(member, name in connected, run.get("parties", {}).get(name, {}), now)
             for name, member in sorted(members.members.items())
         },
         "rounds": len(run.get("rounds", ())),
+        "round_seconds": _durations([entry["seconds"] for entry in run.get("rounds", ())]),
         "queries": run.get("asked", {}).get("queries", {}).get("count"),
         "privacy": _privacy(folder, run),
-        "last_failures": _failures(run)[-LAST_FAILURES:],
+        "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
+        "last_failures": failures[-LAST_FAILURES:],
     }
 
 
@@ -66,20 +77,70 @@ def _party(member: Member, connected: bool, record: Mapping[str, Any], now: date
 
 def _privacy(folder: ConsortiumFolder, run: Mapping[str, Any]) -> dict[str, Any]:
     """What the ledger says, which is ahead of run.json after a crash."""
-    budget = run.get("privacy", {}).get("budget")
-    figures: dict[str, Any] = {"unit": run.get("privacy", {}).get("unit"), "epsilon_budget": budget}
-    if not (folder.run / "ledger.sqlite").exists():
-        return figures | {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "epsilon_left": budget, "delta": None}
-    with Ledger.read(folder.run / "ledger.sqlite") as ledger:
+    said = run.get("privacy", {})
+    budget, unit = said.get("budget"), said.get("unit")
+    figures: dict[str, Any] = {"unit": unit, "epsilon_budget": budget}
+    ledger = folder.run / "ledger.sqlite"
+    if not ledger.exists():
+        held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None, "by_unit": {}}
+    else:
+        votes_per_unit = tuple(sorted(said.get("votes_per_unit", {}).items()))
+        held = _ledger_figures(ledger, _stamps(ledger), votes_per_unit)
+    left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
+    spent = held["by_unit"] | ({unit: held["epsilon_spent"]} if unit else {})
+    limited = {"budget": budget, "left": left}
+    units = {
+        name: {"spent": spent[name]} | (limited if name == unit else dict.fromkeys(limited))
+        for name in ("record", "party")
+        if name in spent
+    }
+    return figures | {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
+
+
+def _stamps(ledger: Path) -> tuple[tuple[int, int], ...]:
+    """Changes whenever the ledger does: time and size of its file and of its write-ahead log."""
+    found = []
+    for path in (ledger, ledger.with_name(f"{ledger.name}-wal")):
+        try:
+            held = path.stat()
+        except FileNotFoundError:
+            continue
+        found.append((held.st_mtime_ns, held.st_size))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def _ledger_figures(
+    path: Path, stamps: tuple[tuple[int, int], ...], votes_per_unit: tuple[tuple[str, int], ...]
+) -> Mapping[str, Any]:
+    """Labels and ε; ``by_unit`` for the units whose votes are known. Read once per state of the file."""
+    with Ledger.read(path) as ledger:
         labels, spent = ledger.labels(), ledger.epsilon()
+        by_unit = epsilon_by_unit(ledger, dict(votes_per_unit))
     abstentions = sum(label == ABSTENTION for label in labels.values())
-    return figures | {
+    return {
         "labels": len(labels) - abstentions,
         "abstentions": abstentions,
         "epsilon_spent": spent.epsilon,
-        "epsilon_left": None if budget is None else max(0.0, budget - spent.epsilon),
         "delta": spent.delta,
+        "by_unit": by_unit,
     }
+
+
+def _durations(seconds: Sequence[float]) -> dict[str, Any]:
+    """How long the rounds took: ``at_most`` counts those of at most so many seconds."""
+    return {
+        "count": len(seconds),
+        "sum": sum(seconds),
+        "last": seconds[-1] if seconds else None,
+        "at_most": {f"{limit:g}": sum(took <= limit for took in seconds) for limit in ROUND_BUCKETS_S},
+    }
+
+
+def code_of(outcome: str) -> str:
+    """The code that an outcome begins with; ``other`` for one that nobody here knows, so that codes stay few."""
+    code = outcome.partition(":")[0].strip()
+    return code if code in known_codes() or code in ("deadline", "internal") else "other"
 
 
 def _failures(run: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ the command line. Adding an error means adding a class here; nothing else lists 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 
@@ -79,6 +79,13 @@ class Refused(CollegiumError):
     exit_status = 6
 
 
+class TrainingDiverged(CollegiumError):
+    """A student's training went wrong: its loss is not finite, or it ended no better than it began."""
+
+    code = "training-diverged"
+    exit_status = 10
+
+
 class BudgetExceeded(CollegiumError):
     """The next charge would pass the privacy budget."""
 
@@ -118,12 +125,20 @@ class StorageError(CollegiumError):
     exit_status = 9
 
 
-def error_for_code(code: str, message: str) -> CollegiumError:
-    """The error named by ``code`` (as found on the wire); an unknown code gives the base class."""
+def _kinds() -> Iterator[type[CollegiumError]]:
+    """Every kind that is loaded; of two with one code, either stands for it."""
     pending: list[type[CollegiumError]] = [CollegiumError]
     while pending:
         kind = pending.pop()
-        if kind.code == code:
-            return kind(message)
+        yield kind
         pending.extend(kind.__subclasses__())
-    return CollegiumError(message)
+
+
+def error_for_code(code: str, message: str) -> CollegiumError:
+    """The error named by ``code`` (as found on the wire); an unknown code gives the base class."""
+    return next((kind for kind in _kinds() if kind.code == code), CollegiumError)(message)
+
+
+def known_codes() -> frozenset[str]:
+    """The codes of all kinds."""
+    return frozenset(kind.code for kind in _kinds())

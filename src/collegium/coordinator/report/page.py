@@ -14,6 +14,7 @@ from collegium.coordinator.report import charts
 from collegium.coordinator.run_folder import write_whole
 
 _TEMPLATE = "report.html.j2"
+LONGEST_TEXT = 300
 
 
 def write_report(run: Mapping[str, Any], path: Path, *, research: bool = False) -> None:
@@ -36,7 +37,7 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "percent": _percent, "plain_epsilon": _plain_epsilon}
+    environment.filters |= {"number": number, "percent": _percent, "plain_epsilon": _plain_epsilon}
     shown = {key: value for key, value in run.items() if key != "research_only"}
     extra = run.get("research_only") if research else None
     labels, student, baseline = (shown.get(key) or {} for key in ("labels", "student", "baseline"))
@@ -137,7 +138,12 @@ def _gap_chart(research: Mapping[str, Any] | None) -> str:
     )
 
 
-def _number(value: Any) -> str:
+def printed(text: str) -> str:
+    """At most so much of a text that came from elsewhere as a page bears."""
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+
+def number(value: Any) -> str:
     """A figure with three to four significant digits; infinity and absence in words."""
     if value is None:
         return "–"

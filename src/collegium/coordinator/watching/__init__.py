@@ -1,0 +1,36 @@
+"""Watching a coordinator that serves: a page for people, metrics for Prometheus, both without a vote or a secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from collegium.protocol.logs import event
+
+if TYPE_CHECKING:
+    from collegium.coordinator.consortium import ConsortiumConfig
+    from collegium.coordinator.watching.board import Board
+
+logger = logging.getLogger("collegium.coordinator")
+
+
+@contextmanager
+def shown_at(address: str | None, config: ConsortiumConfig, board: Board) -> Iterator[None]:
+    """Show the consortium's status at ``host:port`` within; nothing at all where the address is None.
+
+    ConfigurationError or StorageError when the address is none, or cannot be had.
+    """
+    if address is None:
+        yield
+        return
+    from collegium.coordinator.watching.server import StatusServer
+    from collegium.coordinator.watching.snapshot import Snapshots
+
+    with StatusServer(address, Snapshots(config, board)) as server:
+        logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
+        yield
+
+
+__all__ = ["shown_at"]

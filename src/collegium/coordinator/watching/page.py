@@ -1,0 +1,137 @@
+"""The live page: a snapshot in words, and the policy under which a browser shows it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from collegium.coordinator.report.page import number, printed
+from collegium.coordinator.run_folder import plain
+
+_HERE = files("collegium.coordinator.watching")
+STYLE = files("collegium.coordinator.report").joinpath("look.css").read_text(encoding="utf-8") + _HERE.joinpath(
+    "status.css"
+).read_text(encoding="utf-8")
+SCRIPT = _HERE.joinpath("status.js").read_text(encoding="utf-8")
+
+
+def _source(text: str) -> str:
+    """How a Content-Security-Policy names inline text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY = (
+    f"default-src 'none'; script-src {_source(SCRIPT)}; style-src {_source(STYLE)}; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_DOING = {
+    "waiting": "Waiting for parties: {connected} of the {quorum} that a round needs are connected.",
+    "describe": "Asking the parties who they are: {done} of {total} have said.",
+    "hold_pool": "Sending the public pool to the parties: {megabytes} of {total_megabytes} MB.",
+    "fit": "The parties fit their teachers: {done} of {total} are ready.",
+    "votes": "Round {round} is under way: {done} of {total} parties have answered.",
+    "labels": "Round {rounds} is done: {done} of {total} queries are decided.",
+    "student": "Fitting the student: step {done} of {total}.",
+    "report": "The run is finished.",
+    "finished": "The run is finished.",
+}
+_MEANING = {
+    "deadline": "did not answer in time",
+    "unreachable": "connection lost",
+    "refused": "its own policy forbids it",
+    "protocol": "broke the protocol",
+    "identity": "certificate or name not accepted",
+    "version": "another version of the software",
+    "internal": "an error of its own software",
+    "storage": "its own disk",
+    "other": "something else",
+}
+
+
+def render(snapshot: Mapping[str, Any]) -> str:
+    """The page as text, everything that came from elsewhere escaped."""
+    environment = Environment(
+        loader=PackageLoader("collegium.coordinator.watching", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "printed": printed}
+    at = datetime.fromisoformat(snapshot["at"])
+    shown: dict[str, Any] = plain(snapshot)
+    text: str = environment.get_template("status.html.j2").render(
+        shown,
+        style=STYLE,
+        script=SCRIPT,
+        doing=_doing(snapshot),
+        time=at.strftime("%H:%M:%S"),
+        rows=[_row(name, party, at) for name, party in shown["parties"].items()],
+        troubles=_troubles(snapshot),
+    )
+    return text
+
+
+def _doing(snapshot: Mapping[str, Any]) -> str:
+    phase = snapshot["phase"]
+    done, total = phase["done"], phase["total"]
+    sentence = _DOING.get(phase["step"], phase["step"].replace("_", " ").capitalize() + ": {done} of {total}.")
+    return sentence.format(
+        done=done,
+        total=total,
+        megabytes=done // 1_000_000,
+        total_megabytes=max(1, total // 1_000_000),
+        connected=snapshot["connected"],
+        quorum=snapshot["quorum"],
+        rounds=snapshot["rounds"],
+        round=snapshot["rounds"] + 1,
+    )
+
+
+def _row(name: str, party: Mapping[str, Any], at: datetime) -> dict[str, Any]:
+    since = party["connected_since"]
+    if since is not None:
+        begun = datetime.fromisoformat(since)
+        said = f"connected for {_lasting(at - begun)}, since {_clock(begun, at)}"
+    else:
+        said = {"enrolled": "not connected", "expected": "not enrolled yet", "left": "has left"}[party["membership"]]
+    return {"name": name, "here": since is not None, "said": said, **party}
+
+
+def _clock(moment: datetime, now: datetime) -> str:
+    local = moment.astimezone(UTC)
+    return local.strftime("%H:%M UTC" if local.date() == now.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def _lasting(span: timedelta) -> str:
+    """A duration in its largest unit."""
+    seconds = max(0, int(span.total_seconds()))
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= (2 * length if unit == "days" else length):
+            return f"{seconds // length} {unit}"
+    return "less than a minute"
+
+
+def _troubles(snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What went wrong, by kind, most frequent first; empty when nothing did."""
+    found = [
+        {"what": "left out of a round", "why": _MEANING.get(code, code), "count": count}
+        for code, count in snapshot["dropouts"].items()
+    ]
+    found += [
+        {"what": "connection refused", "why": _MEANING.get(code, code), "count": count}
+        for code, count in snapshot["refused_connections"].items()
+    ]
+    found += [
+        {"what": what, "why": "since this process started", "count": snapshot[key]}
+        for what, key in (("connection lost", "disconnections"), ("breach of the protocol", "protocol_violations"))
+        if snapshot[key]
+    ]
+    return sorted(found, key=lambda trouble: -trouble["count"])

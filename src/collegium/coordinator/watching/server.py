@@ -1,0 +1,243 @@
+"""The small web server of a coordinator: GET alone, a few connections at a time, nothing kept, nothing logged.
+
+It is for the operator's own machine or network, without TLS and without a login, so it listens on 127.0.0.1 unless it
+is told another address; what it shows is meant to be seen. A name in the Host header that is not this server's is
+refused, so that no web site can have a visitor's browser read it (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from collegium.coordinator.run_folder import plain
+from collegium.coordinator.watching.metrics import CONTENT_TYPE, exposition
+from collegium.coordinator.watching.page import POLICY, render
+from collegium.protocol.channels import split_address
+from collegium.protocol.errors import CollegiumError, StorageError
+
+logger = logging.getLogger("collegium.coordinator")
+
+CONNECTIONS = 32
+"""At a time; further ones are closed at once."""
+REQUEST_S = 5.0
+"""How long a request, and then its answer, may take in all."""
+LONGEST_LINE_BYTES = 2048
+
+Snapshot = Mapping[str, Any]
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Connection": "close",
+}
+
+
+class StatusServer:
+    """Serves the page at ``/``, ``/status.json``, ``/metrics`` and ``/healthz`` while it is entered.
+
+    Parameters
+    ----------
+    address : ``host:port``; port 0 takes a free one.
+    snapshot : what to show; see `Snapshots`.
+
+    Raises StorageError, when entered, where the address cannot be had.
+    """
+
+    def __init__(self, address: str, snapshot: Callable[[], Snapshot]) -> None:
+        self._host, self._port = split_address(address)
+        self._snapshot = snapshot
+        self._server: _Server | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}/"
+
+    def __enter__(self) -> StatusServer:
+        try:
+            self._server = _Server(self._host, self._port, self._snapshot)
+        except OSError as error:
+            raise StorageError(
+                f"cannot show the status at {self._host}:{self._port}: {error.strerror}; name another address"
+            ) from error
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = CONNECTIONS
+
+    def __init__(self, host: str, port: int, snapshot: Callable[[], Snapshot]) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        self.address_family = found[0][0]
+        self.host, self.snapshot = host, snapshot
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__((str(found[0][4][0]), port), _Handler)
+
+    def server_bind(self) -> None:
+        super(ThreadingHTTPServer, self).server_bind()  # TCPServer's own; HTTPServer's would look the name up in DNS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a peer that went away is nobody's concern
+            logger.exception("the status page failed")
+
+
+class _Deadline(io.RawIOBase):
+    """A socket that can be read and written until a time, however slowly its peer sends."""
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._ends_s = connection, time.monotonic() + seconds
+
+    def _wait(self) -> None:
+        left_s = self._ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._wait()
+        return self._connection.recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data)
+        while rest:
+            self._wait()
+            rest = rest[self._connection.send(rest) :]
+        return len(memoryview(data))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    raw_requestline: bytes
+    protocol_version = "HTTP/1.0"
+    server_version, sys_version = "collegium", ""
+
+    def setup(self) -> None:
+        self.connection = self.request
+        self.rfile = io.BufferedReader(_Deadline(self.connection, REQUEST_S))
+        self.wfile = io.BufferedWriter(_Deadline(self.connection, 2 * REQUEST_S))
+
+    def handle(self) -> None:
+        with suppress(OSError):  # it went away, or took too long
+            super().handle()
+
+    def parse_request(self) -> bool:
+        if len(self.raw_requestline) > LONGEST_LINE_BYTES:
+            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
+            return False
+        return super().parse_request()
+
+    def do_GET(self) -> None:
+        if not self._is_for_us(self.headers.get("Host")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return
+        make = _PAGES.get(self.path.partition("?")[0])
+        if make is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            kind, text = make(self.server.snapshot())
+        except CollegiumError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", f"{error.code}: see the log\n")
+            return
+        self._answer(HTTPStatus.OK, kind, text)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """One plain line that repeats nothing of the request."""
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED and self.command:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self._answer(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Who looks on is not kept."""
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode("utf-8")
+        self.send_response(status)
+        headers = HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = "GET"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _is_for_us(self, host: str | None) -> bool:
+        """Whether a Host header names this server by a number, as localhost, or by the name that it was given."""
+        if not host:
+            return False
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if name.lower() in ("localhost", self.server.host.lower()):
+            return True
+        try:
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return False
+        return True
+
+
+def _page(snapshot: Snapshot) -> tuple[str, str]:
+    return "text/html; charset=utf-8", render(snapshot)
+
+
+def _status(snapshot: Snapshot) -> tuple[str, str]:
+    return "application/json", json.dumps(plain(snapshot), allow_nan=False) + "\n"
+
+
+def _metrics(snapshot: Snapshot) -> tuple[str, str]:
+    return CONTENT_TYPE, exposition(snapshot)
+
+
+def _healthy(_: Snapshot) -> tuple[str, str]:
+    return "text/plain; charset=utf-8", "ok\n"
+
+
+_PAGES: dict[str, Callable[[Snapshot], tuple[str, str]]] = {
+    "/": _page,
+    "/status.json": _status,
+    "/metrics": _metrics,
+    "/healthz": _healthy,
+}

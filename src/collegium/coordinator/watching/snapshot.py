@@ -1,0 +1,96 @@
+"""Everything that may be shown of a served consortium, as one object in JSON's types: what status.json says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.serving import quorum_of
+from collegium.coordinator.standing import standing
+from collegium.coordinator.watching.board import Board, Moment
+from collegium.protocol.certificates import utc_now
+
+FRESH_S = 1.0
+"""However many look on, files are read once in this time."""
+
+Jobs = Callable[[], Sequence[Mapping[str, Any]]]
+"""The jobs that wait or run, each with ``job``, ``state``, ``asked`` and ``labelled``."""
+
+
+class Snapshots:
+    """Makes snapshots, one for all who ask within `FRESH_S`.
+
+    Parameters
+    ----------
+    config : of the consortium.
+    board : what the serving process knows.
+    jobs : the queue, where there is one.
+    now, clock : the time, and monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: ConsortiumConfig,
+        board: Board,
+        *,
+        jobs: Jobs = tuple,
+        now: Callable[[], datetime] = utc_now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._board, self._jobs = config, board, jobs
+        self._folder = ConsortiumFolder(config.consortium.folder)
+        self._now, self._clock = now, clock
+        self._lock = threading.Lock()
+        self._made: tuple[float, dict[str, Any]] | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        """The newest; StorageError or LedgerCorrupt when a file cannot be used. Not to be changed by the caller."""
+        with self._lock:
+            if self._made is None or self._clock() - self._made[0] >= FRESH_S:
+                self._made = self._clock(), self._make()
+            return self._made[1]
+
+    def _make(self) -> dict[str, Any]:
+        now, moment = self._now(), self._board.moment()
+        held = standing(self._folder, now)
+        quorum = quorum_of(self._config, self._folder.members.read())
+        parties = {name: _live(party, moment.connected_since.get(name)) for name, party in held["parties"].items()}
+        connected = sum(party["connected"] for party in parties.values())
+        return held | {
+            "at": _text(now),
+            "started": _text(moment.started),
+            "served": True,
+            "queries": held["queries"] or self._config.queries.count,
+            "parties": parties,
+            "expected": sum(party["membership"] != "left" for party in parties.values()),
+            "connected": connected,
+            "quorum": quorum,
+            "phase": _phase(held, moment, short=connected < quorum),
+            "refused_connections": moment.refused,
+            "protocol_violations": moment.violations,
+            "disconnections": moment.disconnections,
+            "jobs": [dict(job) for job in self._jobs()],
+        }
+
+
+def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
+    here = since is not None and party["membership"] == "enrolled"
+    return {**party, "connected": here, "connected_since": _text(since) if here and since is not None else None}
+
+
+def _phase(held: Mapping[str, Any], moment: Moment, *, short: bool) -> dict[str, Any]:
+    """What goes on: a step of the run with how far it is, ``waiting`` for a quorum, or ``finished``."""
+    step = moment.step
+    if held["state"] == "finished" and (step is None or step.step == "report"):
+        return {"step": "finished", "done": 0, "total": 0}
+    if step is None or (short and step.step not in ("student", "report")):
+        return {"step": "waiting", "done": 0, "total": 0}
+    return {"step": step.step, "done": step.done, "total": step.total}
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
