@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.parties.costs import own_cost
+from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.policy import PolicyConfig
 from collegium.protocol.errors import BudgetExceeded, Refused, StorageError
 from collegium.protocol.ledger import Ledger
-from collegium.protocol.messages import CastNeighbours, CastVotes, InlineInputs
-from collegium.protocol.renyi import WIDE_ORDERS, Epsilon
+from collegium.protocol.messages import CountNearest, InlineInputs, Question, Terms
+from collegium.protocol.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,7 +29,8 @@ class Account:
 
     Parameters
     ----------
-    folder : the party's; the ledger is ``ledger.sqlite``, the counts are ``answered.sqlite``.
+    folder : the party's; the ledger is ``ledger.sqlite``, the counts are ``answered.sqlite``, and what sampled
+        neighbours cost any one record is in ``record-ledger.sqlite``.
     signer : the party's identity, which signs its ledger.
     """
 
@@ -44,6 +46,15 @@ class Account:
             name=name,
             budget_setting="epsilon in the policy file",
         )
+        self._records = Ledger.open(
+            folder / "record-ledger.sqlite",
+            signer=signer,
+            orders=WIDE_ORDERS,
+            delta=policy.delta,
+            epsilon_budget=policy.record_epsilon,
+            name=name,
+            budget_setting="record_epsilon in the policy file",
+        )
         try:
             with closing(self._connect()) as database:
                 database.execute("CREATE TABLE IF NOT EXISTS answered (query BLOB PRIMARY KEY, times INTEGER NOT NULL)")
@@ -51,33 +62,47 @@ class Account:
         except sqlite3.Error as error:
             raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
 
-    def charge(self, request: CastVotes | CastNeighbours, votes: NDArray[np.int64] | None) -> None:
+    def charge(self, request: Question, votes: NDArray[np.int64] | None) -> None:
         """Count and charge an answer about to be given; on the disk before it returns.
 
-        An answer about neighbours comes without votes and is counted alone: its records pay for themselves.
+        An answer about neighbours comes without votes. Within a radius, each record pays from its own budget and
+        the answer is counted alone. Of a sample, the answer by class, which makes the labels, is charged as what
+        it costs any record.
 
         Raises Refused, and charges nothing, where the policy's limits would be passed.
         """
         keys = _query_keys(request)
         self._count(keys)
-        if votes is None:
-            return
         terms = request.terms
-        curve = own_cost(votes, terms, self._ledger.settings.orders)
+        if isinstance(request, CountNearest):
+            if request.by_class:
+                curve = sampled_cost(request, self._records.settings.orders)
+                self._charge(self._records, request.purpose, terms, curve, len(keys))
+        elif votes is not None:
+            curve = own_cost(votes, terms, self._ledger.settings.orders)
+            self._charge(self._ledger, "votes", terms, curve, 1, asked=len(keys))
+
+    def _charge(
+        self, ledger: Ledger, purpose: str, terms: Terms, curve: RenyiCurve, times: int, asked: int | None = None
+    ) -> None:
         described: dict[str, float | int | str] = {
             "name": terms.mechanism,
             "sum_mode": terms.sum_mode,
-            "queries": len(keys),
+            "queries": times if asked is None else asked,
             **terms.parameters,
         }
         try:
-            self._ledger.charge(purpose="votes", mechanism=described, curve=curve, queries=1)
+            ledger.charge(purpose=purpose, mechanism=described, curve=curve, queries=times)
         except BudgetExceeded as error:
             raise Refused(f"policy: {error}") from error
 
     def spent(self) -> Epsilon:
         """What this party's own votes have cost it so far, at party level."""
         return self._ledger.epsilon()
+
+    def record_spent(self) -> Epsilon:
+        """What sampled neighbours have cost any one record so far."""
+        return self._records.epsilon()
 
     def queries_answered(self) -> int:
         """Answers given, repeats included."""
@@ -87,6 +112,7 @@ class Account:
     def close(self) -> None:
         """Let go of the files."""
         self._ledger.close()
+        self._records.close()
 
     def _count(self, keys: Sequence[bytes]) -> None:
         with closing(self._connect()) as database, database:
@@ -113,10 +139,15 @@ class Account:
         return database
 
 
-def _query_keys(request: CastVotes | CastNeighbours) -> list[bytes]:
-    """What was asked about, whatever the terms: other terms on the same input are a repeat as well."""
+def _query_keys(request: Question) -> list[bytes]:
+    """What was asked about, whatever the terms: other terms on the same input are a repeat as well.
+
+    A label by sampled neighbours takes an answer by distance and one by class for each purpose; none repeats another.
+    """
     if isinstance(request.inputs, InlineInputs):
         rows = [np.ascontiguousarray(row).tobytes() for row in request.inputs.array]
     else:
         rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
+    if isinstance(request, CountNearest):
+        rows = [b"%s:%s:%d" % (row, request.purpose.encode(), request.by_class) for row in rows]
     return [hashlib.sha256(row).digest() for row in rows]

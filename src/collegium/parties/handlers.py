@@ -16,7 +16,6 @@ from collegium.protocol import limits
 from collegium.protocol.errors import DataError, ProtocolViolation
 from collegium.protocol.messages import (
     ArraySpec,
-    CastNeighbours,
     CastVotes,
     Description,
     Fit,
@@ -26,6 +25,7 @@ from collegium.protocol.messages import (
     PoolChunk,
     PoolState,
     Prepared,
+    Question,
     ReplyBody,
     Request,
     Votes,
@@ -42,9 +42,9 @@ _MAX_ROUNDS_PREPARED = 8
 _MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 4
 
 
-Charge = Callable[[CastVotes | CastNeighbours, NDArray[np.int64] | None], None]
-"""Called with votes about to be given, or with a request for neighbours, whose answer is charged to the records
-themselves; raises Refused when it must not be."""
+Charge = Callable[[Question, NDArray[np.int64] | None], None]
+"""Called with votes about to be given, or with a request for neighbours, whose answer costs the records rather than
+the party; raises Refused when it must not be."""
 
 
 class Handler(Protocol):

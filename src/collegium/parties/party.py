@@ -30,6 +30,7 @@ from collegium.parties.handlers import (
 )
 from collegium.parties.memory import AnswerMemory
 from collegium.parties.neighbours.budgets import RecordBudgets
+from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler
 from collegium.parties.neighbours.index import NeighbourIndex
 from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
@@ -42,11 +43,13 @@ from collegium.protocol.logs import event
 from collegium.protocol.messages import (
     CastNeighbours,
     CastVotes,
+    CountNearest,
     Describe,
     Failure,
     Fit,
     HoldPool,
     PoolChunk,
+    Question,
     Reply,
     ReplyBody,
     Request,
@@ -158,6 +161,8 @@ class Party:
             return NeighbourIndex(examples, task.inputs, budgets.person), budgets
 
         self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, lambda request: charge(request, None))
+        sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
+        self._nearest = CountNearestHandler(task, pools, sampled, lambda request: charge(request, None))
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, faculties),
             HoldPool: pool_handler,
@@ -165,6 +170,7 @@ class Party:
             Fit: FitHandler(faculties),
             CastVotes: self._votes,
             CastNeighbours: self._neighbours,
+            CountNearest: self._nearest,
         }
         if membership is not None:
             self._handlers[SecureSumStep] = SumHandler(name, membership, self._prepared)
@@ -194,9 +200,10 @@ class Party:
         """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
         return self._votes.prepared(run_id, round_id)[1]
 
-    def _prepared(self, run_id: str, round_id: str) -> tuple[CastVotes | CastNeighbours, NDArray[np.int64]]:
-        if self._neighbours.holds(run_id, round_id):
-            return self._neighbours.prepared(run_id, round_id)
+    def _prepared(self, run_id: str, round_id: str) -> tuple[Question, NDArray[np.int64]]:
+        for rounds in (self._neighbours.rounds, self._nearest.rounds):
+            if (run_id, round_id) in rounds:
+                return rounds.of(run_id, round_id)
         return self._votes.prepared(run_id, round_id)
 
     def _answer(self, request: Request) -> ReplyBody:

@@ -9,9 +9,14 @@ from pathlib import Path
 from pydantic import Field
 
 from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
-from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO, NEIGHBOUR_MECHANISMS, neighbour_noise_votes
+from collegium.parties.neighbours.terms import (
+    DEFAULT_RECORD_RHO,
+    NEIGHBOUR_MECHANISMS,
+    SAMPLED_MECHANISM,
+    neighbour_noise_votes,
+)
 from collegium.protocol.errors import Refused
-from collegium.protocol.messages import CastNeighbours, CastVotes, InlineInputs, Request
+from collegium.protocol.messages import CastVotes, InlineInputs, Question, Request
 from collegium.protocol.task import Frozen
 from collegium.protocol.toml_files import read_config
 
@@ -19,7 +24,7 @@ from collegium.protocol.toml_files import read_config
 class PolicyConfig(Frozen):
     """The institution's policy file (TOML)."""
 
-    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS)
+    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS, SAMPLED_MECHANISM)
     """Mechanisms that may be applied to the sum that holds its votes."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
     """Smallest noise scale (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
@@ -38,6 +43,8 @@ class PolicyConfig(Frozen):
     delta: float = Field(default=1e-5, gt=0, lt=1)
     record_rho: float = Field(default=DEFAULT_RECORD_RHO, gt=0)
     """Zero-concentrated privacy that one record may spend on neighbours over all runs."""
+    record_epsilon: float | None = Field(default=None, gt=0)
+    """What sampled neighbours (knn) may cost one record altogether."""
     hours_utc: tuple[int, int] | None = None
     """Answers only from the first to before the second hour of the day, UTC; may span midnight."""
 
@@ -61,7 +68,7 @@ class Policy:
 
     def __call__(self, request: Request) -> None:
         body = request.body
-        if not isinstance(body, CastVotes | CastNeighbours):
+        if not isinstance(body, Question):
             return
         terms, allowed = body.terms, self._config
         if terms.sum_mode not in allowed.sum_modes:

@@ -200,6 +200,10 @@ class CountNearest:
         return 2 * classes if self.by_class else self.edges_squared.shape[1] + 1
 
 
+Question = CastVotes | CastNeighbours | CountNearest
+"""What is answered by counts, which a round adds up."""
+
+
 @dataclass(frozen=True)
 class SecureSumStep:
     """One phase of a secure sum; its own module validates it."""
@@ -207,4 +211,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | CastVotes | CastNeighbours | CountNearest | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | Fit | Question | SecureSumStep

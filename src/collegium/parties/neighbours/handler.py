@@ -1,33 +1,31 @@
-"""Answers requests for neighbours: find them, charge each of them, keep the answer, and only then give it."""
+"""Answers requests for neighbours within a radius: find them, charge each, keep the answer, and only then give it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.parties.memory import fingerprint
 from collegium.parties.neighbours.budgets import Book, RecordBudgets
 from collegium.parties.neighbours.index import NeighbourIndex
+from collegium.parties.neighbours.prepared import PreparedRounds
 from collegium.parties.neighbours.terms import RunTerms
 from collegium.protocol import limits
 from collegium.protocol.errors import ProtocolViolation
 from collegium.protocol.features import dimensions
-from collegium.protocol.messages import CastNeighbours, Prepared, Request
+from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
     from collegium.protocol.inputs import PoolStore
 
-_MAX_ROUNDS_PREPARED = 8
 _MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 8
 
-Count = Callable[[CastNeighbours], None]
+Count = Callable[[CastNeighbours | CountNearest], None]
 """Counts the queries of an answer about to be given; raises Refused when it must not be."""
 
 
@@ -51,51 +49,40 @@ class CastNeighboursHandler:
         self._pools = pools
         self._neighbourhood = neighbourhood
         self._count = count
-        self._prepared: OrderedDict[tuple[str, str], tuple[bytes, CastNeighbours, NDArray[np.int64]]] = OrderedDict()
+        self.rounds = PreparedRounds()
 
     def __call__(self, request: Request) -> Neighbours | Prepared:
         body = request.body
         assert isinstance(body, CastNeighbours)
         if body.terms.sum_mode == "clear":
             return Neighbours(self._answer(request.run_id, body))
-        asked, key = fingerprint(request), (request.run_id, body.round_id)
-        if key in self._prepared:
-            # Two vectors summed in one round would show their difference.
-            if self._prepared[key][0] != asked:
-                raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
-            return Prepared(body.round_id)
-        self._prepared[key] = (asked, body, self._answer(request.run_id, body))
-        while len(self._prepared) > _MAX_ROUNDS_PREPARED:
-            self._prepared.popitem(last=False)
-        return Prepared(body.round_id)
-
-    def holds(self, run_id: str, round_id: str) -> bool:
-        """Whether an answer is kept for a round of a secure sum."""
-        return (run_id, round_id) in self._prepared
-
-    def prepared(self, run_id: str, round_id: str) -> tuple[CastNeighbours, NDArray[np.int64]]:
-        """What was asked and the counts kept for it, shape ``[queries, classes]``."""
-        _, asked, counts = self._prepared[run_id, round_id]
-        return asked, counts
+        return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
 
     def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
         terms = RunTerms.of(body.terms)
-        positions, classes = body.inputs.indices, len(self._task.classes)
-        if len(positions) * classes > _MAX_COUNTS:
-            raise ProtocolViolation(f"{len(positions)} queries are too many at once for this many classes")
-        pool = self._pools.open(body.inputs.pool_sha256)
-        if not 0 <= min(positions) <= max(positions) < len(pool):
-            raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+        classes = len(self._task.classes)
+        asked = inputs_asked(self._pools, body, classes)
         dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
         index, budgets = self._neighbourhood()
-        voters = index.voters(body, np.asarray(pool[np.array(positions)]), terms.levels)
+        voters = index.voters(body, asked, terms.levels)
         questions = _questions(run_id, body)
-        counts = np.zeros((len(positions), classes), dtype=np.int64)
+        counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._count(body)
         with budgets.book(f"{run_id}/{body.ledger_id}", terms) as book:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
                 counts[row] = _answer_once(book, question, people, labels, units, classes)
         return counts
+
+
+def inputs_asked(pools: PoolStore, body: CastNeighbours | CountNearest, width: int) -> NDArray[Any]:
+    """The inputs that ``body`` names; ProtocolViolation where there are none such, or too many for a message."""
+    positions = body.inputs.indices
+    if len(positions) * width > _MAX_COUNTS:
+        raise ProtocolViolation(f"{len(positions)} queries are too many at once for this many counts each")
+    pool = pools.open(body.inputs.pool_sha256)
+    if not 0 <= min(positions) <= max(positions) < len(pool):
+        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+    return np.asarray(pool[np.array(positions)])
 
 
 def _answer_once(

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from collegium.protocol.errors import Refused
 from collegium.protocol.limits import MAX_WEIGHT_LEVELS
-from collegium.protocol.messages import CastNeighbours, Terms
+from collegium.protocol.messages import CastNeighbours, CountNearest, Terms
 
 NEIGHBOUR_MECHANISMS = ("individual-knn", "noised-individual-knn")
 """Mechanisms whose cost falls on single records."""
+
+SAMPLED_MECHANISM = "knn"
+"""The mechanism that a fresh sample of the records answers."""
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
@@ -67,9 +70,26 @@ class RunTerms:
         return self.levels**2 * self.rho_per_unit_squared
 
 
-def neighbour_noise_votes(body: CastNeighbours) -> float:
-    """The noise of the terms, in votes; Refused where they do not state it."""
+def neighbour_noise_votes(body: CastNeighbours | CountNearest) -> float:
+    """The smallest noise of the terms, in votes; Refused where they do not state it."""
+    if isinstance(body, CountNearest):
+        check_sampled(body)
+        return min(body.terms.parameters["sigma1"], body.terms.parameters["sigma2"])
     return RunTerms.of(body.terms).noise_votes
+
+
+def check_sampled(body: CountNearest) -> None:
+    """Raise Refused unless the terms state what an answer costs a record, and can be kept."""
+    terms = body.terms
+    if terms.mechanism != SAMPLED_MECHANISM:
+        raise Refused(f"this party cannot tell what the mechanism {terms.mechanism!r} would cost a record")
+    if terms.adjacency != "add-remove":
+        raise Refused("samples of the records answer under add-remove adjacency alone")
+    if terms.sum_mode == "masked+noised":
+        raise Refused("knn needs exact sums, by which the k-th neighbour is found: ask in the mode 'masked'")
+    for name in ("sigma1", "sigma2"):
+        if not terms.parameters.get(name, math.nan) > 0:
+            raise Refused(f"the terms of {terms.mechanism} lack a positive {name}")
 
 
 def _whole(terms: Terms, name: str, largest: int) -> int:

@@ -1,0 +1,123 @@
+"""Counts of sampled records: by distance, and by class, around public inputs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.parties.neighbours.handler import Count, inputs_asked
+from collegium.parties.neighbours.prepared import PreparedRounds
+from collegium.parties.neighbours.sample import Sampler, sample_names
+from collegium.parties.neighbours.search import Around, Search
+from collegium.parties.neighbours.terms import check_sampled
+from collegium.protocol.features import dimensions, extract
+from collegium.protocol.messages import CountNearest, Prepared, Request
+from collegium.protocol.neighbours import Features, Neighbours
+from collegium.protocol.task import Inputs, Task
+
+if TYPE_CHECKING:
+    from collegium.protocol.inputs import Examples, PoolStore
+
+IntArray = NDArray[np.int64]
+
+_MAX_FEATURES_REMEMBERED = 2
+
+
+class SampledRecords:
+    """A party's records, of which a fresh Poisson sample answers each question.
+
+    A person with several records answers by the nearest of them that lie in the sample with it, so that one person
+    more or less is one record more or less, whichever it is.
+    """
+
+    def __init__(self, examples: Examples, inputs: Inputs, key: bytes, device: str = "cpu") -> None:
+        self._examples = examples
+        self._inputs = inputs
+        self._device = device
+        self._sampler = Sampler(key, examples.identities())
+        person = self._sampler.person
+        self._shared = np.bincount(person)[person] > 1
+        self.labels = examples.labels()
+        self._searches: OrderedDict[str, Search] = OrderedDict()
+
+    def samples(self, run_id: str, body: CountNearest, x: NDArray[Any]) -> Iterator[tuple[Around, IntArray]]:
+        """For each input of ``x``: how far the records are from it, and which of them are in its sample.
+
+        Raises DataError when the features do not fit the task.
+        """
+        rate = body.terms.parameters["sampling_rate"]
+        seen = self._search(body.features).around(extract(body.features, x, self._inputs, self._device))
+        for name, around in zip(sample_names(run_id, body), seen, strict=True):
+            yield around, self._one_each(around, self._sampler.drawn(name, rate))
+
+    def counts(self, run_id: str, body: CountNearest, x: NDArray[Any], classes: int) -> IntArray:
+        """What `CountNearest` asks, shape ``[queries, body.width(classes)]``."""
+        counts = np.empty((len(x), body.width(classes)), dtype=np.int64)
+        for row, (around, sampled) in enumerate(self.samples(run_id, body, x)):
+            intervals = around.intervals(sampled, body.edges_squared[row])
+            if body.by_class:
+                inside = intervals < 2
+                intervals = intervals[inside] * classes + self.labels[sampled[inside]]
+            counts[row] = np.bincount(intervals, minlength=counts.shape[1])
+        # Of more than k of one kind, the k-th is the last that can count; the range of a sum is public.
+        return np.minimum(counts, body.highest)
+
+    def _one_each(self, around: Around, drawn: NDArray[np.bool_]) -> IntArray:
+        person = self._sampler.person
+        rows = np.flatnonzero(drawn[person])
+        shared = rows[self._shared[rows]]
+        if not len(shared):
+            return rows
+        order = np.lexsort((self.labels[shared], around.exact(shared), person[shared]))
+        _, first = np.unique(person[shared][order], return_index=True)
+        return np.concatenate([rows[~self._shared[rows]], shared[order][first]])
+
+    def _search(self, features: Features) -> Search:
+        digest = features.digest()
+        if digest not in self._searches:
+            records = extract(features, self._examples.x, self._inputs, self._device)
+            self._searches[digest] = Search(records, self._device)
+        self._searches.move_to_end(digest)
+        while len(self._searches) > _MAX_FEATURES_REMEMBERED:
+            self._searches.popitem(last=False)
+        return self._searches[digest]
+
+
+Records = Callable[[], SampledRecords]
+
+
+class CountNearestHandler:
+    """Answers `CountNearest`: the counts in the clear mode, counts kept for the secure sum in the other.
+
+    Parameters
+    ----------
+    records : made when they are first needed, by a call without arguments.
+    count : counts and charges the queries of an answer about to be given; raises Refused when it must not be.
+    """
+
+    def __init__(self, task: Task, pools: PoolStore, records: Records, count: Count) -> None:
+        self._task = task
+        self._pools = pools
+        self._records = records
+        self._count = count
+        self.rounds = PreparedRounds()
+
+    def __call__(self, request: Request) -> Neighbours | Prepared:
+        body = request.body
+        assert isinstance(body, CountNearest)
+        check_sampled(body)
+        if body.terms.sum_mode == "clear":
+            return Neighbours(self._answer(request.run_id, body))
+        return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
+
+    def _answer(self, run_id: str, body: CountNearest) -> IntArray:
+        classes = len(self._task.classes)
+        asked = inputs_asked(self._pools, body, body.width(classes))
+        dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
+        records = self._records()
+        self._count(body)
+        return records.counts(run_id, body, asked, classes)
