@@ -79,6 +79,13 @@ class Refused(CollegiumError):
     exit_status = 6
 
 
+class FittingFailed(CollegiumError):
+    """A process that fits a party's teachers failed or ended."""
+
+    code = "fitting-failed"
+    exit_status = 10
+
+
 class TrainingDiverged(CollegiumError):
     """A student's training went wrong: its loss is not finite, or it ended no better than it began."""
 
