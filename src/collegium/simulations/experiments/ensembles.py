@@ -12,9 +12,10 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,14 @@ from numpy.typing import NDArray
 from collegium.parties.faculty import Faculty
 from collegium.parties.splits import simulated_key
 from collegium.parties.store import TeacherStore
-from collegium.parties.teachers.base import teacher_class
+from collegium.parties.teachers.base import BUILT_IN
 from collegium.protocol.errors import StorageError
-from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.protocol.inputs import DataSource, Examples, default_task, load
 from collegium.protocol.task import Task, TeacherSettings
+from collegium.simulations.experiments.base import Setting
 from collegium.simulations.partitions import partition
 
 IntArray = NDArray[np.int64]
-Say = Callable[[str], None]
 
 _SAY_EVERY = 25
 
@@ -49,6 +50,21 @@ class Ensemble:
     def settings(self) -> TeacherSettings:
         return TeacherSettings(kind=self.kind, seed=self.seed)
 
+    def of(self, *, parties: int, seed: int, kind: str | None = None) -> Ensemble:
+        """The same with another number of parties, seed or kind of teacher."""
+        return replace(self, parties=parties, seed=seed, kind=kind or self.kind)
+
+
+MNIST = Ensemble(
+    default_task("mnist"),
+    private=DataSource(source="mnist", split="train"),
+    queries=DataSource(source="mnist", split="test"),
+    parties=250,
+    kind="small-cnn",
+    seed=0,
+)
+"""The papers' cohort: 60,000 training images in 250 equal shares, asked about all 10,000 test images."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ballots:
@@ -59,7 +75,7 @@ class Ballots:
     votes : shape ``[queries, classes]``; every row sums to the number of parties.
     truth : true class of each query, shape ``[queries]``.
     teachers : accuracy of each teacher on the queries, shape ``[parties]``.
-    cpu_s : processor time of fitting and asking all teachers.
+    cpu_s : processor time of fitting and asking all teachers; what was fitted before an interruption is not in it.
     """
 
     votes: IntArray
@@ -77,32 +93,30 @@ class _Work:
     store: Path
 
 
-def ballots(ensemble: Ensemble, folder: Path, *, data_root: Path | None, workers: int, say: Say) -> Ballots:
-    """The votes of ``ensemble``, from ``folder`` if they are there, else by fitting what is missing.
+def ballots(ensemble: Ensemble, setting: Setting) -> Ballots:
+    """The votes of ``ensemble``, from the folder of ensembles if they are there, else by fitting what is missing.
 
     Raises StorageError when the folder cannot be used and DataError when the data are not what the task needs.
     """
-    private, queries = _examples(ensemble, data_root)
-    path = folder / f"{_name(ensemble, private, queries)}.npz"
+    private, queries = _examples(ensemble, setting.data_root)
+    path = setting.ensembles / f"{_name(ensemble, private, queries)}.npz"
     if not path.is_file():
-        _save(path, _asked(ensemble, folder / "teachers", queries, data_root, workers, say))
+        _save(path, _asked(ensemble, queries, setting))
     with np.load(path, allow_pickle=False) as kept:
         return Ballots(kept["votes"], kept["truth"], kept["teachers"], float(kept["cpu_s"]))
 
 
-def _asked(
-    ensemble: Ensemble, store: Path, queries: Examples, data_root: Path | None, workers: int, say: Say
-) -> Ballots:
-    work = _Work(ensemble, data_root, store)
+def _asked(ensemble: Ensemble, queries: Examples, setting: Setting) -> Ballots:
+    work = _Work(ensemble, setting.data_root, setting.ensembles / "teachers")
     truth = queries.labels()
     votes = np.zeros((len(queries), len(ensemble.task.classes)), dtype=np.int64)
     accuracies, cpu_s = [], 0.0
-    for labels, spent_s in _answers(work, workers):
+    for labels, spent_s in _answers(work, setting.workers):
         votes[np.arange(len(labels)), labels] += 1
         accuracies.append(float((labels == truth).mean()))
         cpu_s += spent_s
         if len(accuracies) % _SAY_EVERY == 0 or len(accuracies) == ensemble.parties:
-            say(f"{ensemble.kind}, seed {ensemble.seed}: {len(accuracies)} of {ensemble.parties} teachers")
+            setting.say(f"{ensemble.kind}, seed {ensemble.seed}: {len(accuracies)} of {ensemble.parties} teachers")
     return Ballots(votes, truth, np.array(accuracies), cpu_s)
 
 
@@ -177,7 +191,7 @@ def _name(ensemble: Ensemble, private: Examples, queries: Examples) -> str:
         "task": ensemble.task.model_dump(mode="json"),
         "parties": ensemble.parties,
         "teachers": ensemble.settings.model_dump(mode="json"),
-        "version": teacher_class(ensemble.kind).version,
+        "version": resolve_name(BUILT_IN[ensemble.kind]).version,
     }
     digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode())
     for examples in (private, queries):
