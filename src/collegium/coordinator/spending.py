@@ -50,9 +50,11 @@ def spending(ledger: Ledger, votes_per_unit: Mapping[str, int]) -> dict[str, Any
     orders, the ledger's conversion), ``classic`` (the same by the published bound), ``paper`` (moments
     λ ≤ 8, classic conversion, published bound, as in PATE) and ``pld`` (privacy loss distributions of the
     published mechanisms; None where they do not apply, or ε is past 50); ``by_queries``: pairs of queries
-    asked so far and ε.
+    asked so far and ε; ``adjacency``: what neighbouring data sets are; ``from_utc`` and ``until_utc``: when the
+    first and the last charge were made, None before any.
     """
-    charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    charges = [entry.content for entry in entries if isinstance(entry.content, Charge)]
     gathered = gather(charges)
     adaptive = ledger.settings.filter_order is not None
     return {
@@ -65,6 +67,9 @@ def spending(ledger: Ledger, votes_per_unit: Mapping[str, int]) -> dict[str, Any
             for name, votes in votes_per_unit.items()
         },
         "by_queries": _by_queries(ledger, charges),
+        "adjacency": sorted({spent.adjacency.value for spent in gathered}),
+        "from_utc": entries[0].time_utc if entries else None,
+        "until_utc": entries[-1].time_utc if entries else None,
     }
 
 

@@ -35,7 +35,8 @@ def line_chart(
         y = _y(limit, y_ticks[-1])
         drawn.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         drawn.append(f'<text class="limit-name" x="{_LEFT + 6}" y="{y - 6:.1f}">budget {limit:g}</text>')
-    return _frame("".join(drawn), x_ticks, y_ticks, title, x_label, y_label)
+    told = f"{y_label} rises to {finite[-1][1]:.4g} at {finite[-1][0]:g} {x_label}"
+    return _frame("".join(drawn), x_ticks, y_ticks, title, told, x_label, y_label)
 
 
 def histogram(edges: Sequence[float], counts: Sequence[int], *, title: str, x_label: str, y_label: str) -> Markup:
@@ -51,7 +52,10 @@ def histogram(edges: Sequence[float], counts: Sequence[int], *, title: str, x_la
             f'height="{_y(0, 1) - top:.1f}"><title>{low:.0%} to {high:.0%}: {count}</title></rect>'
         )
     x_ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    return _frame("".join(bars), x_ticks, y_ticks, title, x_label, y_label, per_cent=True)
+    told = ", ".join(
+        f"{low:.0%} to {high:.0%}: {n}" for low, high, n in zip(edges, edges[1:], counts, strict=False) if n
+    )
+    return _frame("".join(bars), x_ticks, y_ticks, title, told, x_label, y_label, per_cent=True)
 
 
 def bar_chart(rows: Sequence[tuple[str, float | None, str]], *, title: str) -> Markup:
@@ -70,7 +74,7 @@ def bar_chart(rows: Sequence[tuple[str, float | None, str]], *, title: str) -> M
             filled = span * min(1.0, max(0.0, fraction))
             drawn.append(f'<rect class="bar" x="{_BAR_NAME}" y="{y}" width="{filled:.1f}" height="18" rx="3"/>')
         drawn.append(f'<text class="value" x="{_BAR_NAME + span + 10}" y="{y + 14}">{escape(text)}</text>')
-    return _svg("".join(drawn), height, title)
+    return _svg("".join(drawn), height, title, ", ".join(f"{name}: {text}" for name, _, text in rows))
 
 
 def ticks(highest: float) -> list[float]:
@@ -96,6 +100,7 @@ def _frame(
     x_ticks: Sequence[float],
     y_ticks: Sequence[float],
     title: str,
+    told: str,
     x_label: str,
     y_label: str,
     per_cent: bool = False,
@@ -111,11 +116,12 @@ def _frame(
     parts.append(drawn)
     parts.append(f'<text class="axis" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 8}">{escape(x_label)}</text>')
     parts.append(f'<text class="axis y" x="{_LEFT - 46}" y="14">{escape(y_label)}</text>')
-    return _svg("".join(parts), _HEIGHT, title)
+    return _svg("".join(parts), _HEIGHT, title, told)
 
 
-def _svg(content: str, height: float, title: str) -> Markup:
+def _svg(content: str, height: float, title: str, told: str) -> Markup:
+    """``told`` says in words what the picture shows, for whoever does not see it."""
     return Markup(
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}"'
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}. {escape(told)}"'
         f' xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{content}</svg>'
     )

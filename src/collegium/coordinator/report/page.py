@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from collegium.coordinator.report import charts
 from collegium.coordinator.run_folder import write_whole
 
 _TEMPLATE = "report.html.j2"
+_HERE = files("collegium.coordinator.report")
+LOOK = _HERE.joinpath("look.css").read_text(encoding="utf-8")
+"""Colours, type and tables of every page."""
+STYLE = LOOK + _HERE.joinpath("report.css").read_text(encoding="utf-8")
 LONGEST_TEXT = 300
 
 
@@ -37,11 +42,12 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": _percent, "plain_epsilon": _plain_epsilon}
+    environment.filters.update(number=number, percent=_percent, printed=printed)
     shown = {key: value for key, value in run.items() if key != "research_only"}
     extra = run.get("research_only") if research else None
     labels, student, baseline = (shown.get(key) or {} for key in ("labels", "student", "baseline"))
     return environment.get_template(_TEMPLATE).render(
+        style=STYLE,
         run=shown,
         labels=labels,
         student=student,
@@ -49,6 +55,8 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
         privacy=shown["privacy"],
         parties=_parties(shown.get("parties", {})),
         headline=_headline(shown["privacy"]),
+        promises=_promises(shown["privacy"]),
+        period=_period(shown["privacy"]),
         epsilon_chart=_epsilon_chart(shown["privacy"]),
         class_chart=_class_chart(labels),
         quality_chart=_quality_chart(labels),
@@ -66,6 +74,28 @@ def _headline(privacy: Mapping[str, Any]) -> Any:
     return privacy["budget"] if privacy["adaptive"] else privacy["units"][privacy["unit"]]["wide"]["epsilon"]
 
 
+def _promises(privacy: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
+    if "units" not in privacy:
+        return []
+    held = [name for name in (privacy["unit"], "record", "party") if name in privacy["units"]]
+    promises = []
+    for name in dict.fromkeys(held):
+        own = name == privacy["unit"]
+        # Where charges depend on answers, only the budget's unit has a filter that kept it.
+        if privacy["adaptive"] and not own:
+            continue
+        epsilon = _headline(privacy) if own else privacy["units"][name]["wide"]["epsilon"]
+        promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
+    return promises
+
+
+def _period(privacy: Mapping[str, Any]) -> str:
+    """The days on which labels were paid for; empty where that is not known."""
+    begun, ended = (str(privacy.get(key) or "")[:10] for key in ("from_utc", "until_utc"))
+    return begun if begun == ended else f"{begun} to {ended}"
+
+
 def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those that failed first, so that nobody overlooks them; equal failures of a party gathered."""
     rows = []
@@ -75,10 +105,10 @@ def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
             by_outcome.setdefault(failure["outcome"], []).append(failure["when"])
         failures = [{"outcome": outcome, "when": ", ".join(when)} for outcome, when in by_outcome.items()]
         rows.append({"name": name, **party, "failures": failures})
-    return sorted(rows, key=lambda row: (not row["failures"], _natural(row["name"])))
+    return sorted(rows, key=lambda row: (not row["failures"], natural(row["name"])))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """A key that puts party-2 before party-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
@@ -150,7 +180,8 @@ def number(value: Any) -> str:
     if value in ("inf", math.inf):
         return "∞"
     if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4g}"
+        text = f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4g}"
+        return re.sub(r"e([+-])0+", r"e\1", text).replace("e+", "e")
     return str(value)
 
 

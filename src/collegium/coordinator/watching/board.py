@@ -14,7 +14,7 @@ from collegium.coordinator.standing import code_of
 from collegium.protocol.certificates import utc_now
 
 if TYPE_CHECKING:
-    from collegium.coordinator.reception import SessionEvent
+    from collegium.coordinator.callers import SessionEvent
 
 FAREWELL = "farewell"
 

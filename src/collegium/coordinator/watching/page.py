@@ -11,13 +11,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from collegium.coordinator.report.page import number, printed
+from collegium.coordinator.report.page import LOOK, natural, number, printed
 from collegium.coordinator.run_folder import plain
 
 _HERE = files("collegium.coordinator.watching")
-STYLE = files("collegium.coordinator.report").joinpath("look.css").read_text(encoding="utf-8") + _HERE.joinpath(
-    "status.css"
-).read_text(encoding="utf-8")
+STYLE = LOOK + _HERE.joinpath("status.css").read_text(encoding="utf-8")
 SCRIPT = _HERE.joinpath("status.js").read_text(encoding="utf-8")
 
 
@@ -31,7 +29,7 @@ POLICY = (
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-_DOING = {
+_DOING: dict[str, str] = {
     "waiting": "Waiting for parties: {connected} of the {quorum} that a round needs are connected.",
     "describe": "Asking the parties who they are: {done} of {total} have said.",
     "hold_pool": "Sending the public pool to the parties: {megabytes} of {total_megabytes} MB.",
@@ -64,7 +62,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "printed": printed}
+    environment.filters.update(number=number, printed=printed)
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
     text: str = environment.get_template("status.html.j2").render(
@@ -73,7 +71,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
         script=SCRIPT,
         doing=_doing(snapshot),
         time=at.strftime("%H:%M:%S"),
-        rows=[_row(name, party, at) for name, party in shown["parties"].items()],
+        rows=sorted((_row(name, party, at) for name, party in shown["parties"].items()), key=_place),
         troubles=_troubles(snapshot),
     )
     return text
@@ -82,7 +80,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
 def _doing(snapshot: Mapping[str, Any]) -> str:
     phase = snapshot["phase"]
     done, total = phase["done"], phase["total"]
-    sentence = _DOING.get(phase["step"], phase["step"].replace("_", " ").capitalize() + ": {done} of {total}.")
+    sentence = _DOING.get(phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}.")
     return sentence.format(
         done=done,
         total=total,
@@ -103,6 +101,11 @@ def _row(name: str, party: Mapping[str, Any], at: datetime) -> dict[str, Any]:
     else:
         said = {"enrolled": "not connected", "expected": "not enrolled yet", "left": "has left"}[party["membership"]]
     return {"name": name, "here": since is not None, "said": said, **party}
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Who is missed stands first, so that nobody overlooks it; who has left stands last."""
+    return (row["membership"] == "left", row["here"], natural(row["name"]))
 
 
 def _clock(moment: datetime, now: datetime) -> str:

@@ -1,0 +1,65 @@
+"""The board: who is here since when, and what was counted, from session events as they come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from collegium.coordinator.coordinator import Progress
+from collegium.coordinator.reception import EventKind, SessionEvent
+from collegium.coordinator.watching.board import Board
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.minutes = 0
+
+    def __call__(self) -> datetime:
+        return START + timedelta(minutes=self.minutes)
+
+
+def happen(board: Board, kind: EventKind, party: str | None = "ash", peer: str = "a", **more: str) -> None:
+    board.take_event(SessionEvent(kind, party, peer, more.get("detail", ""), more.get("code", "")))
+
+
+def test_a_party_is_here_from_its_connection_to_its_disconnection() -> None:
+    board = Board(clock := Clock())
+    clock.minutes = 5
+    happen(board, "connected")
+    clock.minutes = 9
+    assert board.moment().connected_since == {"ash": START + timedelta(minutes=5)}
+    happen(board, "disconnected", detail="it went away")
+    assert board.moment().connected_since == {} and board.moment().disconnections == 1
+
+
+def test_a_party_that_dials_again_before_its_old_connection_ends_stays_here() -> None:
+    board = Board(clock := Clock())
+    happen(board, "connected", peer="a")
+    clock.minutes = 3
+    happen(board, "connected", peer="b")
+    happen(board, "disconnected", peer="a", detail="another process has connected")
+    assert board.moment().connected_since == {"ash": START + timedelta(minutes=3)}
+
+
+def test_a_farewell_is_no_disconnection_to_worry_about() -> None:
+    board = Board()
+    happen(board, "connected")
+    happen(board, "disconnected", detail="farewell")
+    assert board.moment().disconnections == 0
+
+
+def test_refusals_are_counted_by_codes_that_are_known_and_no_others() -> None:
+    board = Board()
+    for code in ("identity", "identity", "version", "<script>", "party-17-is-ill"):
+        happen(board, "refused", None, code=code)
+    happen(board, "violation", code="protocol")
+    assert board.moment().refused == {"identity": 2, "version": 1, "other": 2}
+    assert board.moment().violations == 1
+
+
+def test_the_latest_step_is_the_one_that_is_shown() -> None:
+    board = Board()
+    board.take_step(Progress("fit", 1, 3))
+    board.take_step(Progress("votes", 0, 3))
+    assert board.moment().step == Progress("votes", 0, 3)
