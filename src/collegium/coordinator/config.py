@@ -13,6 +13,9 @@ from collegium.protocol.task import Frozen, Task, TeacherSettings
 INDIVIDUAL_KNN = "individual-knn"
 """The mechanism that asks records instead of teachers."""
 
+DISTILLATION = "distillation"
+"""The student method that learns votes without noise: for simulations alone, and never private."""
+
 
 class VotesConfig(Frozen):
     """How votes are gathered."""

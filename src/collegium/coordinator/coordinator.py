@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.coordinator import run_record
 from collegium.coordinator.accounting.filters import best_order
-from collegium.coordinator.config import RunConfig
+from collegium.coordinator.config import DISTILLATION, RunConfig
 from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
@@ -150,9 +151,11 @@ class Coordinator:
 
         For whoever has to start parties first: they need not start for a run that cannot go on.
         """
-        from collegium.coordinator.students import chosen_method
+        from collegium.coordinator.students import chosen_method, require_soft_targets
 
         chosen_method(self._config.student.method, self._config.student.options)
+        if not self._research or self._vote_sum.mode == "masked+noised":
+            require_soft_targets(self._config.student.method, None)
         with self._opened() as ledger:
             self._why_nothing_to_ask(self._labeller(ledger), self._distinct_keys)
 
@@ -211,6 +214,7 @@ class Coordinator:
         self._keys = [query_key(pool.x[index]) for index in self._indices]
         self._histograms: dict[str, IntArray] = {}
         run_record.begin(self._run, self._config, self._mechanism, self._vote_sum.mode, self._draw.private, self._pool)
+        self._run["privacy"]["votes_per_unit"] = dict(self._questions.votes_per_unit)
 
     @property
     def _seed(self) -> int:
@@ -352,6 +356,7 @@ class Coordinator:
                 threads=self._threads,
                 options=student_config.options,
                 progress=lambda done, total: self._tell("student", done, total),
+                soft_targets=self._soft_targets(given),
             )
         student.save(self._folder.student)
         published = load_student(self._folder.student, device=self._device)
@@ -359,6 +364,17 @@ class Coordinator:
             published.predict, self._data.holdout, self._config.task
         )
         self._folder.write(self._run)
+
+    def _soft_targets(self, given: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """The teachers' votes without noise, for the one student that learns them; None for all others."""
+        if not self._research or self._config.student.method != DISTILLATION:
+            return None
+        kept = self._folder.kept_votes() | self._histograms
+        keys = [key for key, labelled in zip(self._keys, given, strict=True) if labelled]
+        if not keys or any(key not in kept for key in keys):
+            return None
+        counts = np.stack([kept[key] for key in keys])
+        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
     def _measure_baseline(self) -> None:
         if self._baseline is None or "baseline" in self._run:

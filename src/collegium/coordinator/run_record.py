@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.config import RunConfig, StudentConfig
+from collegium.coordinator.config import DISTILLATION, RunConfig, StudentConfig
 from collegium.coordinator.evaluation import label_quality, prediction_quality
 from collegium.coordinator.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.coordinator.public_data import PublicData
@@ -30,6 +30,8 @@ UNASKED = -2
 """In an array of labels: the query has neither a label nor an abstention."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
+
+LEARNED_VOTES = "The student learned the teachers' votes without noise. Not private, whatever ε says; do not publish."
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
@@ -54,14 +56,15 @@ def begin(run: Record, config: RunConfig, mechanism: Mechanism, sum_mode: str, p
     """Fill in what is known before anything is asked; ConfigurationError when the pool is another one than before."""
     if run.get("pool", {}).get("sha256", pool.sha256) != pool.sha256:
         raise ConfigurationError("the pool's content is not what this run began with; restore it or use a new folder")
+    learned_votes = config.student.method == DISTILLATION
     run |= {
         "format": RUN_FORMAT,
         "name": config.name,
         "state": "labelling",
         "asked": config.model_dump(mode="json"),
         "versions": _versions(),
-        "private": private,
-        "cautions": [] if private else [NOT_PRIVATE],
+        "private": private and not learned_votes,
+        "cautions": ([] if private else [NOT_PRIVATE]) + ([LEARNED_VOTES] if learned_votes else []),
         "pool": {"sha256": pool.sha256, "inputs": pool.shape[0]},
         "sum_mode": sum_mode,
     }

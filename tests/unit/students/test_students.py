@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from collegium.coordinator.students import METHODS, chosen_method, fit_student, load_student
+from collegium.coordinator.students import METHODS, Student, chosen_method, fit_student, load_student
 from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, StorageError
 from collegium.protocol.inputs import DataSource, Examples, default_task, load
+from collegium.protocol.task import Task
 
 TASK = default_task("digits")
-FEW = {"supervised": {"steps": 60}, "consistency": {"steps": 60}}
-"""Enough steps to be far above chance on 100 labels."""
+FEW: dict[str, dict[str, Any]] = {
+    "supervised": {"steps": 60},
+    "consistency": {"steps": 60},
+    "vat": {"steps": 60, "unlabelled_batch": 32},
+    "gan": {"steps": 80, "network": "mlp", "batch": 40, "labelled_batch": 40, "learning_rate": 1e-3},
+    "random-forest": {"trees": 20},
+}
+"""Enough to be far above chance on 100 labels."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +30,13 @@ def digits() -> Examples:
     return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=500), TASK, data_root=None)
 
 
-def learn(digits: Examples, method: str, seed: int = 0, **options: float):  # type: ignore[no-untyped-def]
+@pytest.fixture(scope="module")
+def table() -> tuple[Task, Examples]:
+    task = default_task("breast-cancer")
+    return task, load(DataSource(source="breast-cancer", split="all", shuffle_seed=0), task, data_root=None)
+
+
+def learn(digits: Examples, method: str, seed: int = 0, **options: Any) -> Student:
     return fit_student(
         method,
         digits.x[:300],
@@ -29,12 +44,17 @@ def learn(digits: Examples, method: str, seed: int = 0, **options: float):  # ty
         digits.labels()[:100],
         TASK,
         seed=seed,
+        device="cpu",
         options=FEW[method] | options,
     )
 
 
-def test_both_methods_are_known() -> None:
-    assert set(METHODS) >= set(FEW)
+def briefly(method: str) -> dict[str, Any]:
+    return {"trees": 3} if method == "random-forest" else {"steps": 5}
+
+
+def test_every_method_is_known() -> None:
+    assert set(METHODS) >= {*FEW, "contrastive", "distillation"}
 
 
 @pytest.mark.parametrize("method", sorted(FEW))
@@ -45,24 +65,51 @@ def test_a_student_learns_more_than_chance(method: str, digits: Examples) -> Non
 
 
 @pytest.mark.parametrize("method", sorted(FEW))
+def test_a_student_learns_a_table_beyond_its_most_frequent_class(method: str, table: tuple[Task, Examples]) -> None:
+    task, rows = table
+    student = fit_student(
+        method, rows.x[:400], np.arange(60), rows.labels()[:60], task, seed=0, device="cpu",
+        options=FEW[method] | ({"steps": 150} if method != "random-forest" else {}),
+    )  # fmt: skip
+    truth = rows.labels()[400:]
+    assert (student.predict(rows.x[400:]) == truth).mean() > max(truth.mean(), 1 - truth.mean()) + 0.1
+
+
+@pytest.mark.parametrize("method", sorted(FEW))
 def test_the_seed_alone_decides(method: str, digits: Examples) -> None:
-    first, again, other = (learn(digits, method, seed, steps=5).probabilities(digits.x[:20]) for seed in (0, 0, 1))
+    first, again, other = (
+        learn(digits, method, seed, **briefly(method)).probabilities(digits.x[:20]) for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_a_published_student_predicts_as_the_fitted_one(digits: Examples, tmp_path: Path) -> None:
-    student = learn(digits, "supervised", steps=5)
+@pytest.mark.parametrize("method", sorted(FEW))
+def test_the_seed_decides_over_dropout_too(method: str, table: tuple[Task, Examples]) -> None:
+    task, rows = table
+    before = torch.random.get_rng_state()
+    first, again = (
+        fit_student(
+            method, rows.x[:200], np.arange(60), rows.labels()[:60], task, seed=0, device="cpu",
+            options=briefly(method) | ({"network": "mlp"} if method == "gan" else {}),
+        ).probabilities(rows.x[:20])
+        for _ in range(2)
+    )  # fmt: skip
+    np.testing.assert_array_equal(first, again)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("method", sorted(FEW))
+def test_a_published_student_predicts_as_the_fitted_one(method: str, digits: Examples, tmp_path: Path) -> None:
+    student = learn(digits, method, **briefly(method))
     student.save(tmp_path / "student.safetensors")
     published = load_student(tmp_path / "student.safetensors", device="cpu")
     assert published.task == TASK
-    np.testing.assert_allclose(published.probabilities(digits.x[:20]), student.probabilities(digits.x[:20]), atol=1e-6)
-
-
-def test_probabilities_are_a_distribution(digits: Examples) -> None:
-    rows = learn(digits, "supervised", steps=2).probabilities(digits.x[:7])
-    assert rows.shape == (7, 10) and (rows >= 0).all()
-    np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-6)
+    ours, theirs = student.probabilities(digits.x[:20]), published.probabilities(digits.x[:20])
+    np.testing.assert_allclose(theirs, ours, atol=1e-6)
+    np.testing.assert_array_equal(published.predict(digits.x[:20]), student.predict(digits.x[:20]))
+    assert ours.shape == (20, 10) and (ours >= 0).all()
+    np.testing.assert_allclose(ours.sum(axis=1), 1.0, atol=1e-6)
 
 
 def test_progress_ends_with_all_steps(digits: Examples) -> None:
@@ -101,7 +148,11 @@ def test_labels_beyond_the_pool_are_refused(digits: Examples) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("telepathy", {}, "consistency, contrastive, supervised"),
+        ("telepathy", {}, "consistency, contrastive, distillation, gan, random-forest, supervised, vat"),
+        ("gan", {"batch": 1}, "student.options.batch"),
+        ("vat", {"radius": -1}, "student.options.radius"),
+        ("distillation", {"temperature": 0}, "student.options.temperature"),
+        ("random-forest", {"trees": 0}, "student.options.trees"),
         ("supervised", {"stpes": 3}, "student.options.stpes"),
         ("consistency", {"steps": 0}, "student.options.steps"),
         ("supervised", {"steps": "many"}, "student.options.steps"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from collegium.protocol.devices import resolve_device, set_threads
 from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.models import build_network, load_network, network_inputs, save_network
+from collegium.protocol.models import build_network, network_inputs, save_network
 from collegium.protocol.task import Task
 
 Progress = Callable[[int, int], None]
@@ -33,6 +33,8 @@ class Problem:
     pool : shape ``[inputs, …]`` as the task says, unlabelled.
     indices : shape ``[labels]``, positions in the pool.
     labels : shape ``[labels]``, class numbers.
+    soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
+        a simulation has them.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
     """
 
@@ -44,10 +46,30 @@ class Problem:
     device: str
     progress: Progress
     cache: Path | None = None
+    soft_targets: NDArray[np.float64] | None = None
 
     def generator(self) -> torch.Generator:
         """A fresh generator on the device, the same for the same seed."""
         return torch.Generator(device=self.device).manual_seed(self.seed)
+
+
+class Student(Protocol):
+    """What is published: it labels inputs of its task, and its file holds arrays alone."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says."""
+        ...
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Class numbers, shape ``[n]``."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write what `load_student` reads; StorageError if that fails."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +100,17 @@ class NetworkStudent:
         save_network(path, self.network, self.architecture, self.task)
 
 
-def load_student(path: Path, *, device: str = "auto") -> NetworkStudent:
-    """Read what `NetworkStudent.save` wrote; StorageError or DataError when the file is something else."""
-    saved = load_network(path)
-    target = resolve_device(device)
-    return NetworkStudent(saved.name, saved.task, saved.network.to(target), target)
-
-
 class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each."""
 
     name: ClassVar[str]
 
-    def fit(self, problem: Problem) -> NetworkStudent: ...
+    def fit(self, problem: Problem) -> Student:
+        """Learn.
+
+        Raises ConfigurationError when the method does not suit the task, TrainingDiverged when it came to nothing.
+        """
+        ...
 
 
 METHODS: dict[str, type[BaseModel]] = {}
@@ -117,11 +137,13 @@ def fit_student(
     options: Mapping[str, float | int | str | bool] | None = None,
     progress: Progress | None = None,
     cache: Path | None = None,
-) -> NetworkStudent:
+    soft_targets: NDArray[np.float64] | None = None,
+) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
     Raises ConfigurationError for an unknown method or option, DataError when the labels cannot teach
-    anything: none at all, one class only, a class the task does not have.
+    anything (none at all, one class only, a class the task does not have), TrainingDiverged when the training
+    came to nothing. ``soft_targets`` are what `Problem` says.
     """
     chosen = chosen_method(method, options or {})
     positions = np.asarray(indices, dtype=np.int64)
@@ -129,8 +151,13 @@ def fit_student(
     _check_labels(positions, classes, len(pool), task)
     set_threads(threads)
     target = resolve_device(device)
-    problem = Problem(task, pool, positions, classes, seed, target, progress or (lambda done, total: None), cache)
-    return chosen.fit(problem)
+    tell = progress or (lambda done, total: None)
+    problem = Problem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
+    # Dropout draws from the process-wide generator: it is seeded for the fit and put back as it was.
+    devices = [target] if target.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        return chosen.fit(problem)
 
 
 def chosen_method(method: str, options: Mapping[str, float | int | str | bool]) -> StudentMethod:

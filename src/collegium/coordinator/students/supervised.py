@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
 from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
 from collegium.protocol.augmentation import STRONG, augment
@@ -27,25 +29,44 @@ class Supervised(Frozen):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
 
     def fit(self, problem: Problem) -> NetworkStudent:
-        architecture = student_network(self.network, problem)
-        network = new_network(problem, architecture)
-        x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
         y = torch.as_tensor(problem.labels, device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.learning_rate, total_steps=self.steps)
-        generator = problem.generator()
-        network.train()
-        for step in range(self.steps):
-            chosen = torch.randint(len(y), (self.batch,), generator=generator, device=problem.device)
-            batch = augment(x[chosen], STRONG, generator) if x.ndim == 4 else x[chosen]
-            with mixed_precision(problem.device):
-                loss = F.cross_entropy(network(batch), y[chosen], label_smoothing=self.label_smoothing)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-            problem.progress(step + 1, self.steps)
-        return NetworkStudent(architecture, problem.task, network, problem.device)
+
+        def loss(logits: Tensor, chosen: Tensor) -> Tensor:
+            return F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
+
+        return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+
+
+def fit_labelled(
+    problem: Problem,
+    network: str,
+    steps: int,
+    batch: int,
+    learning_rate: float,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+) -> NetworkStudent:
+    """A student of the labelled inputs alone.
+
+    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer.
+    """
+    architecture = student_network(network, problem)
+    student = new_network(problem, architecture)
+    x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
+    optimiser = torch.optim.AdamW(student.parameters(), lr=learning_rate, weight_decay=0.02, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=steps)
+    generator = problem.generator()
+    student.train()
+    for step in range(steps):
+        chosen = torch.randint(len(x), (batch,), generator=generator, device=problem.device)
+        inputs = augment(x[chosen], STRONG, generator) if x.ndim == 4 else x[chosen]
+        with mixed_precision(problem.device):
+            loss = loss_of(student(inputs), chosen)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        problem.progress(step + 1, steps)
+    return NetworkStudent(architecture, problem.task, student, problem.device)
 
 
 def student_network(name: str, problem: Problem) -> str:

@@ -1,0 +1,69 @@
+"""Distillation learns whole distributions, and runs nowhere but where somebody can give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collegium.coordinator.students import Student, fit_student
+from collegium.coordinator.students.distillation import tempered
+from collegium.protocol.errors import ConfigurationError, DataError
+from collegium.protocol.task import NumberColumn, TableInputs, Task
+
+TASK = Task(classes=("no", "yes"), inputs=TableInputs(columns=(NumberColumn(name="age", low=0, high=9),)))
+
+
+def problem() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
+    """Inputs whose class is certain at both ends and open in the middle; plurality labels hide the middle."""
+    age = np.linspace(0, 1, 101)
+    pool = np.stack([age, np.zeros(101)], axis=1).astype(np.float32)
+    return pool, (age > 0.3).astype(np.int64), np.stack([1 - age, age], axis=1)
+
+
+def fit(method: str, targets: NDArray[np.float64] | None, **options: Any) -> Student:
+    pool, labels, _ = problem()
+    return fit_student(
+        method, pool, np.arange(101), labels, TASK, seed=0, device="cpu",
+        options={"steps": 300, **options}, soft_targets=targets,
+    )  # fmt: skip
+
+
+def test_it_is_refused_where_nobody_can_give_soft_targets() -> None:
+    with pytest.raises(ConfigurationError, match=r"without noise.*only in a simulation.*use 'consistency'"):
+        fit("distillation", None)
+
+
+def test_the_student_learns_the_probabilities_and_not_only_the_larger_one() -> None:
+    pool, _, targets = problem()
+    distilled, plain = fit("distillation", targets), fit("supervised", None)
+    apart = [np.abs(student.probabilities(pool) - targets).mean() for student in (distilled, plain)]
+    assert apart[0] < 0.05 < 0.15 < apart[1]
+
+
+def test_a_temperature_levels_the_targets_and_is_undone_by_the_student() -> None:
+    pool, _, targets = problem()
+    assert np.abs(fit("distillation", targets, temperature=5.0).probabilities(pool) - targets).mean() < 0.08
+
+
+def test_temperature_is_the_papers() -> None:
+    logits = np.random.default_rng(0).normal(size=(4, 6))
+    plain, hot = (np.exp(logits / t) / np.exp(logits / t).sum(axis=1, keepdims=True) for t in (1.0, 5.0))
+    np.testing.assert_allclose(tempered(plain, 5.0), hot)
+    np.testing.assert_allclose(tempered(plain, 1.0), plain)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda t: t[:-1], "101 rows of 2"),
+        (lambda t: t * 2, "sum to 1"),
+        (lambda t: t - 0.5, "101 rows of 2 probabilities"),
+        (lambda t: t * np.nan, "101 rows of 2 probabilities"),
+    ],
+)
+def test_soft_targets_that_are_no_distributions_are_refused(spoil: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        fit("distillation", spoil(problem()[2]))

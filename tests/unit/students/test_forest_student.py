@@ -1,0 +1,67 @@
+"""A student made of trees is scikit-learn's, and its file is arrays that are checked before they are walked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from sklearn.ensemble import RandomForestClassifier
+
+from collegium.coordinator.students import Student, fit_student, load_student
+from collegium.protocol.errors import StorageError
+from collegium.protocol.inputs import DataSource, Examples, default_task, load
+
+TASK = default_task("iris")
+
+
+@pytest.fixture(scope="module")
+def iris() -> Examples:
+    return load(DataSource(source="iris", split="all", shuffle_seed=0), TASK, data_root=None)
+
+
+def fit(iris: Examples, labelled: np.ndarray, **options: Any) -> Student:
+    return fit_student(
+        "random-forest", iris.x, labelled, iris.labels()[labelled], TASK, seed=3, device="cpu", options=options
+    )
+
+
+def test_the_trees_are_scikit_learns_with_100_of_them_by_default(iris: Examples) -> None:
+    labelled = np.arange(60)
+    theirs = RandomForestClassifier(random_state=3).fit(iris.x[:60], iris.labels()[:60])
+    assert len(theirs.estimators_) == 100
+    np.testing.assert_allclose(fit(iris, labelled).probabilities(iris.x), theirs.predict_proba(iris.x), atol=1e-12)
+
+
+def test_a_class_without_labels_has_its_place_and_no_share(iris: Examples) -> None:
+    labelled = np.flatnonzero(iris.labels() != 1)
+    shares = fit(iris, labelled, trees=5).probabilities(iris.x)
+    assert shares.shape == (150, 3) and (shares[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("children", 0), ("children", 10**9), ("feature", 99), ("roots", -1), ("share", np.nan)]
+)
+def test_a_file_whose_trees_would_be_walked_astray_is_refused(
+    name: str, value: float, iris: Examples, tmp_path: Path
+) -> None:
+    path = tmp_path / "student.safetensors"
+    fit(iris, np.arange(60), trees=3).save(path)
+    nodes = load_file(path)
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    save_file(nodes | {name: np.full_like(nodes[name], value)}, path, metadata)
+    with pytest.raises(StorageError, match="no sound forest"):
+        load_student(path)
+    save_file({other: array for other, array in nodes.items() if other != name}, path, metadata)
+    with pytest.raises(StorageError, match="no forest"):
+        load_student(path)
+
+
+def test_equal_students_give_equal_files(iris: Examples, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        fit(iris, np.arange(60), trees=3).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
