@@ -22,6 +22,7 @@ from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
+from collegium.parties.teachers.choice import OwnTeacher
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
@@ -57,8 +58,11 @@ class PartyConfig(Frozen):
     policy: Path | None = None
     """What the institution agrees to; masked sums of known mechanisms without further limits where there is none."""
     data_root: Path | None = None
+    teacher: OwnTeacher | None = None
+    """What it fits where the consortium's kind of teacher is ``own-choice``."""
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
+    """CPU cores: for predicting, and for fitting several teachers side by side."""
 
     @classmethod
     def read(cls, path: Path) -> PartyConfig:
@@ -149,6 +153,7 @@ def serve(
             policy=Policy(policy),
             charge=account.charge,
             allowed_imports=policy.teacher_imports,
+            own_teacher=config.teacher,
             membership=membership,
             record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.parties.fitting import Maker, Place, fit_places
 from collegium.parties.splits import assign_teachers, derive_key
 from collegium.parties.store import TeacherStore, canonical_order, teacher_name
-from collegium.parties.teachers.base import Teacher, build_teacher, teacher_class
+from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.constant import ConstantTeacher
 from collegium.protocol.devices import set_threads
 from collegium.protocol.errors import ConfigurationError
@@ -33,9 +34,11 @@ class Faculty:
     examples : Examples
         All records of the party, with labels.
     settings : TeacherSettings
-        Kind, number, seed and options, equal for every party of a run.
+        Kind, number, seed and options; equal for every party of a run unless the kind is each party's own choice.
     key : bytes
         The party's secret: it decides which record teaches whom, and names the kept files.
+    threads : int
+        Cores: teachers that are missing are fitted in as many processes, on the CPU.
     progress : callable
         Called with the number of teachers that are ready, after each.
 
@@ -45,6 +48,8 @@ class Faculty:
         If the kind or its options are not valid, not allowed here, or do not suit the task.
     StorageError
         If a fitted teacher cannot be kept.
+    FittingFailed
+        If a process that fits teachers fails.
     """
 
     def __init__(
@@ -61,39 +66,23 @@ class Faculty:
         allowed_imports: Collection[str],
         progress: Callable[[int], None],
     ) -> None:
-        kind = teacher_class(settings.kind, allowed_imports=allowed_imports)
-        # Built once before any work: wrong options are an error even where every split falls to a constant.
-        build_teacher(kind, task, settings.options)
+        maker = Maker(settings.kind, settings.options, task, tuple(allowed_imports))
+        places = places_of(party, examples, maker, settings, key=key, store=store)
         set_threads(threads)
         self._threads = threads
         self._classes = len(task.classes)
-        self._teachers: list[Teacher] = []
-        self.reused = 0
-        assigned = assign_teachers(examples.identities(), settings.per_party, key)
-        naming_key = derive_key(key, "names of fitted teachers")
-        for number in range(settings.per_party):
-            own = canonical_order(examples.take(np.flatnonzero(assigned == number)))
-            assert own.y is not None
-            learnable = len(np.unique(own.y)) > 1
-            teacher = build_teacher(kind, task, settings.options) if learnable else ConstantTeacher(task)
-            seed = _teacher_seed(settings.seed, party, number)
-            made_by = {
-                "kind": settings.kind if learnable else "constant",
-                "version": teacher.version,
-                "options": settings.options,
-                "task": task.model_dump(mode="json"),
-                "seed": seed,
-            }
-            name = teacher_name(naming_key, own, made_by)
-            if store.load_into(teacher, name, device=device):
-                self.reused += 1
-            else:
-                # A load that failed half-way must leave nothing behind.
-                teacher = build_teacher(kind, task, settings.options) if learnable else ConstantTeacher(task)
-                teacher.fit(own, seed=seed, device=device)
-                store.keep(teacher, name)
-            self._teachers.append(teacher)
-            progress(number + 1)
+        found: dict[int, Teacher] = {}
+        for place in places:
+            teacher = place.unfitted(maker)
+            if store.load_into(teacher, place.name, device=device):
+                found[place.number] = teacher
+                progress(len(found))
+        self.reused = len(found)
+        missing = [place for place in places if place.number not in found]
+        for place, teacher in fit_places(maker, missing, device=device, threads=threads):
+            found[place.number] = teacher
+            progress(len(found))
+        self._teachers = [found[place.number] for place in places]
 
     def __len__(self) -> int:
         return len(self._teachers)
@@ -111,6 +100,31 @@ class Faculty:
                     raise ConfigurationError("a teacher must predict one class number per input: mend its predict")
                 counts[rows, labels] += 1
         return counts
+
+
+def places_of(
+    party: str, examples: Examples, maker: Maker, settings: TeacherSettings, *, key: bytes, store: TeacherStore
+) -> list[Place]:
+    """The party's teachers to be, each with its own records and seed; see `Faculty` for parameters and errors."""
+    # Built once before any work: wrong options are an error even where every split falls to a constant.
+    version = maker.teacher().version
+    assigned = assign_teachers(examples.identities(), settings.per_party, key)
+    naming_key = derive_key(key, "names of fitted teachers")
+    places = []
+    for number in range(settings.per_party):
+        own = canonical_order(examples.take(np.flatnonzero(assigned == number)))
+        assert own.y is not None
+        learnable = len(np.unique(own.y)) > 1
+        seed = _teacher_seed(settings.seed, party, number)
+        made_by = {
+            "kind": settings.kind if learnable else "constant",
+            "version": version if learnable else ConstantTeacher.version,
+            "options": settings.options,
+            "task": maker.task.model_dump(mode="json"),
+            "seed": seed,
+        }
+        places.append(Place(number, own, learnable, seed, teacher_name(naming_key, own, made_by), store))
+    return places
 
 
 def _teacher_seed(seed: int, party: str, number: int) -> int:

@@ -37,6 +37,7 @@ from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
 from collegium.parties.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.store import TeacherStore
 from collegium.parties.summing import Membership, SumHandler
+from collegium.parties.teachers.choice import OwnTeacher, settings_here
 from collegium.protocol.devices import check_device
 from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.protocol.logs import event
@@ -85,7 +86,7 @@ class Party:
     device : str
         ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
     threads : int
-        CPU threads for fitting and predicting.
+        CPU cores: threads for predicting, and processes of one thread each for fitting several teachers.
     split_key : bytes or None
         32 bytes that decide which record teaches whom; None takes the folder's own secret key.
     policy : callable or None
@@ -94,6 +95,8 @@ class Party:
         Called with every answer to a request for votes before it is given; see `account.Account.charge`.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
+    own_teacher : OwnTeacher or None
+        What it fits where the consortium leaves the kind of teacher to each party.
     record_rho : float
         Zero-concentrated privacy that one record may spend on neighbours over all runs; its own file keeps count.
     membership : Membership or None
@@ -123,6 +126,7 @@ class Party:
         policy: Policy | None = None,
         charge: Charge | None = None,
         allowed_imports: Collection[str] = (),
+        own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
         membership: Membership | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -141,7 +145,7 @@ class Party:
                 name,
                 examples,
                 task,
-                settings,
+                settings_here(settings, own_teacher),
                 key=key,
                 store=store,
                 device=device,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.parties.teachers.base import Teacher
+from collegium.parties.teachers.base import Teacher, can_be_kept
 from collegium.protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -70,9 +70,14 @@ class TeacherStore:
             except OSError as error:
                 raise StorageError(f"cannot keep teachers in {folder}: {error.strerror}") from error
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a folder."""
+        return self._folder is not None
+
     def load_into(self, teacher: Teacher, name: str, *, device: str) -> bool:
         """Whether a fitted teacher of that name was found and read; a damaged file counts as absent."""
-        if self._folder is None:
+        if self._folder is None or not can_be_kept(teacher):
             return False
         for path in self._folder.glob(f"{name}.*"):
             try:
@@ -87,8 +92,8 @@ class TeacherStore:
         return False
 
     def keep(self, teacher: Teacher, name: str) -> None:
-        """Keep a fitted teacher under a name; StorageError if the folder cannot be written."""
-        if self._folder is None:
+        """Keep a fitted teacher under a name, if it can be kept; StorageError if the folder cannot be written."""
+        if self._folder is None or not can_be_kept(teacher):
             return
         partial = self._folder / f".{os.getpid()}.{os.urandom(4).hex()}.partial"
         try:

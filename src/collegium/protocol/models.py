@@ -99,6 +99,7 @@ def _private_knn_cnn(task: Task, width: int, hidden: int) -> nn.Module:
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
     return network
 

@@ -104,13 +104,24 @@ class Task(Frozen):
         return self
 
 
+OWN_CHOICE = "own-choice"
+"""In place of a kind of teacher: every party fits the kind that its own file names, and tells nobody which."""
+
+
 class TeacherSettings(Frozen):
     """Which teacher every party fits. Equal settings on equal data give an already fitted teacher back."""
 
     kind: str = "small-cnn"
+    """A built-in kind, ``package.module:Class``, or `OWN_CHOICE`."""
     per_party: int = Field(default=1, ge=1, le=1000)
     seed: int = 0
     options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _options_belong_to_a_kind(self) -> TeacherSettings:
+        if self.kind == OWN_CHOICE and self.options:
+            raise ValueError(f"the kind {OWN_CHOICE} takes no options here: every party has its own")
+        return self
 
     def canonical_json(self) -> str:
         """The same text for equal settings."""

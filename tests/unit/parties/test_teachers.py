@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from collegium.parties.teachers.base import BUILT_IN, Teacher, build_teacher, teacher_class
+from collegium.parties.teachers.base import BUILT_IN, Teacher, build_teacher, find_kind
 from collegium.parties.teachers.forest import RandomForestTeacher
 from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.inputs import Examples
@@ -21,6 +21,8 @@ QUICK: dict[str, dict[str, Any]] = {
     "linear": {"steps": 100},
     "mlp": {"steps": 150},
     "paper-cnn": {"steps": 120, "width": 16},
+    "paper-cnn-svhn": {"steps": 150, "width": 16, "hidden": 64, "batch": 32, "learning_rate": 0.003},
+    "private-knn-cnn": {"steps": 100, "width": 8, "hidden": 32, "batch": 32, "learning_rate": 0.003},
     "small-cnn": {"steps": 80},
     "random-forest": {"trees": 20},
 }
@@ -39,14 +41,23 @@ def table() -> Examples:
 
 
 def quick(kind: str, task: Task) -> Teacher:
-    return build_teacher(teacher_class(kind), task, QUICK[kind])
+    return build_teacher(find_kind(kind), task, QUICK[kind])
 
 
 def test_every_built_in_kind_is_tried_here() -> None:
     assert QUICK.keys() == BUILT_IN.keys()
 
 
-@pytest.mark.parametrize(("kind", "at_least"), [("paper-cnn", 0.7), ("small-cnn", 0.8), ("random-forest", 0.75)])
+@pytest.mark.parametrize(
+    ("kind", "at_least"),
+    [
+        ("paper-cnn", 0.7),
+        ("paper-cnn-svhn", 0.7),
+        ("private-knn-cnn", 0.7),
+        ("small-cnn", 0.8),
+        ("random-forest", 0.75),
+    ],
+)
 def test_a_teacher_of_images_learns(kind: str, at_least: float, digits: Examples, task: Task) -> None:
     teacher = quick(kind, task)
     teacher.fit(digits.take(np.arange(400)), seed=1, device="cpu")
@@ -142,4 +153,4 @@ def test_fitting_leaves_the_process_wide_generator_alone(task: Task, digits: Exa
 
 def test_tables_cannot_be_taught_by_image_networks(table_task: Task) -> None:
     with pytest.raises(ConfigurationError, match="needs images"):
-        build_teacher(teacher_class("small-cnn"), table_task, {})
+        build_teacher(find_kind("small-cnn"), table_task, {})

@@ -23,6 +23,7 @@ class RandomForestTeacher:
     """``trees`` trees (100) of at most ``max_depth`` levels (0: as deep as they grow), on flattened inputs."""
 
     version: ClassVar[str] = "1"
+    uses_device: ClassVar[bool] = False
 
     def __init__(self, task: Task, *, trees: int = 100, max_depth: int = 0) -> None:
         if type(trees) is not int or type(max_depth) is not int:

@@ -1,24 +1,19 @@
-"""Teachers that are networks: one training loop, a few fixed recipes.
-
-A recipe is constant: no early stopping and no tuning, so that nothing learned on one split, let alone
-on several, decides how another teacher is fitted. The number of steps is constant too, so that the time
-a fit takes does not tell how many records there are.
-"""
+"""Teachers that are networks: named architectures, each with its fixed recipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from collegium.protocol.augmentation import TEACHER, augment
+from collegium.parties.teachers.training import Recipe, train
 from collegium.protocol.devices import mixed_precision, resolve_device
-from collegium.protocol.errors import ConfigurationError, DataError, StorageError
+from collegium.protocol.errors import DataError, StorageError
 from collegium.protocol.models import (
     ARCHITECTURES,
     Option,
@@ -28,28 +23,60 @@ from collegium.protocol.models import (
     network_inputs,
     save_network,
 )
-from collegium.protocol.task import ImageInputs, Task
+from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
     from collegium.protocol.inputs import Examples
 
 _PREDICTION_BATCH = 512
-_MAX_STEPS = 1_000_000
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained: AdamW under a one-cycle learning rate."""
+class TrainedNetwork(ABC):
+    """What teachers that are networks share: one way to train them and one way to ask them."""
 
-    steps: int
-    batch: int
-    learning_rate: float
-    weight_decay: float
-    label_smoothing: float
-    augment: bool
+    _task: Task
+    _recipe: Recipe
+    _network: torch.nn.Module
+    _device: str = "cpu"
+
+    @abstractmethod
+    def _built(self) -> torch.nn.Module:
+        """The network with fresh weights from torch's generator."""
+
+    @abstractmethod
+    def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
+        """Keep a trained network such that it never votes for a class which its records do not hold."""
+
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+        self._device = resolve_device(device)
+        labels = np.asarray(examples.y, dtype=np.int64)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = self._placed(self._built())
+            y = torch.from_numpy(labels).to(self._device)
+            train(network, self._inputs(examples.x), y, self._recipe, seed, self._device)
+        self._take(network, labels)
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        labels = [np.empty(0, dtype=np.int64)]
+        with torch.inference_mode(), mixed_precision(self._device):
+            for start in range(0, len(x), _PREDICTION_BATCH):
+                batch = self._inputs(x[start : start + _PREDICTION_BATCH])
+                labels.append(self._logits(batch).argmax(dim=1).cpu().numpy())
+        return np.concatenate(labels)
+
+    def _logits(self, batch: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._network(batch)
+        return logits
+
+    def _inputs(self, x: NDArray[Any]) -> torch.Tensor:
+        return network_inputs(x).to(self._device)
+
+    def _placed(self, network: torch.nn.Module) -> torch.nn.Module:
+        return network.to(self._device)
 
 
-class NetworkTeacher:
+class NetworkTeacher(TrainedNetwork):
     """A named network with its recipe; ``steps``, ``batch``, ``learning_rate`` and ``augment`` are public options."""
 
     version: ClassVar[str] = "1"
@@ -57,52 +84,45 @@ class NetworkTeacher:
     recipe: ClassVar[Recipe]
 
     def __init__(self, task: Task, **options: Option) -> None:
-        recipe = self.recipe
-        training: dict[str, Option] = {
-            "steps": recipe.steps,
-            "batch": recipe.batch,
-            "learning_rate": recipe.learning_rate,
-            "augment": recipe.augment,
-        }
-        known = checked_options(self.architecture, ARCHITECTURES[self.architecture].defaults | training, options)
-        self._shape = {name: known[name] for name in ARCHITECTURES[self.architecture].defaults}
-        if not 1 <= int(known["steps"]) <= _MAX_STEPS or not 2 <= int(known["batch"]) <= 65_536:
-            raise ConfigurationError("a network teacher takes 1 to 1,000,000 steps of 2 to 65,536 records")
-        if not 0 < float(known["learning_rate"]) <= 10:
-            raise ConfigurationError("a learning rate is above 0 and at most 10")
-        self._recipe = Recipe(
-            steps=int(known["steps"]),
-            batch=int(known["batch"]),
-            learning_rate=float(known["learning_rate"]),
-            weight_decay=recipe.weight_decay,
-            label_smoothing=recipe.label_smoothing,
-            augment=bool(known["augment"]) and isinstance(task.inputs, ImageInputs),
-        )
+        own = ARCHITECTURES[self.architecture].defaults
+        known = checked_options(self.architecture, own | self.recipe.options(), options)
+        self._shape = {name: known[name] for name in own}
+        self._recipe = self.recipe.changed(known, task)
         self._task = task
-        self._device = "cpu"
         # Built at once so that an option which does not suit the task is found before any fitting.
         with torch.device("meta"):
-            self._network = build_network(self.architecture, task, **self._shape)
+            self._network = self._built()
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
-        self._device = resolve_device(device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = _placed(build_network(self.architecture, self._task, **self._shape), self._device)
-            x = network_inputs(examples.x).to(self._device)
-            labels = np.asarray(examples.y, dtype=np.int64)
-            y = torch.from_numpy(labels).to(self._device)
-            _train(network, x, y, self._recipe, torch.Generator().manual_seed(seed), self._device)
-        _silence(network, np.setdiff1d(np.arange(len(self._task.classes)), labels))
-        self._network = network.eval()
+    def _built(self) -> torch.nn.Module:
+        return build_network(self.architecture, self._task, **self._shape)
 
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        labels = [np.empty(0, dtype=np.int64)]
-        with torch.inference_mode(), mixed_precision(self._device):
-            for start in range(0, len(x), _PREDICTION_BATCH):
-                batch = network_inputs(x[start : start + _PREDICTION_BATCH]).to(self._device)
-                labels.append(self._network(batch).argmax(dim=1).cpu().numpy())
-        return np.concatenate(labels)
+    @staticmethod
+    def fit_together(
+        teachers: Sequence[NetworkTeacher],
+        records: Sequence[Examples],
+        seeds: Sequence[int],
+        *,
+        device: str,
+        precision: torch.dtype | None = None,
+    ) -> None:
+        """What `fit` does to each of the teachers, which have equal options, as one program; see `together`."""
+        from collegium.parties.teachers.together import Pupil, train_together
+
+        target = resolve_device(device)
+        pupils = []
+        for teacher, own, seed in zip(teachers, records, seeds, strict=True):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                network = teacher._built()
+                masks = torch.Generator()
+                masks.set_state(torch.get_rng_state())
+            x = torch.from_numpy(np.ascontiguousarray(own.x))
+            y = torch.from_numpy(np.asarray(own.y, dtype=np.int64))
+            pupils.append(Pupil(network, x, y, seed, masks))
+        train_together(pupils, teachers[0]._recipe, target, precision)
+        for teacher, pupil in zip(teachers, pupils, strict=True):
+            teacher._device = target
+            teacher._take(teacher._placed(pupil.network), pupil.y.numpy())
 
     def save(self, path: Path) -> None:
         save_network(path, self._network, self.architecture, self._task, **self._shape)
@@ -115,45 +135,21 @@ class NetworkTeacher:
         if (saved.name, saved.task, saved.options) != (self.architecture, self._task, self._shape):
             raise StorageError(f"{path.name} holds a network for other settings")
         self._device = resolve_device(device)
-        self._network = _placed(saved.network, self._device)
+        self._network = self._placed(saved.network)
 
+    def _placed(self, network: torch.nn.Module) -> torch.nn.Module:
+        """On its device, channels last: a third faster on the CPU, and the same kernels after a fit and a load."""
+        network.to(device=torch.device(self._device))
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
 
-def _placed(network: torch.nn.Module, device: str) -> torch.nn.Module:
-    """On its device, channels last: a third faster on the CPU, and the same kernels after a fit and after a load."""
-    network.to(device=torch.device(device))
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network
-
-
-def _train(
-    network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, recipe: Recipe, draws: torch.Generator, device: str
-) -> None:
-    optimiser = torch.optim.AdamW(
-        network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=recipe.steps)
-    network.train()
-    order = torch.empty(0, dtype=torch.int64)
-    for _ in range(recipe.steps):
-        # Batches run on through one random order after another, so every batch has the same size.
-        while len(order) < recipe.batch:
-            order = torch.cat([order, torch.randperm(len(x), generator=draws)])
-        chosen, order = order[: recipe.batch].to(device), order[recipe.batch :]
-        batch = augment(x[chosen], TEACHER, draws) if recipe.augment else x[chosen]
-        with mixed_precision(device):
-            loss = F.cross_entropy(network(batch), y[chosen], label_smoothing=recipe.label_smoothing)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-
-
-def _silence(network: torch.nn.Module, unseen: NDArray[np.int64]) -> None:
-    """Never vote for a class that was not learned: its bias, kept with the weights, outweighs every logit."""
-    output = list(network.modules())[-1]
-    assert isinstance(output, torch.nn.Linear)
-    with torch.no_grad():
-        output.bias[torch.from_numpy(unseen)] = -1e9
+    def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
+        # The bias of an unseen class, kept with the weights, outweighs every logit.
+        output = list(network.modules())[-1]
+        assert isinstance(output, torch.nn.Linear)
+        with torch.no_grad():
+            output.bias[torch.from_numpy(np.setdiff1d(np.arange(len(self._task.classes)), labels))] = -1e9
+        self._network = network.eval()
 
 
 class SmallCnnTeacher(NetworkTeacher):
@@ -166,8 +162,23 @@ class SmallCnnTeacher(NetworkTeacher):
 class PaperCnnTeacher(NetworkTeacher):
     """PATE's network as the paper trains it: no augmentation."""
 
+    version = "2"
     architecture = "paper-cnn"
     recipe = Recipe(steps=100, batch=32, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
+
+
+class PaperCnnSvhnTeacher(NetworkTeacher):
+    """PATE's network for SVHN, for the two thousand records of one of 250 teachers."""
+
+    architecture = "paper-cnn-svhn"
+    recipe = Recipe(steps=600, batch=64, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
+
+
+class PrivateKnnCnnTeacher(NetworkTeacher):
+    """The seven convolutions of Private-kNN's appendix."""
+
+    architecture = "private-knn-cnn"
+    recipe = Recipe(steps=600, batch=64, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
 
 
 class MlpTeacher(NetworkTeacher):
