@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import DataSource
+from collegium.protocol.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
 from collegium.protocol.renyi import Conversion
 from collegium.protocol.task import Frozen, Task, TeacherSettings
 
 INDIVIDUAL_KNN = "individual-knn"
-"""The mechanism that asks records instead of teachers."""
+"""The mechanism that asks the records within a radius instead of teachers."""
+
+SAMPLED_KNN = "knn"
+"""The mechanism that asks the nearest of a sample of the records."""
 
 DISTILLATION = "distillation"
 """The student method that learns votes without noise: for simulations alone, and never private."""
@@ -61,14 +67,24 @@ class QueriesConfig(Frozen):
 
 
 class NeighboursConfig(Frozen):
-    """How records near a query are found: for the mechanism ``individual-knn``. Everything comes from public data."""
+    """How records near a query are found: for ``individual-knn`` and ``knn``. Everything comes from public data."""
 
-    features: Literal["hog", "raw"] = "hog"
-    """Gradient histograms of images, or the inputs themselves (columns scaled by the public schema)."""
+    features: Literal["hog", "raw", "standard", "network"] = "hog"
+    """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
+    the pool's means and deviations; what the last layer of ``network`` takes in."""
+    network: Path | None = None
+    """Safetensors file of a named network: a student, or one trained on the pool without labels."""
     dimensions: int | None = Field(default=64, ge=1)
     """Principal components of the pool's features that are kept; 0 keeps the features as they are."""
     share: float = Field(gt=0, lt=1)
-    """Fraction of the pool that lies within a query's radius; of the private records about as many will."""
+    """Fraction of the pool that lies within a query's radius; of the private records about as many will.
+    For ``knn``, where the k-th neighbour is expected: about k / (sampling rate × records of all parties)."""
+    k: int | None = Field(default=None, ge=1, le=MAX_NEIGHBOUR_COUNT)
+    """``knn``: neighbours that vote on each query."""
+    bins: int = Field(default=64, ge=2, le=MAX_CLASSES)
+    """``knn``: intervals of distance that are told apart."""
+    records_at_least: int | None = Field(default=None, ge=1)
+    """``knn``: what is publicly known of the number of records of all parties; too large a k is then refused."""
     kernel: Literal["flat", "quadratic"] = "flat"
     """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
     choice: Literal["k-means", "farthest-first", "random"] = "k-means"
@@ -81,6 +97,21 @@ class NeighboursConfig(Frozen):
         if isinstance(values, dict) and values.get("dimensions") == 0:
             return {**values, "dimensions": None}
         return values
+
+    @model_validator(mode="after")
+    def _network_fits(self) -> NeighboursConfig:
+        if (self.features == "network") != (self.network is not None):
+            raise ValueError("the features 'network' and the setting network belong together")
+        return self
+
+    def network_bytes(self) -> bytes | None:
+        """The network's file, None where there is none; StorageError where it cannot be read."""
+        if self.network is None:
+            return None
+        try:
+            return self.network.read_bytes()
+        except OSError as error:
+            raise StorageError(f"cannot read {self.network}: {error.strerror}") from error
 
 
 class StudentConfig(Frozen):
@@ -111,16 +142,37 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _neighbours_fit(self) -> RunConfig:
-        wanted = self.mechanism.name == INDIVIDUAL_KNN
-        if wanted != (self.neighbours is not None):
-            raise ValueError(f"the section neighbours and the mechanism {INDIVIDUAL_KNN} belong together")
+        name = self.mechanism.name
+        if (name in (INDIVIDUAL_KNN, SAMPLED_KNN)) != (self.neighbours is not None):
+            raise ValueError(
+                f"the section neighbours and the mechanism {INDIVIDUAL_KNN} or {SAMPLED_KNN} belong together"
+            )
         if self.neighbours is None:
             return self
         if self.budget.unit != "record":
-            raise ValueError(f"{INDIVIDUAL_KNN} protects records: budget.unit must be 'record'")
+            raise ValueError(f"{name} protects records: budget.unit must be 'record'")
+        if (name == SAMPLED_KNN) != (self.neighbours.k is not None):
+            raise ValueError(f"neighbours.k and the mechanism {SAMPLED_KNN} belong together")
+        if name == SAMPLED_KNN:
+            self._sampling_fits(self.neighbours)
         fine = self.mechanism.parameters.get("levels", 1) > 1
         if fine != (self.neighbours.kernel != "flat"):
             raise ValueError(
                 "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
             )
         return self
+
+    def _sampling_fits(self, settings: NeighboursConfig) -> None:
+        if self.votes.mode == "masked+noised":
+            raise ValueError(
+                f"{SAMPLED_KNN} needs exact sums, by which the k-th neighbour is found: votes.mode must be 'masked' or "
+                f"'clear'; {INDIVIDUAL_KNN} works under 'masked+noised'"
+            )
+        if 2 * len(self.task.classes) > MAX_CLASSES:
+            raise ValueError(f"{SAMPLED_KNN} works with at most {MAX_CLASSES // 2} classes")
+        rate = self.mechanism.parameters.get("sampling_rate", 1.0)
+        if settings.records_at_least is not None and (settings.k or 0) > rate * settings.records_at_least:
+            raise ValueError(
+                f"neighbours.k is {settings.k}, but a sample of {settings.records_at_least} records at the rate "
+                f"{rate:g} is expected to hold {rate * settings.records_at_least:g}: lower k or raise sampling_rate"
+            )

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from collegium.coordinator import run_record
 from collegium.coordinator.accounting.filters import best_order
-from collegium.coordinator.config import DISTILLATION, RunConfig
+from collegium.coordinator.config import DISTILLATION, SAMPLED_KNN, MechanismConfig, RunConfig
 from collegium.coordinator.labeller import Draw, Labeller, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import IntArray, Mechanism, Unit, create
 from collegium.coordinator.mechanisms.individual_knn import IndividualKNN, noised_neighbours
 from collegium.coordinator.mechanisms.noised import NoisedStage, noised
+from collegium.coordinator.neighbours.nearest_sum import NearestSum
 from collegium.coordinator.parties import Parties
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.coordinator.queries import query_key
@@ -275,7 +276,7 @@ class Coordinator:
             limit_s = votes.deadline_s
             run_record.readiness(self._run, readiness.standings)
             require_quorum(readiness.outcomes(), quorum, "are ready")
-            if self._vote_sum.mode == "masked+noised":
+            if self._vote_sum.mode == "masked+noised" or self._config.mechanism.name == SAMPLED_KNN:
                 fitted = self._pay_then_ask(labeller, asked, readiness.ready(), quorum)
             else:
                 result = self._round(asked, readiness.ready(), quorum, self._parameters)
@@ -288,15 +289,19 @@ class Coordinator:
         return labeller.why_stopped(self._config.budget.epsilon) if labeller.pending(keys) else None
 
     def _pay_then_ask(self, labeller: Labeller, keys: list[str], teachers: Mapping[str, int], quorum: int) -> bool:
-        """One round per stage, paid before it: a sum that the parties noised is an answer in its own right."""
+        """One round per stage, paid before it.
+
+        A sum that the parties noised is an answer in its own right, and every stage of sampled neighbours has its
+        own sample.
+        """
         while pending := labeller.pending(keys):
             number, chunk = labeller.next_stage(pending)
             if not chunk:
                 return False
             stage = self._mechanism.stages[number]
-            assert isinstance(stage, NoisedStage)
+            noise = {"sigma": stage.sigma} if isinstance(stage, NoisedStage) else {}
             labeller.pay(number, chunk)
-            result = self._round(chunk, teachers, quorum, self._parameters | {"sigma": stage.sigma})
+            result = self._round(chunk, teachers, quorum, self._parameters | noise, stage.name)
             labeller.settle(number, chunk, result.counts)
         return True
 
@@ -309,12 +314,17 @@ class Coordinator:
         return said
 
     def _round(
-        self, keys: list[str], teachers: Mapping[str, int], quorum: int, parameters: dict[str, float]
+        self,
+        keys: list[str],
+        teachers: Mapping[str, int],
+        quorum: int,
+        parameters: dict[str, float],
+        purpose: str = "release",
     ) -> RoundResult:
         position = dict(zip(reversed(self._keys), reversed(self._indices.tolist()), strict=True))
         indices = tuple(position[key] for key in keys)
         asked = PoolRange(self._pool.sha256, indices)
-        request = self._questions.request(self._mechanism.name, parameters, self._vote_sum.mode, asked)
+        request = self._questions.request(self._mechanism.name, parameters, self._vote_sum.mode, asked, purpose)
         began_s = self._clock()
         result = self._vote_sum.sum_votes(
             request,
@@ -426,6 +436,9 @@ class Coordinator:
 
 def _vote_sum(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     votes = config.votes
+    if config.mechanism.name == SAMPLED_KNN:
+        plain = config.model_copy(update={"mechanism": MechanismConfig()})
+        return NearestSum(_vote_sum(plain, parties, signing_keys))
     if votes.mode == "clear":
         return ClearSum(parties)
     if signing_keys is None:
@@ -435,7 +448,10 @@ def _vote_sum(config: RunConfig, parties: Parties, signing_keys: Mapping[str, by
 
 
 def _mechanism(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
-    mechanism = create(config.mechanism.name, **config.mechanism.parameters)
+    known: dict[str, float] = {}
+    if config.neighbours is not None and config.neighbours.k is not None:
+        known = {"k": config.neighbours.k, "classes": len(config.task.classes)}
+    mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
         if isinstance(mechanism, IndividualKNN):
             return noised_neighbours(mechanism, vote_sum.plan.honest_survivors)

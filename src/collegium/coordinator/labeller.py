@@ -130,6 +130,7 @@ class Labeller:
             "bound": bound,
             **mechanism.parameters(),
         }
+        self._take_up = take_up
         self._open = open_charges(ledger.entries()) if take_up else {}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
@@ -205,7 +206,7 @@ class Labeller:
     def next_stage(self, queries: Sequence[str]) -> tuple[int, list[str]]:
         """The stage that comes next and the queries to put to it; no queries when the budget stops it.
 
-        With `pay` and `settle`, for sums that are answers in their own right and must be paid first.
+        With `pay` and `settle`, for sums that are paid first: answers in their own right, or samples of their own.
         """
         if not self._run_fits():
             return 0, []
@@ -213,9 +214,11 @@ class Labeller:
         return self._next_chunk([query for query in queries if query not in held], held)
 
     def pay(self, number: int, queries: Sequence[str]) -> None:
-        """Charge stage ``number`` for ``queries`` now; BudgetExceeded when it does not fit."""
+        """Charge stage ``number`` for ``queries`` unless that is done; BudgetExceeded when it does not fit."""
         if not self._pay_for_the_run():
             raise BudgetExceeded("the budget does not take this run")
+        if self._take_up and self._claim(number, queries) in self._open:
+            return
         stage = self._stages[number]
         paid = self._ledger.charge(
             purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=list(queries)

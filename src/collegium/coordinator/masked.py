@@ -10,10 +10,10 @@ from collegium.coordinator.parties import Parties
 from collegium.coordinator.rounds import ANSWERED, OnAnswer, RoundResult, heard, outcome_of, require_quorum
 from collegium.protocol.errors import CollegiumError, ProtocolViolation
 from collegium.protocol.messages import (
-    CastNeighbours,
     CastVotes,
     Failure,
     Prepared,
+    Question,
     ReplyBody,
     SecureSumAnswer,
     SecureSumStep,
@@ -47,7 +47,7 @@ class MaskedSum:
 
     def sum_votes(
         self,
-        request: CastVotes | CastNeighbours,
+        request: Question,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -92,7 +92,7 @@ class MaskedSum:
             )
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
 
-    def _setup(self, request: CastVotes | CastNeighbours, length: int) -> SumSetup:
+    def _setup(self, request: Question, length: int) -> SumSetup:
         reach = 0
         if self.noised:
             share = noise_share_sigma(request.terms.parameters["sigma"], self.plan.honest_survivors)

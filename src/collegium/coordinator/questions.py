@@ -8,14 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.config import NeighboursConfig, RunConfig
+from collegium.coordinator.config import SAMPLED_KNN, NeighboursConfig, RunConfig
 from collegium.coordinator.mechanisms import Adjacency
 from collegium.coordinator.neighbours.geometry import fit_features, public_radii_squared
+from collegium.coordinator.neighbours.nearest_questions import NearestQuestions
 from collegium.coordinator.neighbours.representatives import representatives
 from collegium.coordinator.queries import choose_queries
 from collegium.coordinator.rounds import round_id
 from collegium.protocol.features import extract
-from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Terms
+from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Question, Terms
 from collegium.protocol.task import TeacherSettings
 
 Parameters = Mapping[str, float]
@@ -44,10 +45,11 @@ class Questions(Protocol):
         """What parties must have fitted before; None where records answer for themselves."""
         ...
 
-    def request(
-        self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange
-    ) -> CastVotes | CastNeighbours:
-        """The request of a round; equal questions on equal terms make equal rounds."""
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> Question:
+        """The request of a round; equal questions on equal terms make equal rounds.
+
+        ``purpose`` is the mechanism's stage, for those whose stages ask each for itself.
+        """
         ...
 
 
@@ -69,7 +71,7 @@ class VoteQuestions:
             self.indices = np.asarray(positions, dtype=np.int64)
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
 
-    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange) -> CastVotes:
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> CastVotes:
         terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
         return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
 
@@ -98,7 +100,8 @@ class NeighbourQuestions:
         inputs = config.task.inputs
         self._kernel = settings.kernel
         self._ledger_id = ledger_id
-        self._features = fit_features(settings.features, settings.dimensions, pool, inputs)
+        network = settings.network_bytes()
+        self._features = fit_features(settings.features, settings.dimensions, pool, inputs, network)
         values = extract(self._features, pool, inputs)
         if positions is None:
             self.indices = representatives(values, config.queries.count, settings.choice, config.seed or 0)
@@ -107,7 +110,9 @@ class NeighbourQuestions:
         radii = public_radii_squared(values, self.indices, settings.share)
         self._radius = dict(zip(self.indices.tolist(), radii.tolist(), strict=True))
 
-    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange) -> CastNeighbours:
+    def request(
+        self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str
+    ) -> CastNeighbours:
         terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
         radii = self._radii(asked.indices)
         name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self._features.digest(), self._kernel))
@@ -123,4 +128,6 @@ def questions_of(
     """What ``config`` asks about the pool ``[inputs, …]``, or about the inputs at ``positions`` of it."""
     if config.neighbours is None:
         return VoteQuestions(config, pool, positions)
+    if config.mechanism.name == SAMPLED_KNN:
+        return NearestQuestions(config, config.neighbours, pool, ledger_id, positions)
     return NeighbourQuestions(config, config.neighbours, pool, ledger_id, positions)

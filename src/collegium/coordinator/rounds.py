@@ -16,7 +16,7 @@ import numpy as np
 from collegium.coordinator.mechanisms.base import IntArray
 from collegium.coordinator.parties import Parties
 from collegium.protocol.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.protocol.messages import CastNeighbours, CastVotes, Failure, ReplyBody, Votes, check_votes
+from collegium.protocol.messages import CastVotes, CountNearest, Failure, Question, ReplyBody, Votes, check_votes
 from collegium.protocol.neighbours import Neighbours
 
 ANSWERED = "answered"
@@ -53,7 +53,7 @@ class VoteSum(Protocol):
 
     def sum_votes(
         self,
-        request: CastVotes | CastNeighbours,
+        request: Question,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -79,7 +79,7 @@ class ClearSum:
 
     def sum_votes(
         self,
-        request: CastVotes | CastNeighbours,
+        request: Question,
         teachers: Mapping[str, int],
         *,
         queries: int,
@@ -116,14 +116,16 @@ def heard(on_answer: OnAnswer | None, asked: int) -> Callable[[str, ReplyBody], 
     return count
 
 
-def _judge(request: CastVotes | CastNeighbours, reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
+def _judge(request: Question, reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
     if isinstance(reply, Failure):
         return outcome_of(reply)
-    if isinstance(request, CastNeighbours):
+    if not isinstance(request, CastVotes):
         if not isinstance(reply, Neighbours):
             return f"protocol: answered {type(reply).__name__} where neighbours were asked"
         if reply.counts.shape != (queries, classes):
             return f"protocol: neighbours of shape {reply.counts.shape}, not {(queries, classes)}"
+        if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
+            return f"protocol: counts above k = {request.highest}"
         return ANSWERED
     if not isinstance(reply, Votes):
         return f"protocol: answered {type(reply).__name__} where votes were asked"

@@ -42,7 +42,7 @@ class PrivateKNN:
     Parameters
     ----------
     k : neighbours that vote on each query.
-    classes : number of classes; the largest count lies between ⌈k/classes⌉ and k.
+    classes : number of classes.
     threshold : T, in votes.
     sigma1, sigma2 : noise of screening and of aggregation, in votes.
     sampling_rate : γ, probability with which a record takes part in a stage.
@@ -106,13 +106,15 @@ class SampledThreshold(ThresholdTest):
     sampling_rate: float
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """One record is sampled or not, which amplifies; a party's records together are charged as if all were in."""
+        """One record is sampled or not, which amplifies; a party's records together are charged as if all were in.
+
+        Over every largest count from 0, since fewer than k records may have been sampled.
+        """
         if unit.votes > 1:
             return threshold_curve(self.sigma1, self.threshold, orders, unit)
-        lowest = math.ceil(self.k / self.classes)
         both = [
             sampled_screening_curve(
-                Screen(self.sigma1, self.threshold, discrete), lowest, self.k, self.sampling_rate, orders
+                Screen(self.sigma1, self.threshold, discrete), 0, self.k, self.sampling_rate, orders
             ).values
             for discrete in (False, True)
         ]
