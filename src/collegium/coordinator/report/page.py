@@ -20,6 +20,15 @@ LOOK = _HERE.joinpath("look.css").read_text(encoding="utf-8")
 """Colours, type and tables of every page."""
 STYLE = LOOK + _HERE.joinpath("report.css").read_text(encoding="utf-8")
 LONGEST_TEXT = 300
+LARGEST_TOLD = math.log(1e6)
+"""The largest ε that is told as a factor."""
+_GRADES = (
+    (0.5, "a very strong guarantee"),
+    (1.0, "a strong guarantee"),
+    (3.0, "a moderate guarantee"),
+    (8.0, "a weak guarantee"),
+    (math.inf, "hardly any guarantee"),
+)
 
 
 def write_report(run: Mapping[str, Any], path: Path, *, research: bool = False) -> None:
@@ -193,17 +202,10 @@ def _plain_epsilon(value: Any) -> str:
     """What ε means to someone who has to decide, without flattering it."""
     if value in ("inf", math.inf):
         return "There is no guarantee."
-    factor = math.exp(min(float(value), 50.0))
-    grade = (
-        "a very strong guarantee"
-        if value <= 0.5
-        else "a strong guarantee"
-        if value <= 1
-        else "a moderate guarantee"
-        if value <= 3
-        else "a weak guarantee"
-        if value <= 8
-        else "hardly any guarantee"
-    )
+    epsilon = float(value)
+    if epsilon > LARGEST_TOLD:
+        return "All that is promised is a factor beyond a million: in practice no guarantee."
+    grade = next(words for limit, words in _GRADES if epsilon <= limit)
+    factor = math.exp(epsilon)
     times = f"{factor:.2f}" if factor < 10 else f"{factor:,.0f}"
     return f"No outcome became more than {times} times as likely or unlikely: {grade}."

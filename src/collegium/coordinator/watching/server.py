@@ -95,23 +95,29 @@ class _Server(ThreadingHTTPServer):
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         self.host, self.snapshot = host, snapshot
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._open: set[socket.socket] = set()
         super().__init__((str(found[0][4][0]), port), _Handler)
 
     def server_bind(self) -> None:
         super(ThreadingHTTPServer, self).server_bind()  # TCPServer's own; HTTPServer's would look the name up in DNS
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
+        if len(self._open) < CONNECTIONS:
+            self._open.add(request)
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Stop listening, and cut whoever is connected: a browser keeps spare connections."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):  # a peer that went away is nobody's concern

@@ -102,15 +102,20 @@ class Tab:
         self.call(
             "Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in features.items()]
         )
-        self._pipe.events.clear()
-        self.call("Page.navigate", url=url)
-        self._pipe.wait_for("Page.loadEventFired")
+        for place in ("about:blank", url):  # the page before may still have something to say as it goes
+            self._pipe.events.clear()
+            self.call("Page.navigate", url=place)
+            self._pipe.wait_for("Page.loadEventFired")
 
     def tell(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def needed_width(self) -> int:
+        """How wide the page is, in CSS pixels. On a phone the window grows with it, so it says nothing by itself."""
+        return int(self.tell("document.documentElement.scrollWidth"))
 
     def press_tab(self) -> None:
         for kind in ("keyDown", "keyUp"):
@@ -165,7 +170,7 @@ def browser() -> Iterator[Tab]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             close_fds=False,
-            preexec_fn=take_the_pipe,  # noqa: PLW1509 -- nothing but system calls happens there
+            preexec_fn=take_the_pipe,
         )
         os.close(to_browser[0])
         os.close(from_browser[1])
