@@ -58,12 +58,51 @@ class BudgetConfig(Frozen):
     bound: Literal["argmax", "classic"] = "argmax"
 
 
+BY_STUDENT = ("least-confident", "class-balanced")
+"""Choices that need a student, and so labels."""
+
+
 class QueriesConfig(Frozen):
-    """Which inputs of the pool are asked."""
+    """Which inputs of the pool are asked, and when. Chosen from public data and released labels: it costs nothing."""
 
     count: int = Field(default=100, ge=1)
     batch: int = Field(default=1000, ge=1)
-    """Queries per round."""
+    """Queries that parties answer at a time."""
+    choice: Literal["random", "representative", "farthest-first", "least-confident", "class-balanced"] = "random"
+    first: Literal["random", "representative"] = "representative"
+    """How the first round is chosen where ``choice`` needs a student."""
+    rounds: int = Field(default=1, ge=1)
+    """How often queries are chosen: from the second time on with the student of all labels so far."""
+    sizes: tuple[int, ...] | None = None
+    """Queries of each round, which add up to ``count``; equal parts where it is left out."""
+    features: Literal["hog", "raw", "pretrained", "student"] | None = None
+    """What inputs are compared by: gradient histograms or pixels and columns, both by their principal components,
+    a network pretrained on the pool, or the student of the labels so far (before there is one: pretrained, for
+    tables raw). Where it is left out: hog for images, raw for tables."""
+    pretraining: dict[str, float | int | str] = Field(default_factory=dict)
+    """Settings of the pretraining other than the student's own, or than the usual ones where it has none."""
+    confidence: float = Field(default=0.9, gt=0, le=1)
+    """How sure a student must be of an answer to have the teachers confirm it (``interactive-gnmax``)."""
+
+    @model_validator(mode="after")
+    def _rounds_add_up(self) -> QueriesConfig:
+        if self.choice in BY_STUDENT and self.rounds < 2:
+            raise ValueError(f"the choice {self.choice!r} is a student's: it needs rounds of at least 2")
+        if self.rounds > self.count:
+            raise ValueError(f"{self.count} queries cannot fill {self.rounds} rounds")
+        sizes = self.round_sizes()
+        if len(sizes) != self.rounds or sum(sizes) != self.count or min(sizes) < 1:
+            raise ValueError(
+                f"sizes must hold {self.rounds} numbers above 0 (rounds) that add up to {self.count} (count)"
+            )
+        return self
+
+    def round_sizes(self) -> tuple[int, ...]:
+        """Queries of each round; of equal parts the first ones are the larger."""
+        if self.sizes is not None:
+            return self.sizes
+        each, more = divmod(self.count, self.rounds)
+        return tuple(each + (number < more) for number in range(self.rounds))
 
 
 class NeighboursConfig(Frozen):
@@ -87,8 +126,6 @@ class NeighboursConfig(Frozen):
     """``knn``: what is publicly known of the number of records of all parties; too large a k is then refused."""
     kernel: Literal["flat", "quadratic"] = "flat"
     """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
-    choice: Literal["k-means", "farthest-first", "random"] = "k-means"
-    """How queries are chosen among the pool."""
 
     @model_validator(mode="before")
     @classmethod

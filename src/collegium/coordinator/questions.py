@@ -1,9 +1,13 @@
-"""What a round asks: the votes of teachers, or the classes of neighbouring records."""
+"""What a round asks: the votes of teachers, or the classes of neighbouring records.
+
+A new kind of questions is a class here or beside it, a line in `questions_of`, and whatever sum its answers need in
+`opening.vote_sum_of`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +16,19 @@ from collegium.coordinator.config import SAMPLED_KNN, NeighboursConfig, RunConfi
 from collegium.coordinator.mechanisms import Adjacency
 from collegium.coordinator.neighbours.geometry import fit_features, public_radii_squared
 from collegium.coordinator.neighbours.nearest_questions import NearestQuestions
-from collegium.coordinator.neighbours.representatives import representatives
-from collegium.coordinator.queries import choose_queries
 from collegium.coordinator.rounds import round_id
 from collegium.protocol.features import extract
 from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Question, Terms
 from collegium.protocol.task import TeacherSettings
 
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Student
+
 Parameters = Mapping[str, float]
 
 
 class Questions(Protocol):
-    """The queries of a run and the requests that ask them."""
-
-    @property
-    def indices(self) -> NDArray[np.int64]:
-        """Positions in the pool, in the order in which they are asked."""
-        ...
+    """How inputs of the pool become requests; which inputs is chosen elsewhere (`choosing`)."""
 
     @property
     def adjacency(self) -> Adjacency:
@@ -45,31 +45,41 @@ class Questions(Protocol):
         """What parties must have fitted before; None where records answer for themselves."""
         ...
 
-    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> Question:
-        """The request of a round; equal questions on equal terms make equal rounds.
+    @property
+    def want_student(self) -> bool:
+        """Whether later rounds are put otherwise once there is a student: `informed_by` is called then."""
+        ...
 
-        ``purpose`` is the mechanism's stage, for those whose stages ask each for itself.
+    def informed_by(self, student: Student) -> Questions:
+        """The same questions, put by what the student of all labels so far has learned (public: it may be sent).
+
+        Equal students must give equal questions: a round that is taken up again is asked as it was.
         """
+        ...
+
+    @property
+    def round_per_stage(self) -> bool:
+        """Whether every stage of the mechanism is asked, and paid for, by itself."""
+        ...
+
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> Question:
+        """The request of a round for the stage called ``purpose``; equal questions on equal terms make equal rounds."""
         ...
 
 
 class VoteQuestions:
-    """Inputs of the pool, put to the parties' teachers.
-
-    Parameters
-    ----------
-    positions : which ones; random ones where it is None.
-    """
+    """Inputs put to the parties' teachers."""
 
     adjacency = Adjacency.REPLACE
+    want_student = False
+    round_per_stage = False
 
-    def __init__(self, config: RunConfig, pool: NDArray[Any], positions: Sequence[int] | None = None) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.teacher = config.teachers
-        if positions is None:
-            self.indices = choose_queries(len(pool), config.queries.count, config.seed or 0)
-        else:
-            self.indices = np.asarray(positions, dtype=np.int64)
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
+
+    def informed_by(self, student: Student) -> VoteQuestions:
+        return self
 
     def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> CastVotes:
         terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
@@ -77,38 +87,29 @@ class VoteQuestions:
 
 
 class NeighbourQuestions:
-    """Inputs of the pool, put to the records around them.
+    """Inputs put to the records around them.
 
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
-    positions : which ones; representative ones where it is None.
     """
 
     adjacency = Adjacency.ADD_REMOVE
     votes_per_unit: Mapping[str, int] = {"record": 1}
     teacher = None
+    want_student = False
+    round_per_stage = False
 
-    def __init__(
-        self,
-        config: RunConfig,
-        settings: NeighboursConfig,
-        pool: NDArray[Any],
-        ledger_id: str,
-        positions: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, config: RunConfig, settings: NeighboursConfig, pool: NDArray[Any], ledger_id: str) -> None:
         inputs = config.task.inputs
-        self._kernel = settings.kernel
+        self._kernel, self._share = settings.kernel, settings.share
         self._ledger_id = ledger_id
         network = settings.network_bytes()
         self._features = fit_features(settings.features, settings.dimensions, pool, inputs, network)
-        values = extract(self._features, pool, inputs)
-        if positions is None:
-            self.indices = representatives(values, config.queries.count, settings.choice, config.seed or 0)
-        else:
-            self.indices = np.asarray(positions, dtype=np.int64)
-        radii = public_radii_squared(values, self.indices, settings.share)
-        self._radius = dict(zip(self.indices.tolist(), radii.tolist(), strict=True))
+        self._values = extract(self._features, pool, inputs)
+
+    def informed_by(self, student: Student) -> NeighbourQuestions:
+        return self
 
     def request(
         self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str
@@ -119,15 +120,14 @@ class NeighbourQuestions:
         return CastNeighbours(terms, self._features, asked, radii, self._kernel, name, self._ledger_id)
 
     def _radii(self, indices: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._radius[index] for index in indices)
+        positions = np.asarray(indices, dtype=np.int64)
+        return tuple(public_radii_squared(self._values, positions, self._share).tolist())
 
 
-def questions_of(
-    config: RunConfig, pool: NDArray[Any], ledger_id: str, positions: Sequence[int] | None = None
-) -> Questions:
-    """What ``config`` asks about the pool ``[inputs, …]``, or about the inputs at ``positions`` of it."""
+def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str) -> Questions:
+    """How ``config`` asks about the pool ``[inputs, …]``."""
     if config.neighbours is None:
-        return VoteQuestions(config, pool, positions)
+        return VoteQuestions(config)
     if config.mechanism.name == SAMPLED_KNN:
-        return NearestQuestions(config, config.neighbours, pool, ledger_id, positions)
-    return NeighbourQuestions(config, config.neighbours, pool, ledger_id, positions)
+        return NearestQuestions(config, config.neighbours, pool, ledger_id)
+    return NeighbourQuestions(config, config.neighbours, pool, ledger_id)

@@ -51,6 +51,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def learned(self) -> Path:
+        """Networks from public data and released labels, kept by what they were made from. May be deleted."""
+        return self.path / "learned"
+
+    @property
     def secret_votes(self) -> Path:
         """Vote histograms of a simulation that asked to keep them. They are private data."""
         return self.path / "SECRET-votes"

@@ -14,6 +14,7 @@ import numpy as np
 
 from collegium.coordinator.config import DISTILLATION, RunConfig, StudentConfig
 from collegium.coordinator.evaluation import label_quality, prediction_quality
+from collegium.coordinator.issued import UNASKED
 from collegium.coordinator.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.readiness import READY, Standing
@@ -25,9 +26,6 @@ from collegium.protocol.messages import ArraySpec
 from collegium.protocol.task import Task
 
 Record = dict[str, Any]
-
-UNASKED = -2
-"""In an array of labels: the query has neither a label nor an abstention."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
@@ -130,14 +128,25 @@ def round_done(run: Record, round_id: str, queries: int, result: RoundResult, se
             party["failures"].append({"when": f"round {number}", "outcome": outcome})
 
 
-def labels(issued: IntArray, indices: IntArray, data: PublicData, task: Task, stopped: str | None) -> Record:
-    """What was issued; its quality too where the pool's own labels are public."""
+def chosen(run: Record, number: int, origin: str, choice: str, indices: IntArray) -> None:
+    """Note the queries of round ``number``, so that a resumed run asks the same; of later rounds nothing remains."""
+    entry = {"origin": origin, "choice": choice, "indices": indices.tolist()}
+    run["chosen"] = [*run.get("chosen", ())[:number], entry]
+
+
+def labels(
+    issued: IntArray, indices: IntArray, unchosen: int, data: PublicData, task: Task, stopped: str | None
+) -> Record:
+    """What was issued; its quality too where the pool's own labels are public.
+
+    ``unchosen`` queries were never chosen because the run stopped before their round.
+    """
     given = issued[issued >= 0]
     record: Record = {
-        "asked": len(issued),
+        "asked": len(issued) + unchosen,
         "answered": len(given),
         "abstained": int((issued == ABSTAIN).sum()),
-        "left_out": int((issued == UNASKED).sum()),
+        "left_out": int((issued == UNASKED).sum()) + unchosen,
         "stopped": stopped,
         "per_class": [
             {"class": name, "labels": count}

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from collegium.coordinator.choosing import Plan, all_labelled
 from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.coordinator import Coordinator, Progress
 from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.members import Members
 from collegium.coordinator.own_identity import keep_identity
 from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.queries import choose_queries, query_key
 from collegium.coordinator.rounds import quorum_count
 from collegium.coordinator.run_folder import RunFolder, write_whole
 from collegium.coordinator.sessions import EventLog, GrpcParties, OnEvent, SessionEvent
@@ -34,6 +34,7 @@ from collegium.protocol.errors import (
     StorageError,
 )
 from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
+from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.logs import event
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
@@ -188,12 +189,12 @@ class Serving:
 
     def _all_labelled(self) -> bool:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
-        ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool
-        if not ledger.exists():
+        ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool.x
+        run = RunFolder(self._folder.run).read()
+        if run is None or not ledger.exists():
             return False
-        asked = choose_queries(len(pool), self._config.queries.count, self._config.seed or 0)
         with Ledger.read(ledger) as held:
-            return {query_key(pool.x[index]) for index in asked} <= held.labels().keys()
+            return all_labelled(Plan(self._config.run, array_spec(pool)), run, pool, held.labels())
 
     # -- who is here -----------------------------------------------------------------------------
 

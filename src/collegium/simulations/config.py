@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from collegium.coordinator.config import RunConfig
+from collegium.coordinator.config import QueriesConfig, RunConfig
 from collegium.protocol.inputs import DataSource
 from collegium.protocol.task import Frozen
+from collegium.protocol.toml_files import validate_config
 from collegium.simulations.partitions import PartitionConfig
 
 
@@ -42,7 +43,8 @@ class SimulationConfig(RunConfig):
 def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | None) -> SimulationConfig:
     """The configuration with what the command line says instead."""
     if queries is not None:
-        config = config.model_copy(update={"queries": config.queries.model_copy(update={"count": queries})})
+        changed = config.queries.model_dump() | {"count": queries, "sizes": None}
+        config = config.model_copy(update={"queries": validate_config(changed, QueriesConfig, "--queries")})
     if seed is not None:
         teachers = config.teachers.model_copy(update={"seed": seed})
         partition = config.partition.model_copy(update={"seed": seed})

@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from collegium.coordinator.coordinator import Progress as Step
+from collegium.coordinator.progress import Progress as Step
 
 _TITLES = {
     "describe": "parties present",
@@ -15,6 +15,8 @@ _TITLES = {
     "fit": "teachers fitted",
     "votes": "votes in",
     "labels": "labels issued",
+    "pretraining": "pretraining's steps",
+    "interim student": "interim student",
     "student": "student's steps",
     "baseline": "baseline's steps",
     "report": "report written",

@@ -18,8 +18,8 @@ from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator, Progress
 from collegium.coordinator.mechanisms import Adjacency, Unit, create
 from collegium.coordinator.neighbours.geometry import public_radii_squared
-from collegium.coordinator.neighbours.representatives import representatives
 from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.representatives import farthest_first, representatives
 from collegium.parties import summing
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
@@ -43,6 +43,7 @@ NAMES = [f"party-{number}" for number in range(PARTIES)]
 KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
 ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
 SIGMA, PARTICIPATIONS = 4.0, 2
+NONE = np.empty(0, dtype=np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def config(**changes: Any) -> RunConfig:
         "mechanism": {"name": "individual-knn", "parameters": {"sigma": SIGMA, "participations": PARTICIPATIONS}},
         "neighbours": {"features": "hog", "dimensions": 16, "share": 0.04},
         "budget": {"epsilon": 2.5},
-        "queries": {"count": 20, "batch": 7},
+        "queries": {"count": 20, "batch": 7, "choice": "representative"},
         "votes": {"mode": "clear", "quorum": 1.0},
         "seed": 5,
     }
@@ -236,8 +237,8 @@ def test_a_radius_that_looks_at_private_data_is_caught(
 
 def test_radii_hold_the_share_of_the_pool_and_queries_are_distinct() -> None:
     features = np.random.default_rng(0).integers(-500, 500, (200, 3)).astype(np.int16)
-    for choice in ("k-means", "farthest-first", "random"):
-        chosen = representatives(features, 30, choice, seed=1)
+    for choice in (representatives, farthest_first):
+        chosen = choice(features, 30, NONE, seed=1)
         assert len(set(chosen.tolist())) == 30
         radii = public_radii_squared(features, chosen, 0.1)
         for query, radius in zip(chosen, radii, strict=True):
@@ -245,15 +246,15 @@ def test_radii_hold_the_share_of_the_pool_and_queries_are_distinct() -> None:
             assert (np.delete(apart, query) <= radius).sum() >= math.ceil(0.1 * 199)
             assert (np.delete(apart, query) < radius).sum() < math.ceil(0.1 * 199)
     with pytest.raises(ConfigurationError, match="distinct"):
-        representatives(np.zeros((40, 2), np.int16), 30, "k-means", seed=0)
+        representatives(np.zeros((40, 2), np.int16), 30, NONE, seed=0)
 
 
 def test_representatives_lie_apart() -> None:
     """Three heaps: three queries, one each."""
     heaps = np.repeat(np.array([[0, 0], [9000, 0], [0, 9000]]), 50, axis=0)
     features = (heaps + np.random.default_rng(0).integers(0, 100, heaps.shape)).astype(np.int16)
-    for choice in ("k-means", "farthest-first"):
-        assert {int(position) // 50 for position in representatives(features, 3, choice, seed=0)} == {0, 1, 2}
+    for choice in (representatives, farthest_first):
+        assert {int(position) // 50 for position in choice(features, 3, NONE, seed=0)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(

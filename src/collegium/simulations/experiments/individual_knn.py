@@ -33,6 +33,7 @@ CONFIG: dict[str, Any] = {
     "mechanism": {"name": "individual-knn"},
     "budget": {"epsilon": 1.0, "delta": 1e-5},
     "neighbours": {"features": "hog", "share": 0.5},
+    "queries": {"choice": "representative"},
     "student": {"method": "consistency"},
 }
 
