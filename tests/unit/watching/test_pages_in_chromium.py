@@ -1,4 +1,4 @@
-"""Both pages in a real browser: they ask nobody else for anything, cause no complaint, and fit; keys reach all of it."""
+"""Both pages in a real browser: they ask nobody else for anything, cause no complaint and fit; keys reach all of it."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class _Deadline(io.RawIOBase):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     raw_requestline: bytes
-    protocol_version = "HTTP/1.0"
+    protocol_version = default_request_version = "HTTP/1.0"
     server_version, sys_version = "collegium", ""
 
     def setup(self) -> None:
@@ -171,6 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         if len(self.raw_requestline) > LONGEST_LINE_BYTES:
+            self.requestline = self.command = ""
+            self.request_version = self.default_request_version
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             return False
         return super().parse_request()

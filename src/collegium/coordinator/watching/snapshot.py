@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from collegium.coordinator.attendance import quorum_of
 from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.serving import quorum_of
 from collegium.coordinator.standing import standing
 from collegium.coordinator.watching.board import Board, Moment
 from collegium.protocol.certificates import utc_now
