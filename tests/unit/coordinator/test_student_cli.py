@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import Examples, default_task, load
 from collegium.protocol.messages import CastVotes, Votes
 from collegium.protocol.toml_files import validate_config
+
+DIVERGING = ["fit", "RUN", "--method", "gan", "--option", "learning_rate=1e30", "--option", "network=mlp"]
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -87,6 +90,10 @@ def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, inv
         (["fit", "nowhere"], 9, "no folder of a run"),
         (["fit", "RUN", "--method", "telepathy"], 2, "telepathy"),
         (["fit", "RUN", "--option", "steps"], 2, "name=value"),
+        (["fit", "RUN", "--method", "vat", "--option", "radius=-1"], 2, "student.options.radius"),
+        (["fit", "RUN", "--method", "gan", "--option", "network=student-cnn"], 2, "cannot be a GAN's discriminator"),
+        (["fit", "RUN", "--method", "distillation"], 2, "only in a simulation"),
+        (DIVERGING, 10, "the labels and the ledger are as they were"),
         (["evaluate", "nowhere.safetensors", "digits"], 9, "no student"),
         (["evaluate", "RUN/labels.csv", "digits"], 9, "labels.csv"),
         (["evaluate", "RUN/student.safetensors", "digits", "--start", "5", "--stop", "2"], 2, "stop"),
@@ -96,9 +103,36 @@ def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, inv
 def test_bad_input_is_one_clear_line(
     arguments: list[str], status: int, says: str, digits: Path, invoke: Invoke
 ) -> None:
+    before = {path.name: path.read_bytes() for path in digits.iterdir() if path.is_file()}
     code, _, err = invoke("student", *[argument.replace("RUN", str(digits)) for argument in arguments])
     assert code == status, err
     assert says in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in digits.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("label", "says"), [("", "no query got a label"), ("3", "all 40 labels say '3': a student needs two classes")]
+)
+def test_labels_that_teach_nothing_are_one_clear_line(
+    label: str, says: str, digits: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    """Nobody but the labels file is changed: the ledger of such a run looks the same."""
+    run = tmp_path / "run"
+    shutil.copytree(digits, run)
+    (run / "labels.csv").write_text("index,label\n" + "".join(f"{index},{label}\n" for index in range(40)))
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    code, _, err = invoke("student", "fit", str(run), "--device", "cpu")
+    assert code == 3 and says in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_a_student_of_trees_is_fitted_and_evaluated_like_any_other(digits: Path, invoke: Invoke) -> None:
+    status, out, err = invoke("student", "fit", str(digits), "--method", "random-forest", "--json")
+    assert status == 0, err
+    fitted = json.loads(out)
+    assert fitted["student"].endswith("student-random-forest.safetensors") and fitted["accuracy"] > 0.7
+    status, out, _ = invoke("student", "evaluate", fitted["student"], "digits", "--start", "1500", "--json")
+    assert status == 0 and json.loads(out)["accuracy"] == fitted["accuracy"]
 
 
 def test_a_labels_file_of_another_kind_is_refused(tmp_path: Path) -> None:

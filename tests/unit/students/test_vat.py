@@ -35,7 +35,7 @@ def test_the_change_has_the_length_that_was_asked_and_the_worst_direction() -> N
     weight = torch.randn(2, 6, generator=draws())
     network = Watched(weight)
     x = torch.randn(5, 6, generator=draws())
-    method = Vat(radius=0.2, power_steps=3)
+    method = Vat(radius=0.2, power_iterations=3)
     method.smoothness(network, x, network(x), draws())
     change = network.asked[-1] - x
     lengths = change.norm(dim=1)

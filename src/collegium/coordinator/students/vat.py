@@ -39,7 +39,7 @@ class Vat(Frozen):
     learning_rate: float = Field(default=4e-3, gt=0)
     radius: float = Field(default=0.07, gt=0)
     """Length ε of the change per value of an input: over all d values it is ``radius · √d`` (2 for 28 × 28)."""
-    power_steps: int = Field(default=1, gt=0)
+    power_iterations: int = Field(default=1, gt=0)
     entropy: float = Field(default=1.0, ge=0)
     """Weight of the entropy of the answers on the pool."""
     ramp: float = Field(default=0.2, gt=0, le=1)
@@ -81,7 +81,7 @@ class Vat(Frozen):
         length = self.radius * math.sqrt(x[0].numel())
         with _statistics_kept(network):
             worst = _unit(torch.randn(x.shape, generator=draws, device=x.device))
-            for _ in range(self.power_steps):
+            for _ in range(self.power_iterations):
                 probe = (_PROBE * length * worst).requires_grad_()
                 (gradient,) = torch.autograd.grad(_divergence(logits, network(x + probe)), probe)
                 worst = _unit(gradient)
