@@ -8,7 +8,7 @@ than paid twice: nothing had been released under it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -25,6 +25,7 @@ from collegium.coordinator.mechanisms import (
     Unit,
 )
 from collegium.coordinator.mechanisms.base import HasClassicCharge, HasRunCharge
+from collegium.coordinator.mechanisms.interactive_gnmax import AgreementTest
 from collegium.protocol.errors import BudgetExceeded, LabelConflict
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.ledger_chain import Entry
@@ -168,7 +169,7 @@ class Labeller:
         if not self._run_fits():
             return []
         fresh = [query for query in pending if self._stage_of(query, held) == 0]
-        paid = self._paid_prefix(fresh)
+        paid = max(self._paid_prefix(fresh, number) for number in range(len(self._stages)))
         more = self._ledger.affordable(self._worst, 1) and self._ledger.affordable(self._curves[0], len(fresh) - paid)
         left_out = set(fresh[paid + more :])
         return [query for query in pending if query not in left_out]
@@ -180,7 +181,8 @@ class Labeller:
         ----------
         queries : distinct keys; those with a label keep it, free of charge.
         counts : shape ``[queries, classes]``.
-        predictions : shape ``[queries]``, the student's own answers or -1; for interactive mechanisms.
+        predictions : shape ``[queries]``, the student's own answers or -1; for interactive mechanisms. A query
+            without one has nothing to be confirmed: it goes straight to the release, and pays for that alone.
 
         Returns
         -------
@@ -194,7 +196,7 @@ class Labeller:
             pending = [query for query in queries if query not in held]
             if not pending:
                 return True
-            first_stage, chunk = self._next_chunk(pending, held)
+            first_stage, chunk = self._next_chunk(pending, held, self._unpredicted(queries, predictions))
             if not chunk:
                 return False
             at = np.array([rows[query] for query in chunk])
@@ -258,7 +260,15 @@ class Labeller:
             return False
         return True
 
-    def _next_chunk(self, pending: Sequence[str], held: Mapping[str, int]) -> tuple[int, list[str]]:
+    def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
+        """The queries that the first stage has nothing to say of. The student decides it, which is public."""
+        if not isinstance(self._stages[0], AgreementTest):
+            return set()
+        return {query for row, query in enumerate(queries) if predictions is None or predictions[row] < 0}
+
+    def _next_chunk(
+        self, pending: Sequence[str], held: Mapping[str, int], unpredicted: Set[str] = frozenset()
+    ) -> tuple[int, list[str]]:
         """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
 
         A query enters only when the budget takes it through every stage, so that none is paid for halfway.
@@ -267,8 +277,11 @@ class Labeller:
         furthest = max(stages.values())
         if furthest > 0:
             return furthest, [query for query in pending if stages[query] == furthest]
-        size = self._paid_prefix(pending) or self._ledger.affordable(self._worst, len(pending))
-        return 0, list(pending[:size])
+        straight = [query for query in pending if query in unpredicted]
+        entry, entering = (1, straight) if straight else (0, list(pending))
+        cost = self._worst if entry == 0 else sum(self._curves[2:], self._curves[1])
+        size = self._paid_prefix(entering, entry) or self._ledger.affordable(cost, len(entering))
+        return entry, entering[:size]
 
     def _run_stages(
         self, first: int, chunk: list[str], counts: IntArray, predictions: IntArray | None, last: int | None = None
@@ -307,10 +320,10 @@ class Labeller:
     def _claim(self, number: int, queries: Sequence[str]) -> Claim:
         return claim(self._stages[number].name, self._terms, self._curves[number], queries)
 
-    def _paid_prefix(self, fresh: Sequence[str]) -> int:
-        """How many of the first queries an interrupted charge has paid for already."""
+    def _paid_prefix(self, fresh: Sequence[str], number: int) -> int:
+        """How many of the first queries an interrupted charge has paid for already, at stage ``number``."""
         sizes = {open_claim.queries for open_claim in self._open if open_claim.queries <= len(fresh)}
-        return max((size for size in sizes if self._claim(0, fresh[:size]) in self._open), default=0)
+        return max((size for size in sizes if self._claim(number, fresh[:size]) in self._open), default=0)
 
     def _stage_of(self, query: str, held: Mapping[str, int]) -> int:
         return sum(mark(query, stage) in held for stage in self._stages)

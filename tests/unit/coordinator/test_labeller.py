@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collegium.coordinator.labeller import Labeller, SeededDraw, mark
-from collegium.coordinator.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit
+from collegium.coordinator.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit, create
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
@@ -194,3 +194,59 @@ def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> Non
     work = Labeller(ledger, TwoStages(), Unit(), Overtaken(1))
     assert work.label(KEYS[:1], COUNTS[:1])
     assert work.labels(KEYS[:1]) == {"q0": 1}
+
+
+INTERACTIVE = create("interactive-gnmax", sigma1=0.01, sigma2=0.01, threshold=7.0)
+"""All but without noise: a prediction is confirmed where 7 of 10 votes agree with it."""
+GUESSES = np.array([0, 0, -1, -1, 1, 1, -1, -1, 1, 1])
+
+
+def test_a_query_without_a_prediction_pays_for_the_release_alone(ledger_at: Open) -> None:
+    """Right guesses of odd queries are confirmed; all others fall through to the release."""
+    ledger = ledger_at(1e9)
+    test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
+    assert Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).label(KEYS, COUNTS, GUESSES)
+    confirmed = sum(guess == 0 and n % 2 == 1 for n, guess in enumerate(GUESSES))
+    assert confirmed == 1
+    np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * (10 - confirmed)).values)
+    labels = Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).labels(KEYS)
+    assert all(labels[key] == 0 for n, key in enumerate(KEYS) if n % 2)
+
+
+def test_a_student_without_any_prediction_makes_it_plain_gnmax(ledger_at: Open) -> None:
+    ledger = ledger_at(1e9)
+    Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).label(KEYS, COUNTS, np.full(10, -1))
+    release = INTERACTIVE.stages[1].charge(WIDE_ORDERS, Unit())
+    np.testing.assert_allclose(ledger.spent().values, (release * 10).values)
+
+
+@pytest.mark.parametrize("death", range(3))
+def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twice(death: int, ledger_at: Open) -> None:
+    """Three charges: for those without a prediction, for the test of the others, for what the test passed on."""
+    calls = [0]
+
+    class Dying(SeededDraw):
+        def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
+            calls[0] += 1
+            if calls[0] == death + 1:
+                raise KeyboardInterrupt
+            return super().run(stage, counts, queries, predictions)
+
+    whole = {key: 0 for n, key in enumerate(KEYS) if n % 2}
+    with pytest.raises(KeyboardInterrupt):
+        Labeller(ledger_at(1e9), INTERACTIVE, Unit(), Dying(1)).label(KEYS, COUNTS, GUESSES)
+    ledger = ledger_at(1e9)
+    work = Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1))
+    assert work.label(KEYS, COUNTS, GUESSES) and whole.items() <= work.labels(KEYS).items()
+    test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
+    np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * 9).values)
+
+
+def test_a_budget_for_releases_alone_still_answers_queries_without_a_prediction(ledger_at: Open) -> None:
+    loud = create("interactive-gnmax", sigma1=1.0, sigma2=4.0, threshold=7.0)
+    release = loud.stages[1].charge(WIDE_ORDERS, Unit())
+    budget = (release * 5).to_epsilon(1e-5).epsilon
+    ledger = ledger_at(budget)
+    work = Labeller(ledger, loud, Unit(), SeededDraw(1))
+    assert not work.label(KEYS, COUNTS, np.full(10, -1))
+    assert len(work.labels(KEYS)) == 5 and ledger.epsilon().epsilon <= budget * (1 + 1e-9)

@@ -196,6 +196,36 @@ def test_a_budget_below_the_constant_asks_nobody(go: Callable[..., dict[str, Any
     assert go.asked == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("choice", ["representative", "least-confident"])
+def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
+    choice: str, go: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """The constant is paid once, by the first round; the student so far is fitted from labels that are out already."""
+    changes = {
+        "queries": {"count": 18, "batch": 6, "rounds": 3, "choice": choice},
+        "student": {"method": "supervised", "options": {"steps": 5, "network": "linear"}},
+    }
+    whole = go("whole", **changes)
+    assert [len(entry["indices"]) for entry in whole["chosen"]] == [6, 6, 6]
+    assert len({index for entry in whole["chosen"] for index in entry["indices"]}) == 18
+    assert whole["labels"]["answered"] == 18
+    assert whole["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
+    deaths = []
+
+    def die(progress: Progress) -> None:
+        if progress.step == "labels" and progress.done not in deaths:
+            deaths.append(progress.done)
+            raise Crash
+
+    for _ in range(3):
+        with pytest.raises(Crash):
+            go("cut", tell=die, **changes)
+    resumed = go("cut", tell=die, **changes)
+    assert deaths == [6, 12, 18] and resumed["chosen"] == whole["chosen"]
+    assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
+    assert resumed["privacy"]["epsilon"] == whole["privacy"]["epsilon"]
+
+
 def test_kernel_weights_cost_what_whole_votes_cost(go: Callable[..., dict[str, Any]]) -> None:
     parameters = {"sigma": SIGMA, "participations": PARTICIPATIONS, "levels": 16}
     near = {"features": "hog", "dimensions": 16, "share": 0.08, "kernel": "quadratic"}
