@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from local_parties import LocalParties
 
 from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator
 from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.run_folder import read_labels
+from collegium.protocol.errors import BudgetExceeded
 from collegium.protocol.ledger import Ledger
 
 
@@ -32,3 +34,20 @@ def test_inputs_that_two_runs_share_are_paid_once_and_get_one_label(
         assert ledger.queries_charged() == len(ledger.labels()) == 4
     assert [len(request.inputs.indices) for request in parties.by_name["party-0"].rounds()] == [3, 1]
     assert not (tmp_path / "first" / "ledger.sqlite").exists()
+
+
+def test_named_inputs_that_all_have_labels_are_free_when_nothing_else_fits_the_budget(
+    parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    def label(folder: str, positions: list[int]) -> dict[str, Any]:
+        asked = config(budget__epsilon=4.0)
+        paid = tmp_path / "ledger.sqlite"
+        coordinator = Coordinator(asked, parties, tmp_path / folder, public=public, positions=positions, ledger=paid)
+        return dict(coordinator.run(only_labels=True)["labels"])
+
+    all_of_it = label("all", list(range(30)))
+    assert 0 < all_of_it["answered"] < 30 and "budget.epsilon" in all_of_it["stopped"]
+    again = label("again", list(range(all_of_it["answered"])))
+    assert again["stopped"] is None and again["answered"] == all_of_it["answered"]
+    with pytest.raises(BudgetExceeded):
+        label("new", [40])
