@@ -50,7 +50,8 @@ def test_the_contrast_is_the_papers_and_falls_when_views_agree() -> None:
 def test_features_without_a_label_bring_equal_digits_together(digits: Examples) -> None:
     """Of the nearest neighbours by chance 10 % are of the same class; 150 of 300 have a probability below 1e-60."""
     features = pretrained(problem(digits), FEW).features(digits.x)
-    assert features.dtype == np.float32 and np.allclose(np.linalg.norm(features, axis=1), 1.0, atol=1e-5)
+    lengths = np.linalg.norm(features, axis=1)  # of means of unit vectors
+    assert features.dtype == np.float32 and (lengths > 0.5).all() and (lengths < 1 + 1e-5).all()
     alike = features @ features.T
     np.fill_diagonal(alike, -1.0)
     assert (digits.labels()[alike.argmax(axis=1)] == digits.labels()).sum() > 150

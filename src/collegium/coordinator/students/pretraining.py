@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from collegium.coordinator.students.base import Problem, Progress, new_network, pool_tensor
 from collegium.coordinator.students.supervised import student_network
-from collegium.protocol.augmentation import STRONG, augment
+from collegium.protocol.augmentation import STRONG, WEAK, augment
 from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.protocol.inputs import array_spec
@@ -33,6 +33,7 @@ from collegium.protocol.task import Frozen, ImageInputs, Task
 _PROCEDURE = "collegium-pretraining-1"
 """Names this way to pretrain: to be raised with any change of what it computes."""
 _AT_ONCE = 1024
+_VIEWS = 6
 _PROJECTED = 64
 
 
@@ -56,8 +57,11 @@ class Encoder:
     device: str
 
     def features(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Unit vectors, shape ``[n, d]``, of inputs as the task says."""
-        return network_features(self.network, x, self.device)
+        """The mean of what several weak changes of each image look like, shape ``[n, d]``, of images as the task says.
+
+        A mean of unit vectors: neighbours among them agree in class more often than among single looks.
+        """
+        return network_features(self.network, x, self.device, views=_VIEWS)
 
 
 def pretrained(problem: Problem, settings: Pretraining, progress: Progress | None = None) -> Encoder:
@@ -100,17 +104,21 @@ def encoder_of(network: nn.Module) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def network_features(network: nn.Module, x: NDArray[Any], device: str) -> NDArray[np.float32]:
+def network_features(network: nn.Module, x: NDArray[Any], device: str, *, views: int = 0) -> NDArray[np.float32]:
     """What comes before the last layer of ``network``, as unit vectors ``[n, d]``.
 
-    Leaves the network in evaluation mode.
+    With ``views`` the mean of the vectors of so many weak changes of each image instead. Leaves the network in
+    evaluation mode.
     """
     encoder = encoder_of(network.eval())
+    draws = torch.Generator().manual_seed(0)
     rows = []
     with torch.no_grad():
         for start in range(0, len(x), _AT_ONCE):
-            values = encoder(network_inputs(x[start : start + _AT_ONCE]).to(device)).float()
-            rows.append(F.normalize(values.flatten(1), dim=1).cpu().numpy())
+            images = network_inputs(x[start : start + _AT_ONCE]).to(device)
+            looks = [augment(images, WEAK, draws) for _ in range(views)] or [images]
+            units = [F.normalize(encoder(look).float().flatten(1), dim=1) for look in looks]
+            rows.append(torch.stack(units).mean(dim=0).cpu().numpy())
     return np.concatenate(rows).astype(np.float32)
 
 
