@@ -94,7 +94,7 @@ def test_a_damaged_file_is_made_again(digits: Examples, tmp_path: Path) -> None:
 
 
 def test_a_student_shares_the_pretraining_of_its_settings(digits: Examples, tmp_path: Path) -> None:
-    options = {"contrast_steps": 2, "contrast_batch": 8, "learn_steps": 2, "consistency_steps": 2}
+    options = {"contrast_steps": 2, "contrast_batch": 8, "learn_steps": 2}
     pretrained(problem(digits, tmp_path), Pretraining(steps=2, batch=8))
     before = files(tmp_path)
     fit_student(
