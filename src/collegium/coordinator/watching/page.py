@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from collegium.coordinator.report.page import LOOK, natural, number, printed
 from collegium.coordinator.run_folder import plain
@@ -53,8 +54,8 @@ _MEANING = {
 }
 
 
-def render(snapshot: Mapping[str, Any]) -> str:
-    """The page as text, everything that came from elsewhere escaped."""
+@functools.cache
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("collegium.coordinator.watching", "."),
         autoescape=True,
@@ -63,9 +64,14 @@ def render(snapshot: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(number=number, printed=printed)
+    return environment.get_template("status.html.j2")
+
+
+def render(snapshot: Mapping[str, Any]) -> str:
+    """The page as text, everything that came from elsewhere escaped."""
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
-    text: str = environment.get_template("status.html.j2").render(
+    text: str = _template().render(
         shown,
         style=STYLE,
         script=SCRIPT,

@@ -34,6 +34,8 @@ CONNECTIONS = 32
 REQUEST_S = 5.0
 """How long a request, and then its answer, may take in all."""
 LONGEST_LINE_BYTES = 2048
+LOOK_S = 0.1
+"""How often the server looks whether it is to end."""
 
 Snapshot = Mapping[str, Any]
 
@@ -77,7 +79,7 @@ class StatusServer:
                 f"cannot show the status at {self._host}:{self._port}: {error.strerror}; name another address"
             ) from error
         self._port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(LOOK_S,), name="status", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
