@@ -8,32 +8,45 @@ from typing import Any
 import numpy as np
 
 from collegium.coordinator.accounting.statement import Question, state
-from collegium.coordinator.mechanisms import IntArray, Mechanism, SeededNoise
-from collegium.coordinator.mechanisms.base import ABSTAIN, NEXT_STAGE
-from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion
+from collegium.coordinator.mechanisms import ABSTAIN, NEXT_STAGE, Adjacency, IntArray, Mechanism, SeededNoise, Unit
+from collegium.coordinator.mechanisms.base import HasExactLoss, HasPaperBound
+from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 from collegium.simulations.experiments.base import two_digits
 
 DELTA = 1e-5
 
 
-def epsilons(mechanism: Mechanism, votes: IntArray, delta: float = DELTA) -> dict[str, float | None]:
+def epsilons(
+    mechanism: Mechanism, votes: IntArray, delta: float = DELTA, *, answered: int | None = None
+) -> dict[str, float | None]:
     """ε of answering all of ``votes``, shape ``[queries, classes]``; None where an analysis does not apply.
 
     ``theorem``: the paper's data-dependent bound as the paper evaluates it, moments up to 8 and the classic
     conversion; ``theorem_wide``: on our grid, by the improved conversion; ``exact``: the data-dependent loss itself;
     ``independent``: the bound that holds whatever the votes are; ``pld``: the same by loss distributions;
-    ``classic``: as published accountants have it.
+    ``classic``: as published accountants have it. ``answered`` of the queries (all, by default) are released after
+    a threshold test; the figures that depend on the votes cover test and release of every query.
     """
-    wide = state(Question(mechanism, len(votes), delta, WIDE_ORDERS), votes)
-    paper = state(Question(mechanism, len(votes), delta, PAPER_ORDERS, Conversion.CLASSIC), votes)
-    return {
-        "theorem": paper.epsilon_paper_bound,
-        "theorem_wide": wide.epsilon_paper_bound,
-        "exact": wide.epsilon_exact,
-        "independent": wide.epsilon_data_independent,
-        "pld": wide.epsilon_data_independent_pld,
-        "classic": wide.epsilon_data_independent_classic,
+    plan = state(Question(mechanism, len(votes), delta, WIDE_ORDERS, answered=answered))
+    found: dict[str, float | None] = {
+        "independent": plan.epsilon_data_independent,
+        "pld": plan.epsilon_data_independent_pld,
+        "classic": plan.epsilon_data_independent_classic,
+        "theorem": None,
+        "theorem_wide": None,
+        "exact": None,
     }
+    if isinstance(mechanism, HasPaperBound):
+        for name, orders, conversion in (
+            ("theorem", PAPER_ORDERS, Conversion.CLASSIC),
+            ("theorem_wide", WIDE_ORDERS, Conversion.IMPROVED),
+        ):
+            total = RenyiCurve(orders, mechanism.paper_bound(votes, orders, Unit()).sum(axis=0))
+            found[name] = total.to_epsilon(delta, conversion).epsilon
+    if isinstance(mechanism, HasExactLoss):
+        losses = mechanism.exact_loss(votes, WIDE_ORDERS, Adjacency.REPLACE, discrete=False)
+        found["exact"] = RenyiCurve(WIDE_ORDERS, losses.sum(axis=0)).to_epsilon(delta).epsilon
+    return found
 
 
 def outcomes(mechanism: Mechanism, votes: IntArray, noise: SeededNoise) -> IntArray:

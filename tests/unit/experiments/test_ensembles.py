@@ -1,0 +1,50 @@
+"""Ensembles are fitted once, by one process or several, and their votes kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collegium.protocol.inputs import DataSource, default_task
+from collegium.simulations.experiments import ensembles
+from collegium.simulations.experiments.base import Setting
+from collegium.simulations.experiments.ensembles import Ensemble, ballots
+
+DIGITS = Ensemble(
+    default_task("digits"),
+    private=DataSource(source="digits", shuffle_seed=0, stop=600),
+    queries=DataSource(source="digits", shuffle_seed=0, start=1500),
+    parties=2,
+    kind="linear",
+    seed=0,
+)
+
+
+def at(folder: Path, workers: int) -> Setting:
+    return Setting(folder, None, (0,), lambda line: None, ensembles=folder, workers=workers)
+
+
+def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = ballots(DIGITS, at(tmp_path, 1))
+    assert (fitted.votes.sum(axis=1) == 2).all() and len(fitted.teachers) == 2
+    assert fitted.teachers.min() > 0.8
+    plurality = (fitted.votes[np.arange(len(fitted.truth)), fitted.truth] > 0).mean()
+    assert plurality >= fitted.teachers.max()
+
+    def nobody(*arguments: object, **options: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(ensembles, "Faculty", nobody)
+    again = ballots(DIGITS, at(tmp_path, 1))
+    assert (again.votes == fitted.votes).all() and (again.teachers == fitted.teachers).all()
+    with pytest.raises(AssertionError, match="fitted again"):
+        ballots(dataclasses.replace(DIGITS, seed=1), at(tmp_path, 1))
+
+
+def test_processes_give_the_votes_that_one_process_gives(tmp_path: Path) -> None:
+    alone = ballots(DIGITS, at(tmp_path / "alone", 1))
+    shared = ballots(DIGITS, at(tmp_path / "shared", 2))
+    assert (alone.votes == shared.votes).all()
