@@ -1,0 +1,287 @@
+"""A party's part in the nearest of a sample: coins, distances, learned features, its own account and refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from neighbour_parts import RECORDS, Clinic
+
+from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
+from collegium.coordinator.neighbours.geometry import fit_features, standard_scaling
+from collegium.parties.account import Account
+from collegium.parties.neighbours import search as search_module
+from collegium.parties.neighbours.costs import sampled_cost
+from collegium.parties.neighbours.sample import Sampler
+from collegium.parties.neighbours.search import Search
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.protocol import network_features
+from collegium.protocol.errors import DataError, ProtocolViolation, Refused
+from collegium.protocol.features import dimensions, distances_squared, extract
+from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request, Terms
+from collegium.protocol.models import build_network, save_network
+from collegium.protocol.neighbours import Features, Neighbours
+from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.protocol.task import ImageInputs, Task
+
+DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
+PARAMETERS = {"k": 30.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
+
+
+def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **changes: Any) -> CountNearest:
+    parameters = PARAMETERS | changes.pop("parameters", {})
+    terms = Terms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
+                  changes.pop("mode", "clear"))  # fmt: skip
+    body = CountNearest(
+        terms,
+        Features("raw"),
+        PoolRange(clinic.pool.sha256, positions),
+        np.array([[100**2, 300**2]] * len(positions), dtype=np.int64),
+        False,
+        "release",
+        "round",
+        "ledger",
+    )
+    return replace(body, **changes)
+
+
+def test_samples_are_poisson_and_independent_over_questions() -> None:
+    """20,000 people, 40 questions: sizes and overlaps within 6 deviations (failure below 1e-6 in all)."""
+    people, rate = 20_000, 0.15
+    sampler = Sampler(b"s" * 32, [str(number).encode() for number in range(people)])
+    drawn = np.stack([sampler.drawn(f"question {number}".encode(), rate) for number in range(40)])
+    sizes, spread = drawn.sum(axis=1), math.sqrt(people * rate * (1 - rate))
+    assert (np.abs(sizes - people * rate) < 6 * spread).all()
+    both = (drawn[:-1] & drawn[1:]).sum(axis=1)
+    assert (np.abs(both - people * rate**2) < 6 * math.sqrt(people * rate**2 * (1 - rate**2))).all()
+    assert sampler.drawn(b"all", 1.0).all() and not sampler.drawn(b"none", 1e-12).any()
+
+
+def test_samples_repeat_for_a_question_and_do_not_depend_on_who_else_is_there() -> None:
+    names = [str(number).encode() for number in range(500)]
+    whole = Sampler(b"s" * 32, names).drawn(b"question", 0.5)
+    assert (whole == Sampler(b"s" * 32, names).drawn(b"question", 0.5)).all()
+    without = Sampler(b"s" * 32, names[:100] + names[101:]).drawn(b"question", 0.5)
+    assert (np.delete(whole, 100) == without).all()
+    assert (whole != Sampler(b"t" * 32, names).drawn(b"question", 0.5)).any(), "another party, other coins"
+
+
+def test_counts_by_distance_and_by_class_are_about_the_same_records() -> None:
+    clinic = Clinic(None)
+    far = clinic.ask(question(clinic))
+    near = clinic.ask(question(clinic, by_class=True, round_id="classes"))
+    assert isinstance(far, Neighbours) and isinstance(near, Neighbours)
+    assert far.counts.shape == (3, 3) and near.counts.shape == (3, 2 * RECORDS)
+    assert (near.counts.reshape(3, 2, RECORDS).sum(axis=2) == far.counts[:, :2]).all()
+    assert 0 < far.counts.sum() < 3 * RECORDS
+    assert (clinic.ask(question(clinic, round_id="again")).counts == far.counts).all()
+
+
+@pytest.mark.parametrize(
+    "other", [{"purpose": "threshold"}, {"ledger_id": "other"}, {"parameters": {"sigma1": 8.0}}, {"run": "other"}]
+)
+def test_another_question_has_a_fresh_sample(other: dict[str, Any]) -> None:
+    """800 coins of 0.4 agree with probability 0.52 where independent: within 0.3 to 0.7, 12 and 10 deviations."""
+    clinic = Clinic(None)
+    everywhere = {
+        "positions": tuple(range(20)),
+        "edges_squared": np.full((20, 2), 2**50, dtype=np.int64),
+        "by_class": True,
+    }
+    run = other.get("run", "run")
+    first = clinic.ask(question(clinic, **everywhere))
+    changes = {name: value for name, value in other.items() if name != "run"}
+    second = clinic.ask(question(clinic, **everywhere, round_id="other", **changes), run=run)
+    agree = (first.counts[:, :RECORDS] == second.counts[:, :RECORDS]).mean()
+    assert 0.3 < agree < 0.7
+
+
+def test_counts_stop_at_k() -> None:
+    clinic = Clinic(None)
+    assert clinic.ask(question(clinic, parameters={"k": 3.0, "sampling_rate": 1.0})).counts.max() == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"mode": "masked+noised"}, "refused", "exact sums"),
+        ({"mechanism": "gnmax"}, "refused", "cannot tell"),
+        ({"adjacency": "replace"}, "refused", "add-remove"),
+        ({"parameters": {"sigma2": 0.0}}, "refused", "sigma2"),
+        ({"positions": (0, 99)}, "protocol", "outside the pool"),
+        ({"features": Features("raw", np.ones((3, 1), dtype=np.float32))}, "data", "3 features"),
+        ({"features": Features("standard", scaling=np.ones((2, 9), dtype=np.float32))}, "data", "9 columns"),
+        ({"features": Features("hog")}, "data", "for images"),
+    ],
+)
+def test_a_party_refuses_what_it_cannot_answer(changes: dict[str, Any], code: str, says: str) -> None:
+    clinic = Clinic(None)
+    edges = {"edges_squared": np.array([[1, 2]] * len(changes.get("positions", (0, 1, 2))), dtype=np.int64)}
+    answer = clinic.ask(question(clinic, **edges, **changes))
+    assert isinstance(answer, Failure) and answer.code == code and says in answer.message
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"parameters": {"sampling_rate": 0.0}},
+        {"parameters": {"sampling_rate": 1.5}},
+        {"parameters": {"k": 0.5}},
+        {"purpose": "curiosity"},
+        {"edges_squared": np.array([[2, 1]] * 3, dtype=np.int64)},
+        {"edges_squared": np.array([[1, 2, 3]] * 3, dtype=np.int64), "by_class": True},
+    ],
+)
+def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolViolation):
+        question(Clinic(None), **wrong)
+
+
+@pytest.mark.parametrize(("purpose", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
+def test_the_partys_own_charge_bounds_the_sampled_gaussian_from_above_and_closely(purpose: str, l2: float) -> None:
+    body = question(Clinic(None), purpose=purpose)
+    sigma = PARAMETERS["sigma1" if purpose == "threshold" else "sigma2"]
+    ours, exact = sampled_cost(body, WIDE_ORDERS).values, sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values
+    assert (ours >= exact * (1 - 1e-6)).all()
+    whole = [number for number, order in enumerate(WIDE_ORDERS) if order == int(order)]
+    np.testing.assert_allclose(ours[whole], exact[whole], rtol=1e-6)
+
+
+def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
+    config = PolicyConfig(record_epsilon=2.0, sum_modes=("clear",), times_per_query=1)
+    account = Account(tmp_path, "clinic", config, None)
+    clinic = Clinic(tmp_path, policy=Policy(config), charge=account.charge)
+    answered = []
+    for number in range(12):
+        positions = (3 * number, 3 * number + 1, 3 * number + 2)
+        for by_class in (False, True):
+            name = f"round-{number}-{by_class}"
+            answered.append(clinic.ask(question(clinic, positions=positions, by_class=by_class, round_id=name)))
+    refused = [one for one in answered if isinstance(one, Failure)]
+    assert 4 < len(refused) < 20 and "record_epsilon in the policy file" in refused[0].message
+    assert 1.0 < account.record_spent().epsilon <= 2.0 and account.spent().epsilon == 0.0
+    account.close()
+    again = Account(tmp_path, "clinic", config, None)
+    assert again.record_spent().epsilon > 1.0, "the spending outlives the process"
+    again.close()
+    poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
+    with pytest.raises(Refused, match="record_epsilon"):
+        poor.charge(question(clinic, by_class=True), None)
+    poor.close()
+
+
+@pytest.mark.parametrize("scale", [1, 400, 30_000])
+def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "_DISTANCES_AT_ONCE", 2000)
+    generator = np.random.default_rng(scale)
+    records = generator.integers(-scale, scale + 1, (700, 33)).astype(np.int16)
+    records[100:200] = records[0]
+    records[200:300] = records[0] + 1
+    queries = np.concatenate([records[:1], generator.integers(-scale, scale + 1, (6, 33)).astype(np.int16)])
+    exact = np.square(records.astype(np.int64)[:, None] - queries.astype(np.int64)).sum(axis=2)
+    some = np.flatnonzero(generator.random(700) < 0.7)
+    for number, around in enumerate(Search(records).around(queries)):
+        truth = exact[:, number]
+        assert (np.abs(around.near.astype(np.float64) - truth) <= around.error).all()
+        assert (around.exact(some) == truth[some]).all()
+        edges = np.sort(np.concatenate([truth[:5], truth[::50], truth[::50] + 1]))
+        assert (around.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
+        for k in (1, 40, 150, 2000):
+            rows, found = around.closest(some, k)
+            last = np.sort(truth[some])[min(k, len(some)) - 1]
+            assert sorted(rows) == sorted(some[truth[some] <= last]) and (found == truth[rows]).all()
+
+
+def test_search_would_miss_without_the_error_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "_error", lambda search, query: 0.0)
+    with pytest.raises(AssertionError):
+        test_search_finds_exactly_what_whole_numbers_say(30_000, pytest.MonkeyPatch())
+
+
+def test_search_refuses_features_of_another_dimension() -> None:
+    with pytest.raises(DataError, match="dimensions"):
+        list(Search(np.zeros((3, 4), np.int16)).around(np.zeros((1, 5), np.int16)))
+
+
+def network(tmp_path: Path, name: str = "small-cnn") -> bytes:
+    torch.manual_seed(0)
+    made = build_network(name, DIGITS)
+    made.train()
+    made(torch.rand(64, 1, 8, 8))  # so that batch normalisation has seen something
+    save_network(tmp_path / "net.safetensors", made.eval(), name, DIGITS)
+    return (tmp_path / "net.safetensors").read_bytes()
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(4).integers(0, 256, (count, 8, 8, 1)).astype(np.uint8)
+
+
+def test_network_features_of_a_record_are_the_same_in_any_company(tmp_path: Path) -> None:
+    features = Features("network", network=network(tmp_path))
+    x = images(300)
+    together = extract(features, x, DIGITS.inputs)
+    assert together.shape == (300, dimensions(features, DIGITS.inputs)) and together.any()
+    shuffled = np.random.default_rng(5).permutation(300)[:137]
+    assert (extract(features, x[shuffled], DIGITS.inputs) == together[shuffled]).all()
+    assert (extract(features, x[7:8], DIGITS.inputs) == together[7:8]).all()
+    length = np.sqrt(np.square(together.astype(float)).sum(axis=1))
+    assert np.abs(length / network_features.ONE - 1).max() < 0.01
+
+
+def test_network_features_close_to_a_turn_of_the_rounding_are_computed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault that depends on the company is planted: within the guard it changes nothing, beyond it it does."""
+    features = Features("network", network=network(tmp_path))
+    x = images(40)
+    alone = np.concatenate([extract(features, x[[row]], DIGITS.inputs) for row in range(40)])
+    units = network_features._units
+
+    def planted(encoder: Any, block: np.ndarray, device: str) -> np.ndarray:
+        values = units(encoder, block, device)
+        return values if len(block) == 1 else values + np.float64(shift)
+
+    monkeypatch.setattr(network_features, "_units", planted)
+    monkeypatch.setattr(network_features, "GUARD", 1e-2)
+    shift = 5e-3
+    assert (extract(features, x, DIGITS.inputs) == alone).all()
+    shift = 0.3
+    assert (extract(features, x, DIGITS.inputs) != alone).any()
+
+
+def test_a_network_for_other_inputs_or_none_at_all_is_refused(tmp_path: Path) -> None:
+    features = Features("network", network=network(tmp_path))
+    with pytest.raises(DataError, match="other inputs"):
+        dimensions(features, ImageInputs(height=28, width=28))
+    save_network(tmp_path / "flat.safetensors", torch.nn.Linear(2, 2), "linear", DIGITS)
+    for broken in (b"not a network", (tmp_path / "flat.safetensors").read_bytes()):
+        with pytest.raises(Exception, match=r"network|weights"):
+            dimensions(Features("network", network=broken), DIGITS.inputs)
+
+
+def test_standard_columns_are_scaled_by_the_pool_alone() -> None:
+    clinic = Clinic(None)
+    pool = np.asarray(clinic.pools.open(clinic.pool.sha256)[np.arange(60)])
+    features = fit_features("standard", None, pool, clinic.party._nearest._task.inputs)
+    values = extract(features, pool, clinic.party._nearest._task.inputs)
+    assert np.abs(values.mean(axis=0)).max() < 2
+    assert np.abs(values.std(axis=0)[[0, 2]] - 1024).max() < 2 and not values[:, [1, 3]].any()
+    assert (standard_scaling(pool) == features.scaling).all()
+    answer = clinic.ask(question(clinic, features=features))
+    assert isinstance(answer, Neighbours)
+    assert distances_squared(values, values[:2]).dtype == np.int64
+
+
+def test_requests_with_every_kind_of_features_survive_the_wire(tmp_path: Path) -> None:
+    clinic = Clinic(None)
+    scaling = np.arange(8, dtype=np.float32).reshape(2, 4)
+    for features in (Features("standard", scaling=scaling), Features("network", network=network(tmp_path))):
+        sent = Request("request", "run", question(clinic, features=features, by_class=True))
+        again = Request.from_bytes(sent.to_bytes())
+        assert again.to_bytes() == sent.to_bytes()
+        assert again.body.features.digest() == features.digest() != Features("raw").digest()
