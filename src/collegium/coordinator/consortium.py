@@ -36,6 +36,8 @@ class ConsortiumSettings(Frozen):
     parties: tuple[PartyName, ...] = Field(min_length=1)
     students: tuple[StudentSettings, ...] = ()
     """With any, the coordinator stays up after its own run and works off the label jobs that they queue."""
+    own_run: bool = True
+    """Whether the consortium asks queries and fits a student of its own, before the jobs."""
     folder: Path
     """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
     data_root: Path | None = None
@@ -63,6 +65,8 @@ class ConsortiumSettings(Frozen):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"parties and students need names of their own: {', '.join(twice)} is there twice")
+        if not self.own_run and not self.students:
+            raise ValueError("without a run of its own (own_run = false) the coordinator needs students to serve")
         return self
 
     @property

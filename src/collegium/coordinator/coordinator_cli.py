@@ -16,7 +16,7 @@ from rich.table import Table
 from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
 from collegium.coordinator.coordinator import Progress
 from collegium.protocol.certificates import utc_now
-from collegium.protocol.errors import StorageError
+from collegium.protocol.errors import BudgetExceeded, StorageError
 from collegium.protocol.inputs.sources import data_root as find_data_root
 from collegium.protocol.logs import LogFormat, configure_logging, event
 
@@ -41,6 +41,8 @@ def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
     """Enrol parties, wait for a quorum, and run to the student and the report.
+
+    A consortium that names students stays up: their label jobs come next, first come first served, until it is stopped.
 
     Started again after a crash or an interrupt it goes on: labels in the ledger stay, nothing is paid twice, and the
     parties come back by themselves.
@@ -69,12 +71,21 @@ def serve(
         on_event=board.take_event,
     )
     with serving.listening(), shown_at(status_at or config.consortium.status, config, board):
-        result = serving.run()
-    if as_json:
-        typer.echo(json.dumps(result, ensure_ascii=False))
-        return
-    labels, folder = result["labels"], ConsortiumFolder(config.consortium.folder)
-    typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
+        if config.consortium.own_run:
+            try:
+                _say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)
+            except BudgetExceeded as error:
+                if not config.consortium.students:
+                    raise
+                log.error("%s", error)
+        if config.consortium.students:
+            serving.serve_jobs()
+
+
+def _say(result: dict[str, Any], folder: ConsortiumFolder, as_json: bool) -> None:
+    labels = result["labels"]
+    line = f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html"
+    typer.echo(json.dumps(result, ensure_ascii=False) if as_json else line)
 
 
 def _log_step(log: logging.Logger, step: Progress) -> None:
@@ -129,6 +140,16 @@ def _show(found: dict[str, Any]) -> None:
         console.print(
             f"ε        {privacy['epsilon_spent']:.4f} spent, {privacy['epsilon_left']:.4f} left, for one "
             f"{privacy['unit']}" + ("" if privacy["delta"] is None else f" (δ = {privacy['delta']:g})")
+        )
+    for name, student in found["students"].items():
+        limit = "" if student["inputs_limit"] is None else f" of {student['inputs_limit']}"
+        console.print(f"student  {name}: {student['membership']}, {student['inputs_asked']}{limit} inputs asked")
+    for job in found["jobs"]:
+        why = "".join(f"; {text}" for text in (job["reason"], job["note"]) if text)
+        console.print(
+            f"job      {job['job'][:8]} of {job['student']}: {job['state']}, {job['labelled']} of {job['inputs']} "
+            f"inputs{why}",
+            markup=False,
         )
     for failure in found["last_failures"]:
         console.print(f"failed   {failure['when']}, {failure['party']}: {failure['outcome']}", markup=False)

@@ -11,18 +11,19 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
+from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified
 from collegium.protocol import limits
-from collegium.protocol.certificates import Subject, read_certificate, read_subject
+from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVER_OPTIONS, SERVICE, refusal
 from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation, VersionMismatch
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
@@ -31,25 +32,6 @@ from collegium.protocol.task import Task
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 logger = logging.getLogger("collegium.sessions")
-
-EventKind = Literal["connected", "disconnected", "refused", "violation"]
-
-
-@dataclass(frozen=True)
-class SessionEvent:
-    """Something that happened to a connection. Holds nothing secret and nothing that a party computed."""
-
-    kind: EventKind
-    party: str | None
-    """Whom the certificate names; None when there is no such name."""
-    peer: str
-    """Network address."""
-    detail: str
-    code: str = ""
-    """Of the error, where there was one."""
-
-
-OnEvent = Callable[[SessionEvent], None]
 
 
 @dataclass(frozen=True)
@@ -117,11 +99,14 @@ class Reception:
         self._farewell: str | None = None
         self._emptied = asyncio.Event()
 
-    async def listen(self, address: str, credentials: grpc.ServerCredentials) -> tuple[grpc.aio.Server, int]:
+    async def listen(
+        self, address: str, credentials: grpc.ServerCredentials, services: Sequence[Service] = ()
+    ) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
         # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler}),))
+        own: Service = grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler})
+        server.add_generic_rpc_handlers((own, *services))
         port = server.add_secure_port(address, credentials)
         await server.start()
         return server, port
@@ -169,7 +154,7 @@ class Reception:
         peer, name = context.peer(), None
         try:
             try:
-                subject = _certified(context)
+                subject = certified(context, "party")
                 name = subject.name
                 await self._take_hello(subject, context)
             except CollegiumError as error:
@@ -336,17 +321,6 @@ class Reception:
             self._on_event(SessionEvent(kind, party, peer, detail, code))
         except Exception:
             logger.exception("an observer of sessions failed")
-
-
-def _certified(context: grpc.aio.ServicerContext[bytes, bytes]) -> Subject:
-    """Whom the peer's certificate names; TLS has verified it against the authority."""
-    chain = list(context.auth_context().get("x509_pem_cert", ()))
-    if not chain:
-        raise IdentityError("no certificate was shown")
-    subject = read_subject(read_certificate(chain[0]))
-    if subject.role != "party":
-        raise IdentityError(f"this is the certificate of a {subject.role}, not of a party")
-    return subject
 
 
 def _retrieve(work: asyncio.Future[None]) -> None:

@@ -2,47 +2,47 @@
 
 Who joins or leaves takes effect between rounds: the run is broken off after the labels of a round are in the ledger,
 and taken up again with the new roster, as after a crash. Nothing is paid twice by that.
+
+A consortium with students stays up after its own run. Their label jobs are runs too, each in a folder of its own,
+first come first served, under the one ledger and its one budget.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collegium.coordinator.attendance import Attendance
+from collegium.coordinator.callers import OnEvent
 from collegium.coordinator.choosing import Plan, all_labelled
+from collegium.coordinator.config import RunConfig
 from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.coordinator import Coordinator, Progress
-from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.label_jobs.desk import LabelDesk
+from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
+from collegium.coordinator.label_jobs.reception import DeskReception
 from collegium.coordinator.members import Members
-from collegium.coordinator.own_identity import keep_identity
+from collegium.coordinator.one_server import only_one
 from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.rounds import quorum_count
-from collegium.coordinator.run_folder import RunFolder, write_whole
-from collegium.coordinator.sessions import EventLog, GrpcParties, OnEvent, SessionEvent
-from collegium.protocol.certificates import utc_now
+from collegium.coordinator.run_folder import RunFolder
 from collegium.protocol.errors import (
     BudgetExceeded,
     CollegiumError,
-    ConfigurationError,
+    LedgerCorrupt,
     QuorumNotReached,
+    Refused,
     StorageError,
 )
-from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.logs import event
-from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 logger = logging.getLogger("collegium.coordinator")
 
-LOOK_AGAIN_S = 1.0
-"""How often changes that another command made to the members are looked for."""
 FRUITLESS_ROUNDS = 3
 """So many rounds in a row that failed with a quorum connected, and the run stops for its operator."""
 
@@ -51,14 +51,17 @@ class _RosterChanged(Exception):
     """Raised from within a run, between rounds, to begin again with the new roster."""
 
 
-def quorum_of(config: ConsortiumConfig, members: Members) -> int:
-    """How many connected parties a round needs, out of all that are expected."""
-    needed = quorum_count(config.votes.quorum, len(members.expected()))
-    return needed if config.votes.mode == "clear" else max(needed, SMALLEST_SUM)
+@dataclass(frozen=True)
+class _Work:
+    """A run of the coordinator: the consortium's own, or a student's job."""
+
+    config: RunConfig
+    folder: Path
+    job: QueuedJob | None = None
 
 
 class Serving:
-    """A coordinator that is up while `listening`, and does its `run` then.
+    """A coordinator that is up while `listening`, and does its `run` then, and students' jobs.
 
     Parameters
     ----------
@@ -77,118 +80,172 @@ class Serving:
         on_progress: Callable[[Progress], None] = lambda step: None,
         on_event: OnEvent = lambda event: None,
     ) -> None:
-        self._config, self._public, self._wait_s, self._on_progress = config, public, wait_s, on_progress
+        self._config, self._public, self._on_progress = config, public, on_progress
         self._folder = ConsortiumFolder(config.consortium.folder)
-        self._members_file = self._folder.members
-        self._members = self._members_file.read()
-        if self._members.consortium != config.name:
-            raise ConfigurationError(f"{self._folder.path} is the folder of {self._members.consortium!r}")
-        if not (self._folder.authority / AUTHORITY_KEY).exists():
-            raise StorageError(f"{self._folder.path} holds no authority: run collegium provision first")
-        self._authority = load_authority(self._folder.authority)
-        keep_identity(self._folder, config, self._authority)
-        self._renewed = RenewedCredentials(self._folder.identity, "coordinator")
-        self._identity = self._renewed()
-        self._log_event, self._on_event = EventLog(), on_event
-        self._changed = threading.Condition()
-        self._stopping = threading.Event()
-        self._parties = GrpcParties(
-            credentials=self._identity,
-            renewed=self._renewed,
-            roster=self._members.roster(),
-            task=config.task,
-            run_id=config.name,
-            on_event=self._take_event,
-        )
-        registrar = Registrar(
-            self._authority,
-            self._members_file,
-            sessions=config.consortium.address,
-            days=config.consortium.certificate_days,
-            on_enrolled=lambda name: self._reload(),
-        )
-        self._enrolment = EnrolmentService(registrar, self._folder.identity)
-        self._watcher = threading.Thread(target=self._watch, name="members", daemon=True)
+        self._attendance = Attendance(config, wait_s=wait_s, on_event=on_event)
+        self._own = _Work(config.run, self._folder.run)
+        self._desk: LabelDesk | None = None
+        if config.consortium.students:
+            self._desk = LabelDesk(
+                JobQueue(self._folder.jobs),
+                task_json=config.task.model_dump_json(),
+                student_json=config.student.model_dump_json(),
+                pool=public.pool.x,
+                ledger=RunFolder(self._folder.run).ledger,
+                members=self._attendance.members,
+            )
+            self._attendance.on_members = self._desk.tell
 
     @contextmanager
     def listening(self) -> Iterator[Serving]:
         """Serve both ports within; StorageError when one is in use or another process serves this folder."""
-        settings = self._config.consortium
-        with _only_one(self._folder.lock):
-            self._coordinator(self._members, self._stand_ins()).check()
+        with only_one(self._folder.lock):
+            self._check()
+            desk = self._desk
+            services = () if desk is None else (DeskReception(desk, self._attendance.take_event).service(),)
             try:
-                self._enrolment.start(settings.bound(settings.enrolment))
-                self._parties.start(settings.bound(settings.address))
-                self._watcher.start()
-                told = event("listening", enrolment=settings.enrolment, sessions=settings.address)
-                logger.info("enrolment at %s, sessions at %s", settings.enrolment, settings.address, extra=told)
-                yield self
+                with self._attendance.open(services):
+                    yield self
             finally:
-                self._stopping.set()
-                self._enrolment.close()
-                if self._watcher.is_alive():
-                    self._watcher.join()
-                self._parties.close()  # last: both of the others hand it rosters
+                if desk is not None:
+                    desk.close()
 
     def run(self) -> dict[str, Any]:
-        """The whole run, or what is left of it; what run.json says.
+        """The whole run of the consortium's own, or what is left of it; what run.json says.
 
-        Raises BudgetExceeded and whatever else `Coordinator.run` raises; parties that are told farewell by that
-        end, all others come back when this is started again.
+        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Unless there are students to serve, parties
+        are told farewell by that end; all others come back when this is started again.
         """
+        try:
+            result = self._complete(self._own)
+        except BudgetExceeded as error:
+            self._farewell(f"the run stopped: {error}")
+            raise
+        self._farewell("the run is finished")
+        return result
+
+    def serve_jobs(self) -> None:
+        """Work off students' jobs, first come first served, while `listening`; a job that was broken off goes on.
+
+        Raises what concerns the coordinator itself, such as StorageError and LedgerCorrupt; whatever else stops a job
+        is told to its student.
+        """
+        assert self._desk is not None, "the consortium names no students"
+        while (job := self._desk.next_job()) is not None:
+            reason = self._why_not(job) or self._do(job)
+            labelled = self._desk.end(job, reason)
+            told = event("job-ended", job=job.id, student=job.student, labelled=labelled, stopped=reason)
+            logger.info(
+                "job %s of %s: %d of %d inputs%s",
+                job.id[:8],
+                job.student,
+                labelled,
+                len(job.positions),
+                f"; stopped: {reason}" if reason else "",
+                extra=told,
+            )
+            finished = (RunFolder(self._folder.run).read() or {}).get("state") == "finished"
+            if finished and self._all_labelled(self._own):
+                self._complete(self._own)  # asks nobody: its report says what the ledger has spent since
+
+    def _why_not(self, job: QueuedJob) -> str:
+        student = self._attendance.members().students.get(job.student)
+        if student is None or not student.enrolled:
+            return f"{job.student} is no longer admitted"
+        assert self._desk is not None
+        return "" if self._desk.is_about_the_pool(job) else "the consortium has another pool since: ask anew"
+
+    def _do(self, job: QueuedJob) -> str:
+        """Label what is left of a job; why it stopped, empty when it is done."""
+        asked = self._config.queries.model_copy(update={"count": len(job.positions)})
+        work = _Work(self._config.run.model_copy(update={"queries": asked}), self._folder.jobs / job.id, job)
+        try:
+            stopped = self._complete(work)["labels"]["stopped"]
+        except (BudgetExceeded, Refused) as error:
+            return str(error)
+        except QuorumNotReached as error:
+            logger.error("job %s: %s", job.id[:8], error)
+            return f"too few parties answered in {FRUITLESS_ROUNDS} rounds in a row: ask the consortium"
+        except (StorageError, LedgerCorrupt):
+            raise
+        except CollegiumError as error:
+            logger.error("job %s: %s", job.id[:8], error)
+            return "the coordinator cannot do this job: its log says why"
+        return "" if stopped is None else str(stopped)
+
+    def _complete(self, work: _Work) -> dict[str, Any]:
+        """Run it to its end, whoever joins or leaves meanwhile."""
         failed, rounds_before = 0, -1
         while True:
-            members = self._current() if self._all_labelled() else self._await_quorum()
+            if self._all_labelled(work):
+                members = self._attendance.members()
+            else:
+                members = self._attendance.await_quorum()
+                self._attendance.parties.announce(members.roster())
             roster = members.roster()
-            self._parties.announce(roster)
             try:
-                result = self._coordinator(members, roster.signing_keys()).run()
+                return self._coordinator(members, roster.signing_keys(), work).run(only_labels=work.job is not None)
             except _RosterChanged:
-                parties = len(self._current().roster().admitted())
+                parties = len(self._attendance.members().roster().admitted())
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
-                rounds = len((RunFolder(self._folder.run).read() or {}).get("rounds", ()))
-                failed = (failed if rounds == rounds_before else 0) + self._has_quorum()
+                rounds = len((RunFolder(work.folder).read() or {}).get("rounds", ()))
+                failed = (failed if rounds == rounds_before else 0) + self._attendance.has_quorum()
                 rounds_before = rounds
                 if failed >= FRUITLESS_ROUNDS:
                     raise
                 told = event("round-failed", code=error.code)
                 logger.warning("%s; trying again once a quorum is connected", error, extra=told)
-            except BudgetExceeded as error:
-                self._parties.farewell(f"the run stopped: {error}")
+
+    def _farewell(self, reason: str) -> None:
+        if self._desk is None:
+            self._attendance.parties.farewell(reason)
+
+    def _check(self) -> None:
+        """Raise now what a run would raise before it asks any party; keys of nobody stand in for those to come."""
+        if self._desk is not None:
+            self._desk.prepare()
+        members = self._attendance.members()
+        stand_ins = dict.fromkeys(members.expected(), b"")
+        try:
+            self._coordinator(members, stand_ins, self._own).check()
+        except BudgetExceeded as error:
+            if self._desk is None:
                 raise
-            else:
-                self._parties.farewell("the run is finished")
-                return result
+            logger.warning("%s; inputs that have a label are still given out", error)
 
-    def _stand_ins(self) -> dict[str, bytes]:
-        """Keys of nobody, one per expected party: for checks of what hangs on their number alone."""
-        return dict.fromkeys(self._members.expected(), b"")
-
-    def _coordinator(self, members: Members, signing_keys: Mapping[str, bytes]) -> Coordinator:
+    def _coordinator(self, members: Members, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
         roster, settings = members.roster(), self._config.consortium
 
         def progress(step: Progress) -> None:
             self._on_progress(step)
-            if step.step == "labels" and step.done < step.total and self._current().roster() != roster:
+            if work.job is not None and self._desk is not None and step.step == "labels":
+                self._desk.note_progress(work.job, step.done)
+                if step.done < step.total and (reason := self._why_not(work.job)):
+                    raise Refused(reason)
+            if step.step == "labels" and step.done < step.total and self._attendance.members().roster() != roster:
                 raise _RosterChanged
 
         return Coordinator(
-            self._config.run,
-            self._parties,
-            self._folder.run,
-            signer=self._identity.signing_key,
+            work.config,
+            self._attendance.parties,
+            work.folder,
+            signer=self._attendance.signing_key,
             roster=roster.admitted(),
             public=self._public,
+            positions=None if work.job is None else work.job.positions,
+            ledger=RunFolder(self._folder.run).ledger,
             signing_keys=signing_keys,
             device=settings.device,
             threads=settings.threads,
             progress=progress,
         )
 
-    def _all_labelled(self) -> bool:
+    def _all_labelled(self, work: _Work) -> bool:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
+        if work.job is not None and self._desk is not None:
+            return len(self._desk.released(work.job)) == len(work.job.positions)
         ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool.x
         run = RunFolder(self._folder.run).read()
         if run is None or not ledger.exists():
@@ -196,97 +253,5 @@ class Serving:
         with Ledger.read(ledger) as held:
             return all_labelled(Plan(self._config.run, array_spec(pool)), run, pool, held.labels())
 
-    # -- who is here -----------------------------------------------------------------------------
 
-    def _await_quorum(self) -> Members:
-        """Wait, for as long as it takes, until a quorum is connected; then a little for the others."""
-        told = ""
-        with self._changed:
-            while len(self._connected()) < (needed := quorum_of(self._config, self._members)):
-                said = f"{len(self._connected())} of {needed} parties that a round needs are connected"
-                if said != told:
-                    waiting = event("waiting-for-quorum", connected=len(self._connected()), needed=needed)
-                    logger.info("%s", told := said, extra=waiting)
-                self._changed.wait()
-            self._changed.wait_for(
-                lambda: len(self._connected()) == len(self._members.expected()), timeout=self._wait_s
-            )
-            return self._members
-
-    def _has_quorum(self) -> bool:
-        with self._changed:
-            return len(self._connected()) >= quorum_of(self._config, self._members)
-
-    def _connected(self) -> set[str]:
-        return set(self._parties.names()) & set(self._members.roster().admitted())
-
-    def _current(self) -> Members:
-        with self._changed:
-            return self._members
-
-    def _take_event(self, event: SessionEvent) -> None:
-        self._log_event(event)
-        self._on_event(event)
-        with self._changed:
-            self._changed.notify_all()
-
-    def _watch(self) -> None:
-        """Take up what another command changed about the members, and leave word of who is connected."""
-        stamp: tuple[int, int] | None = None
-        shown = self._identity
-        written: list[str] | None = None
-        while True:
-            try:
-                connected = self._parties.names()
-                if connected != written:
-                    presence = {"at": utc_now().isoformat(timespec="seconds"), "connected": connected}
-                    write_whole(self._folder.presence, json.dumps(presence) + "\n")
-                    written = connected
-                keep_identity(self._folder, self._config, self._authority)
-                if (identity := self._renewed()) is not shown:
-                    self._enrolment.renew()
-                    shown = identity
-                if (now := self._members_file.stamp()) != stamp:
-                    self._reload()
-                    stamp = now
-            except CollegiumError as error:
-                logger.error("%s", error)
-            if self._stopping.wait(LOOK_AGAIN_S):
-                return
-
-    def _reload(self) -> None:
-        """Admit by the members as they are now; what the parties know of each other changes between rounds."""
-        with self._changed:
-            self._members = self._members_file.read()
-            roster = self._members.roster()
-            self._changed.notify_all()
-        self._parties.replace_roster(roster)
-
-
-@contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
-    try:
-        file = lock.open("a")
-    except OSError as error:
-        raise StorageError(f"cannot write {lock}: {error.strerror}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StorageError(f"another process serves {lock.parent}; stop it first") from error
-        yield
-
-
-def is_served(folder: ConsortiumFolder) -> bool:
-    """Whether a process serves it now."""
-    if not folder.lock.exists():
-        return False
-    with folder.lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-__all__ = ["Serving", "is_served", "quorum_of"]
+__all__ = ["Serving"]

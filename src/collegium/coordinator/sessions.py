@@ -13,12 +13,13 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from collegium.coordinator.callers import OnEvent, Service, SessionEvent
 from collegium.coordinator.parties import OnReply
-from collegium.coordinator.reception import OnEvent, Pending, Posted, Reception, SessionEvent, SessionLimits
+from collegium.coordinator.reception import Pending, Posted, Reception, SessionLimits
 from collegium.protocol.channels import require_tls13, server_credentials, split_address
 from collegium.protocol.errors import QuorumNotReached, StorageError
 from collegium.protocol.identities import Credentials
@@ -101,15 +102,15 @@ class GrpcParties:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
         self._server: Any = None
 
-    def start(self, address: str) -> int:
-        """Listen at ``host:port`` (port 0 takes a free one) and return the port.
+    def start(self, address: str, services: Sequence[Service] = ()) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port; ``services`` answer there too.
 
         StorageError when the port cannot be had; ConfigurationError when it would accept TLS 1.2.
         """
         host, _ = split_address(address)
         self._thread.start()
         try:
-            self._server, port = self._run(self._reception.listen(address, self._credentials))
+            self._server, port = self._run(self._reception.listen(address, self._credentials, services))
         except (RuntimeError, OSError) as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.consortium import ConsortiumFolder
+from collegium.coordinator.label_jobs.standing import jobs_standing, newest_run, students_standing
 from collegium.coordinator.members import Member
+from collegium.coordinator.one_server import is_served
 from collegium.coordinator.run_folder import RunFolder
-from collegium.coordinator.serving import is_served
 from collegium.coordinator.spending import epsilon_by_unit
 from collegium.protocol.certificates import read_certificate
 from collegium.protocol.errors import known_codes
@@ -44,10 +45,12 @@ def standing(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
             name: _party(member, name in connected, run.get("parties", {}).get(name, {}), now)
             for name, member in sorted(members.members.items())
         },
+        "students": students_standing(folder, members),
+        "jobs": jobs_standing(folder),
         "rounds": len(run.get("rounds", ())),
         "round_seconds": _durations([entry["seconds"] for entry in run.get("rounds", ())]),
         "queries": run.get("asked", {}).get("queries", {}).get("count"),
-        "privacy": _privacy(folder, run),
+        "privacy": _privacy(folder, run or newest_run(folder)),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],
     }

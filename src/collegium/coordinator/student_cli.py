@@ -1,23 +1,27 @@
-"""`collegium student fit | evaluate`: learn again from a run's labels, and measure a student on any data."""
+"""`collegium student enrol | fit | evaluate`: learn from the labels of a run or a coordinator; measure on any data."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.config import RunConfig
+from collegium.coordinator.config import RunConfig, StudentConfig
 from collegium.coordinator.evaluation import prediction_quality
 from collegium.coordinator.public_data import load_public
 from collegium.coordinator.run_folder import read_labels, read_run
 from collegium.protocol.errors import ConfigurationError, DataError, PoolMismatch, StorageError
-from collegium.protocol.inputs import DataSource, array_spec, data_root, load
+from collegium.protocol.inputs import DataSource, Examples, array_spec, data_root, load
+from collegium.protocol.task import Task
 from collegium.protocol.toml_files import validate_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit or evaluate a student from issued labels.")
@@ -31,9 +35,46 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads for the CPU.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command(epilog="Example: collegium student fit runs/first --method supervised --seed 3")
+@dataclass(frozen=True, eq=False)
+class _Lessons:
+    """What a student is fitted from: ``labels`` are pairs of a position in the pool and a class."""
+
+    task: Task
+    student: StudentConfig
+    pool: NDArray[Any]
+    labels: Sequence[tuple[int, int]]
+    holdout: Examples | None = None
+
+
+@app.command(epilog="Example: collegium student enrol --coordinator HOST:PORT --name lab-1 --code CODE --fingerprint F")
+def enrol(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where students enrol.", show_default=False)],
+    name: Annotated[str, typer.Option(help="This student's name.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option(metavar="SHA256", help="Of the consortium's authority; no code is sent to another.")
+    ],
+    folder: Annotated[Path, typer.Option(help="Where keys and certificate go.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+) -> None:
+    """Make this student's keys and have them certified; the private keys never leave the folder.
+
+    Run again with the same keys, it renews the certificate, without a code.
+    """
+    from collegium.coordinator.label_jobs.ordering import enrol_student
+
+    credentials, sessions = enrol_student(coordinator, name, code, fingerprint, folder)
+    typer.echo(f"{credentials.name} is enrolled until {credentials.subject.not_after.date()}; ask for labels with:")
+    typer.echo(f"collegium student fit labels --coordinator {sessions} --credentials {folder} --queries 20")
+
+
+@app.command(
+    epilog="Examples: collegium student fit runs/first --method supervised --seed 3; "
+    "collegium student fit labels --coordinator HOST:PORT --credentials lab-1 --queries 20"
+)
 def fit(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has issued labels.")],
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run; with --coordinator, where labels, pool and student go.")
+    ],
     method: Annotated[str | None, typer.Option(help="How to learn; the run's own method otherwise.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="A setting of the method, as name=value; may be repeated.")
@@ -43,14 +84,63 @@ def fit(
         typer.Option("--output", "-o", help="Where it goes; student-METHOD.safetensors in the run otherwise."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the student's random choices.")] = 0,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator for labels, and wait for them.")
+    ] = None,
+    credentials: Annotated[
+        Path | None, typer.Option(help="Folder with the student's keys; for --coordinator.", show_default=False)
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Ask about so many inputs, drawn by the seed; for --coordinator.")
+    ] = None,
+    positions: Annotated[
+        Path | None, typer.Option(help="Ask about the inputs listed here, one position per line; for --coordinator.")
+    ] = None,
+    note: Annotated[str, typer.Option(help="What the coordinator's list of jobs says; for --coordinator.")] = "",
     root: DataRoot = None,
     device: Device = "auto",
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a student on a run's labels.csv and pool. Labels are paid for already: this costs no privacy."""
+    """Fit a student on a run's labels.csv and pool, or on labels that a coordinator gives for inputs of its pool.
+
+    The labels of a run are paid for already. A coordinator pays for those of inputs that nobody asked about before,
+    out of the consortium's budget. Started again, it goes on where it was.
+    """
     from collegium.coordinator.students import fit_student
 
+    if output is not None and not output.parent.is_dir():
+        raise StorageError(f"there is no folder {output.parent} for the student; make it, or change --output")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        if coordinator is None:
+            lessons = _of_run(run, root)
+        else:
+            lessons = _from_coordinator(coordinator, credentials, run, queries, positions, seed, note, bar)
+        chosen = method or lessons.student.method
+        known = dict(lessons.student.options) if chosen == lessons.student.method else {}
+        task = bar.add_task(f"fitting {chosen}", total=None)
+        student = fit_student(
+            chosen,
+            lessons.pool,
+            np.array([index for index, _ in lessons.labels], dtype=np.int64),
+            np.array([label for _, label in lessons.labels], dtype=np.int64),
+            lessons.task,
+            seed=seed,
+            device=device,
+            threads=threads,
+            options=_options(option or [], known),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    target = output or run / ("student.safetensors" if coordinator else f"student-{chosen}.safetensors")
+    student.save(target)
+    result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
+    if lessons.holdout is not None and lessons.holdout.y is not None:
+        result |= prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task.classes)
+    _show(result, as_json)
+
+
+def _of_run(run: Path, root: Path | None) -> _Lessons:
     if not run.is_dir():
         raise StorageError(f"{run} is no folder of a run")
     record = read_run(run)
@@ -60,29 +150,26 @@ def fit(
     if array_spec(public.pool.x).sha256 != record["pool"]["sha256"]:
         raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
     labels = [(index, label) for index, label in read_labels(run / "labels.csv") if label is not None]
-    chosen = method or config.student.method
-    options = _options(option or [], dict(config.student.options) if chosen == config.student.method else {})
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"fitting {chosen}", total=None)
-        student = fit_student(
-            chosen,
-            public.pool.x,
-            np.array([index for index, _ in labels], dtype=np.int64),
-            np.array([label for _, label in labels], dtype=np.int64),
-            config.task,
-            seed=seed,
-            device=device,
-            threads=threads,
-            options=options,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    target = output or run / f"student-{chosen}.safetensors"
-    student.save(target)
-    result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(labels)}
-    if public.holdout is not None and public.holdout.y is not None:
-        result |= prediction_quality(student.predict(public.holdout.x), public.holdout.y, config.task.classes)
-    _show(result, as_json)
+    return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout)
+
+
+def _from_coordinator(
+    address: str,
+    credentials: Path | None,
+    folder: Path,
+    queries: int | None,
+    positions: Path | None,
+    seed: int,
+    note: str,
+    bar: Progress,
+) -> _Lessons:
+    from collegium.coordinator.label_jobs.commands import ordered
+
+    if credentials is None:
+        raise ConfigurationError("--coordinator needs --credentials: the folder that collegium student enrol made")
+    got = ordered(address, credentials, folder, queries=queries, positions=positions, seed=seed, note=note, bar=bar)
+    labels = [(index, label) for index, label in got.labels.items() if label >= 0]
+    return _Lessons(got.task, got.student, got.pool, labels)
 
 
 @app.command(epilog="Example: collegium student evaluate runs/first/student.safetensors digits --start 1500")

@@ -12,7 +12,6 @@ import queue
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 
 from collegium import __version__
 from collegium.protocol import limits
+from collegium.protocol.backoff import Backoff
 from collegium.protocol.channels import (
     ATTEND,
     CONNECT_TIMEOUT_S,
@@ -53,19 +53,6 @@ class Answers(Protocol):
     def handle(self, request: Request) -> Reply: ...
 
 
-@dataclass(frozen=True)
-class Backoff:
-    """Waiting times between attempts: exponential, with jitter so that parties do not come back at once."""
-
-    first_s: float = 0.5
-    longest_s: float = 30.0
-
-    def delay_s(self, failures: int, uniform: Callable[[float, float], float]) -> float:
-        """Before the next attempt after ``failures`` in a row (from 1 on)."""
-        ceiling: float = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
-        return uniform(ceiling / 2, ceiling)
-
-
 class PartySession:
     """Serves one party until the coordinator says farewell, `stop` is called, or going on is hopeless.
 
@@ -94,7 +81,7 @@ class PartySession:
         *,
         on_connected: Callable[[], None] = lambda: None,
         on_roster: Callable[[str], None] = lambda roster_json: None,
-        backoff: Backoff = Backoff(),
+        backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
         sleep: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:

@@ -10,7 +10,8 @@ import pytest
 from session_parts import TASK, Cable, Echo, Hub, Kits, Listen, Log, Serve, Serving
 
 from collegium.coordinator.sessions import GrpcParties, SessionLimits
-from collegium.parties.session import Backoff, PartySession
+from collegium.parties.session import PartySession
+from collegium.protocol.backoff import Backoff
 from collegium.protocol.identities import Credentials
 from collegium.protocol.roster import Roster
 from collegium.protocol.task import Task

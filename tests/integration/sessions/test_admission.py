@@ -18,8 +18,9 @@ import pytest
 from session_parts import PATIENCE_S, Asking, Echo, Hub, Kits, Listen, RawParty, Serve, Serving, fake_coordinator
 
 from collegium.coordinator.sessions import SessionLimits
-from collegium.parties.session import Backoff, PartySession
+from collegium.parties.session import PartySession
 from collegium.protocol import limits
+from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
 from collegium.protocol.errors import (
     CollegiumError,

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from collegium.parties import session
-from collegium.parties.session import Backoff, Worker
+from collegium.parties.session import Worker
+from collegium.protocol.backoff import Backoff
 from collegium.protocol.messages import Describe, Description, Failure, Reply, Request
 from collegium.protocol.v1 import collegium_pb2 as pb
 

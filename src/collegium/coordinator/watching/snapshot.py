@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,9 +17,6 @@ from collegium.protocol.certificates import utc_now
 FRESH_S = 1.0
 """However many look on, files are read once in this time."""
 
-Jobs = Callable[[], Sequence[Mapping[str, Any]]]
-"""The jobs that wait or run, each with ``job``, ``state``, ``asked`` and ``labelled``."""
-
 
 class Snapshots:
     """Makes snapshots, one for all who ask within `FRESH_S`.
@@ -28,7 +25,6 @@ class Snapshots:
     ----------
     config : of the consortium.
     board : what the serving process knows.
-    jobs : the queue, where there is one.
     now, clock : the time, and monotonic seconds.
     """
 
@@ -37,11 +33,10 @@ class Snapshots:
         config: ConsortiumConfig,
         board: Board,
         *,
-        jobs: Jobs = tuple,
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._board, self._jobs = config, board, jobs
+        self._config, self._board = config, board
         self._folder = ConsortiumFolder(config.consortium.folder)
         self._now, self._clock = now, clock
         self._lock = threading.Lock()
@@ -73,7 +68,6 @@ class Snapshots:
             "refused_connections": moment.refused,
             "protocol_violations": moment.violations,
             "disconnections": moment.disconnections,
-            "jobs": [dict(job) for job in self._jobs()],
         }
 
 

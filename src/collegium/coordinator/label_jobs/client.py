@@ -1,0 +1,187 @@
+"""The desk as a student outside calls it: over TLS with its own certificate, again and again until it gets through."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+from numpy.typing import NDArray
+
+from collegium.protocol import limits
+from collegium.protocol.backoff import Backoff
+from collegium.protocol.channels import (
+    CONNECT_TIMEOUT_S,
+    channel_credentials,
+    channel_options,
+    error_of,
+    explain_failure,
+)
+from collegium.protocol.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
+from collegium.protocol.identities import Credentials
+from collegium.protocol.inputs import PoolStore
+from collegium.protocol.label_jobs import (
+    SERVICE,
+    DeskDescription,
+    JobLabels,
+    JobStanding,
+    LabelJob,
+    piece_from_bytes,
+)
+from collegium.protocol.messages import ArraySpec
+from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
+
+logger = logging.getLogger("collegium.student")
+
+ANSWER_S = 120.0
+"""How long an answer of one message may take: a whole job is looked up in the ledger for it."""
+
+Result = TypeVar("Result")
+
+
+class DeskClient:
+    """A student's connection to the coordinator. A call that is cut off is made again, after a wait.
+
+    Every method raises what the coordinator answers. A coordinator that cannot be reached is waited for; one that was
+    never reached and is not this consortium's (IdentityError), or speaks no TLS 1.3 (ProtocolViolation), is not.
+
+    Parameters
+    ----------
+    load_credentials : called before every connection, so that a renewed certificate is taken up.
+    address : ``host:port``; the host is the name that the coordinator's certificate must carry.
+    sleep, uniform : the waiting and its jitter, for tests.
+    """
+
+    def __init__(
+        self,
+        load_credentials: Callable[[], Credentials],
+        address: str,
+        *,
+        backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
+        sleep: Callable[[float], object] | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._load_credentials, self._address = load_credentials, address
+        self._backoff, self._uniform = backoff, uniform
+        self._sleep = sleep or threading.Event().wait
+        self._reached = False
+
+    def describe(self) -> DeskDescription:
+        """What the consortium has to offer; VersionMismatch when it speaks another version of the protocol."""
+        question = jobs_pb.DescribeDesk(protocol_version=limits.PROTOCOL_VERSION).SerializeToString()
+        said = DeskDescription.from_bytes(self._one("Describe", question))
+        if said.protocol_version != limits.PROTOCOL_VERSION:
+            raise VersionMismatch(
+                f"the coordinator speaks version {said.protocol_version} of the protocol, this student "
+                f"{limits.PROTOCOL_VERSION}: install the same version on both sides"
+            )
+        return said
+
+    def hold_pool(
+        self, spec: ArraySpec, store: PoolStore, on_received: Callable[[int, int], None] = lambda done, total: None
+    ) -> NDArray[Any]:
+        """The pool, fetched into ``store`` from the byte that it has reached; ``on_received`` hears of bytes."""
+
+        def fetch(call: _Call) -> NDArray[Any]:
+            while not (state := store.state(spec)).complete:
+                question = jobs_pb.PoolFrom(sha256=spec.sha256, offset_bytes=state.received_bytes)
+                for data in call("FetchPool", question.SerializeToString()):
+                    piece = piece_from_bytes(data)
+                    if piece.pool != spec:
+                        raise ProtocolViolation("the coordinator sent a piece of another pool")
+                    on_received(store.accept(piece).received_bytes, spec.size_bytes)
+                if store.state(spec).received_bytes <= state.received_bytes and not store.holds(spec):
+                    raise Unreachable("the coordinator sent nothing of the pool")
+            return store.open(spec.sha256)
+
+        return self._patiently(fetch)
+
+    def submit(self, job: LabelJob) -> JobStanding:
+        """Queue the job; once, however often this is called."""
+        return JobStanding.from_bytes(self._one("Submit", job.to_bytes()))
+
+    def follow(self, job_id: str, on_standing: Callable[[JobStanding], None]) -> JobStanding:
+        """Wait until the job has ended, and return how; ``on_standing`` hears whenever something is new."""
+        question = jobs_pb.JobName(job_id=job_id).SerializeToString()
+
+        def listen(call: _Call) -> JobStanding:
+            told: JobStanding | None = None
+            for data in call("Follow", question):
+                standing = JobStanding.from_bytes(data)
+                if standing != told:
+                    on_standing(told := standing)
+                if standing.ended:
+                    return standing
+            raise Unreachable("the coordinator ended the call")
+
+        return self._patiently(listen)
+
+    def collect(self, job_id: str) -> JobLabels:
+        """What the job's inputs have got so far."""
+        return JobLabels.from_bytes(self._one("Collect", jobs_pb.JobName(job_id=job_id).SerializeToString()))
+
+    def _one(self, method: str, question: bytes) -> bytes:
+        def ask(call: _Call) -> bytes:
+            for data in call(method, question, timeout_s=ANSWER_S):
+                return data
+            raise Unreachable("the coordinator ended the call without an answer")
+
+        return self._patiently(ask)
+
+    def _patiently(self, work: Callable[[_Call], Result]) -> Result:
+        """Do it over a connection of its own, and again while the coordinator cannot be reached."""
+        failures = 0
+        while True:
+            credentials = self._load_credentials()
+            options = channel_options(self._address)
+            call = None
+            try:
+                with grpc.secure_channel(self._address, channel_credentials(credentials), options) as channel:
+                    call = _Call(channel)
+                    return work(call)
+            except Unreachable as error:
+                answered = call is not None and call.answered
+                self._reached |= answered
+                failures = 1 if answered else failures + 1
+                said: CollegiumError = error
+                if not answered:
+                    said = explain_failure(self._address, credentials)
+                    if not isinstance(said, Unreachable) and not self._reached:
+                        raise said from None
+                delay_s = self._backoff.delay_s(failures, self._uniform)
+                logger.warning("%s; trying again in %.1f s", said, delay_s)
+                self._sleep(delay_s)
+
+
+class _Call:
+    """Calls a method of the desk; yields the answers' bytes."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+        self.answered = False
+
+    def __call__(self, method: str, question: bytes, *, timeout_s: float | None = None) -> Iterator[bytes]:
+        multi: Any = self._channel.unary_stream(
+            f"/{SERVICE}/{method}", request_serializer=bytes, response_deserializer=bytes
+        )
+        call: Any = multi(question, timeout=timeout_s)
+        # A connection that is never made must not hang a call that has no time limit.
+        patience = threading.Timer(CONNECT_TIMEOUT_S, call.cancel)
+        patience.daemon = True
+        patience.start()
+        try:
+            for data in call:
+                patience.cancel()
+                self.answered = True
+                yield data
+        except grpc.RpcError as error:
+            raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
+        finally:
+            patience.cancel()
+            call.cancel()
+
+
+__all__ = ["DeskClient"]

@@ -1,0 +1,132 @@
+"""A student's own folder of one job: what was asked, the pool, and in the end the labels.
+
+The job is written down before it is submitted, so that the same command goes on where it was, on either side of a
+crash, and no input is asked for twice under two names.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from collegium.coordinator.config import StudentConfig
+from collegium.coordinator.label_jobs.client import DeskClient
+from collegium.coordinator.run_folder import RunFolder, write_whole
+from collegium.protocol.enrolment import request_certificate
+from collegium.protocol.errors import ConfigurationError, ProtocolViolation, StorageError
+from collegium.protocol.identities import Credentials, install_certificate
+from collegium.protocol.inputs import PoolStore
+from collegium.protocol.label_jobs import DeskDescription, JobStanding, LabelJob
+from collegium.protocol.task import Frozen, Task
+
+
+class WrittenJob(Frozen):
+    """`job.json`."""
+
+    version: Literal[1] = 1
+    job_id: str
+    pool_sha256: str
+    positions: tuple[int, ...]
+    note: str
+
+    def job(self) -> LabelJob:
+        return LabelJob(self.job_id, self.pool_sha256, self.positions, self.note)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What an order brought: everything that a student is fitted from.
+
+    ``labels`` has a class per position, -1 for an abstention; positions without an entry were not asked.
+    """
+
+    task: Task
+    student: StudentConfig
+    pool: NDArray[Any]
+    labels: dict[int, int]
+    standing: JobStanding
+
+
+def enrol_student(address: str, name: str, code: str, fingerprint: str, folder: Path) -> tuple[Credentials, str]:
+    """Make this student's keys in ``folder`` and have them certified; where it then asks for labels.
+
+    See `request_certificate` for errors. With keys that are enrolled it renews the certificate, without a code.
+    """
+    answer, authority_pem = request_certificate(address, name, "student", code, fingerprint, folder)
+    return install_certificate(folder, "student", answer.certificate_pem.encode(), authority_pem), answer.sessions
+
+
+def order_labels(
+    client: DeskClient,
+    folder: Path,
+    choose: Callable[[int], Sequence[int]],
+    note: str,
+    *,
+    on_received: Callable[[int, int], None] = lambda done, total: None,
+    on_standing: Callable[[JobStanding], None] = lambda standing: None,
+) -> Delivery:
+    """Submit the job of ``folder``, wait until it has ended, and write its labels.csv.
+
+    Parameters
+    ----------
+    choose : positions to ask for, given the number of inputs in the pool. In a folder that has a job already it must
+        choose the same again.
+
+    Raises
+    ------
+    ConfigurationError, when the folder's job asks for something else; StorageError; whatever the coordinator answers.
+    """
+    described = client.describe()
+    task, student = _settings(described)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+    pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
+    job = _job_of(folder, described.pool.sha256, tuple(int(at) for at in choose(len(pool))), note)
+    client.submit(job)
+    standing = client.follow(job.job_id, on_standing)
+    labels = dict(client.collect(job.job_id).labels)
+    if not labels.keys() <= set(job.positions) or max(labels.values(), default=0) >= len(task.classes):
+        raise ProtocolViolation("the coordinator sent labels that were not asked for: update Collegium")
+    rows = [(at, labels[at] if labels.get(at, -1) >= 0 else None) for at in job.positions if at in labels]
+    RunFolder(folder).write_labels(rows)
+    return Delivery(task, student, pool, labels, standing)
+
+
+def _settings(described: DeskDescription) -> tuple[Task, StudentConfig]:
+    try:
+        return (
+            Task.model_validate_json(described.task_json),
+            StudentConfig.model_validate_json(described.student_json),
+        )
+    except ValidationError as error:
+        raise ProtocolViolation("the coordinator sent a task that is not valid: update Collegium") from error
+
+
+def _job_of(folder: Path, pool_sha256: str, positions: tuple[int, ...], note: str) -> LabelJob:
+    """The job that the folder holds, or a new one, written down."""
+    path = folder / "job.json"
+    if not path.exists():
+        job = LabelJob(secrets.token_hex(16), pool_sha256, positions, note)
+        written = WrittenJob(job_id=job.job_id, pool_sha256=pool_sha256, positions=positions, note=note)
+        write_whole(path, written.model_dump_json() + "\n")
+        return job
+    try:
+        held = WrittenJob.model_validate_json(path.read_bytes()).job()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValidationError, ProtocolViolation) as error:
+        raise StorageError(f"{path} is damaged: choose another folder; labels that were paid for are free") from error
+    if (held.pool_sha256, held.positions) != (pool_sha256, positions):
+        raise ConfigurationError(
+            f"{folder} holds a job that asks for other inputs: choose another folder for this one; "
+            "inputs that were labelled before cost nothing"
+        )
+    return held

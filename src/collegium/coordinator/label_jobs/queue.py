@@ -1,0 +1,212 @@
+"""The queue of label jobs: one SQLite file, durable at every change, so that a job outlives the coordinator.
+
+Labels are not kept here. They are in the ledger, which pays for each input once; a job is a list of positions in the
+pool and how far it has come.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collegium.protocol.errors import Refused, StorageError
+from collegium.protocol.label_jobs import JobState, LabelJob
+
+MAX_OPEN_JOBS = 16
+"""Of one student, queued or running."""
+MAX_JOBS = 1_000
+"""Of one student, altogether: the queue's file stays bounded."""
+
+_BUSY_S = 30.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    student TEXT NOT NULL,
+    pool_sha256 TEXT NOT NULL,
+    positions BLOB NOT NULL,
+    note TEXT NOT NULL,
+    submitted_utc TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    labelled INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS asked (
+    student TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (student, position)
+) STRICT, WITHOUT ROWID;
+"""
+_COLUMNS = "number, id, student, pool_sha256, positions, note, submitted_utc, state, reason, labelled"
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job as it stands in the queue; ``number`` gives its turn."""
+
+    number: int
+    id: str
+    student: str
+    pool_sha256: str
+    """The pool in which the positions are."""
+    positions: tuple[int, ...]
+    note: str
+    submitted_utc: str
+    state: JobState
+    reason: str
+    labelled: int
+    """Inputs asked, once it has ended."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("done", "stopped")
+
+
+class JobQueue:
+    """The jobs in ``folder``. Safe for threads and processes; every method raises StorageError for the disk's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "queue.sqlite"
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def prepare(self) -> None:
+        """Make folder and file where they are missing."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"cannot make {self._path.parent}: {error.strerror}") from error
+        with self._connected() as connection:
+            connection.executescript(_SCHEMA)
+
+    def add(self, job: LabelJob, student: str, limit: int | None) -> QueuedJob:
+        """Queue a job, or find the one of that id as it was queued before.
+
+        ``limit`` is the most inputs that the student may ask about altogether. Refused when the job would pass it,
+        when too many of the student's jobs are there already, or when the id is another job's.
+        """
+        with self._writing() as connection:
+            held = _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job.job_id,)))
+            if held:
+                if (held[0].student, held[0].pool_sha256, held[0].positions) != (
+                    student,
+                    job.pool_sha256,
+                    job.positions,
+                ):
+                    raise Refused("a job of that id was queued with other inputs: name this one anew")
+                return held[0]
+            for most, which in ((MAX_OPEN_JOBS, "state IN ('queued', 'running') AND"), (MAX_JOBS, "")):
+                count = f"SELECT count(*) FROM jobs WHERE {which} student = ?"
+                if connection.execute(count, (student,)).fetchone()[0] >= most:
+                    waiting = "waiting" if which else "kept"
+                    raise Refused(f"{most} jobs of {student} are {waiting} already: ask for more inputs in one job")
+            rows = [(student, position) for position in job.positions]
+            connection.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", rows)
+            asked = _asked(connection, student)
+            if limit is not None and asked > limit:
+                raise Refused(
+                    f"{student} may ask about {limit} inputs altogether, and with this job it would be {asked}: "
+                    "ask about fewer, or ask the consortium for more"
+                )
+            blob = np.asarray(job.positions, dtype="<u4").tobytes()
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            connection.execute(
+                "INSERT INTO jobs (id, student, pool_sha256, positions, note, submitted_utc, state, reason, labelled)"
+                " VALUES (?, ?, ?, ?, ?, ?, 'queued', '', 0)",
+                (job.job_id, student, job.pool_sha256, blob, job.note, now),
+            )
+            return _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job.job_id,)))[0]
+
+    def asked(self, student: str) -> int:
+        """How many distinct inputs count against the student's limit."""
+        with self._connected() as connection:
+            return _asked(connection, student)
+
+    def next(self) -> QueuedJob | None:
+        """The first job that has not ended, first come first served; it runs from now on."""
+        with self._writing() as connection:
+            found = _found(
+                connection.execute(
+                    f"SELECT {_COLUMNS} FROM jobs WHERE state IN ('queued', 'running') ORDER BY number LIMIT 1"
+                )
+            )
+            if found and found[0].state == "queued":
+                connection.execute("UPDATE jobs SET state = 'running' WHERE number = ?", (found[0].number,))
+        return found[0] if found else None
+
+    def end(self, job: QueuedJob, labelled: Iterable[int], reason: str = "") -> None:
+        """It is done, or stopped for ``reason``; ``labelled`` are its positions that were asked.
+
+        Those that were not no longer count against the student's limit, unless another job of it waits for them.
+        """
+        answered = set(labelled)
+        with self._writing() as connection:
+            state = "stopped" if reason else "done"
+            connection.execute(
+                "UPDATE jobs SET state = ?, reason = ?, labelled = ? WHERE number = ?",
+                (state, reason, len(answered), job.number),
+            )
+            others = _found(
+                connection.execute(
+                    f"SELECT {_COLUMNS} FROM jobs WHERE state IN ('queued', 'running') AND student = ?", (job.student,)
+                )
+            )
+            wanted = {position for other in others for position in other.positions}
+            free = [(job.student, at) for at in job.positions if at not in answered and at not in wanted]
+            connection.executemany("DELETE FROM asked WHERE student = ? AND position = ?", free)
+
+    def job(self, job_id: str, student: str) -> tuple[QueuedJob, int]:
+        """The student's job of that id, and how many jobs come before it; Refused when there is none."""
+        with self._connected() as connection:
+            chosen = "WHERE id = ? AND student = ?"
+            found = _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs {chosen}", (job_id, student)))
+            if not found:
+                raise Refused(f"{student} has no job {job_id[:8]}: submit it first")
+            ahead = connection.execute(
+                "SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND number < ?", (found[0].number,)
+            ).fetchone()[0]
+        return found[0], 0 if found[0].ended else int(ahead)
+
+    def jobs(self) -> list[QueuedJob]:
+        """All jobs, in the order in which they came."""
+        with self._connected() as connection:
+            return _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY number"))
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous=FULL")
+                yield connection
+        except sqlite3.Error as error:
+            raise StorageError(f"the queue of jobs {self._path} cannot be read or written: {error}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is on the disk afterwards, or nothing of it."""
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+
+def _asked(connection: sqlite3.Connection, student: str) -> int:
+    return int(connection.execute("SELECT count(*) FROM asked WHERE student = ?", (student,)).fetchone()[0])
+
+
+def _found(rows: Iterable[tuple[Any, ...]]) -> list[QueuedJob]:
+    return [
+        QueuedJob(number, job, student, pool, tuple(np.frombuffer(blob, dtype="<u4").tolist()), *rest)
+        for number, job, student, pool, blob, *rest in rows
+    ]
