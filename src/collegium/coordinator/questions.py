@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.config import SAMPLED_KNN, NeighboursConfig, RunConfig
 from collegium.coordinator.mechanisms import Adjacency
-from collegium.coordinator.neighbours.geometry import fit_features, public_radii_squared
+from collegium.coordinator.neighbours.finding import STUDENT, features_of
+from collegium.coordinator.neighbours.geometry import public_radii_squared
 from collegium.coordinator.neighbours.nearest_questions import NearestQuestions
 from collegium.coordinator.rounds import round_id
 from collegium.protocol.features import extract
@@ -92,24 +93,31 @@ class NeighbourQuestions:
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
+    student : of the labels so far, where the settings want its features.
     """
 
     adjacency = Adjacency.ADD_REMOVE
     votes_per_unit: Mapping[str, int] = {"record": 1}
     teacher = None
-    want_student = False
     round_per_stage = False
 
-    def __init__(self, config: RunConfig, settings: NeighboursConfig, pool: NDArray[Any], ledger_id: str) -> None:
-        inputs = config.task.inputs
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: NeighboursConfig,
+        pool: NDArray[Any],
+        ledger_id: str,
+        student: Student | None = None,
+    ) -> None:
+        self._config, self._settings, self._pool = config, settings, pool
         self._kernel, self._share = settings.kernel, settings.share
         self._ledger_id = ledger_id
-        network = settings.network_bytes()
-        self._features = fit_features(settings.features, settings.dimensions, pool, inputs, network)
-        self._values = extract(self._features, pool, inputs)
+        self.want_student = settings.features == STUDENT
+        self._features = features_of(settings, pool, config.task.inputs, student)
+        self._values = extract(self._features, pool, config.task.inputs)
 
     def informed_by(self, student: Student) -> NeighbourQuestions:
-        return self
+        return NeighbourQuestions(self._config, self._settings, self._pool, self._ledger_id, student)
 
     def request(
         self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str

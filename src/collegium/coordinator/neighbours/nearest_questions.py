@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.config import NeighboursConfig, RunConfig
 from collegium.coordinator.mechanisms import Adjacency
-from collegium.coordinator.neighbours.geometry import fit_features, nearest_edges_squared
+from collegium.coordinator.neighbours.finding import STUDENT, features_of
+from collegium.coordinator.neighbours.geometry import nearest_edges_squared
 from collegium.coordinator.rounds import round_id
 from collegium.protocol.features import extract
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
@@ -25,22 +26,30 @@ class NearestQuestions:
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
+    student : of the labels so far, where the settings want its features.
     """
 
     adjacency = Adjacency.ADD_REMOVE
     votes_per_unit: Mapping[str, int] = {"record": 1}
     teacher = None
-    want_student = False
     round_per_stage = True
 
-    def __init__(self, config: RunConfig, settings: NeighboursConfig, pool: NDArray[Any], ledger_id: str) -> None:
-        inputs = config.task.inputs
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: NeighboursConfig,
+        pool: NDArray[Any],
+        ledger_id: str,
+        student: Student | None = None,
+    ) -> None:
+        self._config, self._settings, self._pool = config, settings, pool
         self._ledger_id, self._share, self._bins = ledger_id, settings.share, settings.bins
-        self.features = fit_features(settings.features, settings.dimensions, pool, inputs, settings.network_bytes())
-        self._values = extract(self.features, pool, inputs)
+        self.want_student = settings.features == STUDENT
+        self.features = features_of(settings, pool, config.task.inputs, student)
+        self._values = extract(self.features, pool, config.task.inputs)
 
     def informed_by(self, student: Student) -> NearestQuestions:
-        return self
+        return NearestQuestions(self._config, self._settings, self._pool, self._ledger_id, student)
 
     def request(
         self, mechanism: str, parameters: Mapping[str, float], mode: str, asked: PoolRange, purpose: str

@@ -1,0 +1,326 @@
+"""Runs by the nearest of a sample: modes that agree, drop-outs, restarts, the exact mode, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.coordinator import coordinator as coordinator_module
+from collegium.coordinator.config import RunConfig
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.mechanisms import create
+from collegium.coordinator.neighbours.geometry import nearest_edges_squared
+from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.questions import questions_of
+from collegium.parties.neighbours.counting import SampledRecords
+from collegium.parties.party import Party
+from collegium.parties.splits import simulated_key
+from collegium.parties.summing import Membership
+from collegium.protocol.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    DataError,
+    QuorumNotReached,
+    UnsupportedAccounting,
+)
+from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request
+from collegium.protocol.toml_files import validate_config
+from collegium.simulations.exact_nearest import ExactNearest
+from collegium.simulations.in_process import InProcessParties
+
+PARTIES = 4
+NAMES = [f"party-{number}" for number in range(PARTIES)]
+KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
+ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
+NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Examples:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
+
+
+@pytest.fixture(scope="module")
+def public(digits: Examples) -> PublicData:
+    return PublicData(digits.take(np.arange(300)))
+
+
+@pytest.fixture(scope="module")
+def private(digits: Examples) -> Examples:
+    return digits.take(np.arange(300, 1797))
+
+
+def config(**changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "name": "trial",
+        "task": {"classes": list("0123456789"), "inputs": {"kind": "image", "height": 8, "width": 8}},
+        "pool": {"source": "digits"},
+        "mechanism": {"name": "knn", "parameters": NOISE},
+        "neighbours": {"features": "hog", "dimensions": 16, "share": 0.045, "k": 20},
+        "budget": {"epsilon": 60},
+        "queries": {"count": 30, "batch": 12},
+        "votes": {"mode": "clear", "quorum": 0.5},
+        "seed": 5,
+    }
+    for dotted, value in changes.items():
+        section, _, key = dotted.partition("__")
+        values[section] = {**values[section], key: value} if key else value
+    return validate_config(values, RunConfig, "test")
+
+
+class Consortium(InProcessParties):
+    """Parties, every request that they were asked, and who is cut off at which."""
+
+    def __init__(self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None) -> None:
+        self.asked: list[tuple[str, CountNearest]] = []
+        self._silent = silent or (lambda name, body: False)
+        members = [
+            Party(
+                name,
+                private.take(np.arange(number, len(private), PARTIES)),
+                config().task,
+                folder=folder / name,
+                pools=PoolStore(None),
+                split_key=simulated_key(1, name),
+                membership=Membership("trial", ROSTER, KEYS[name].sign),
+            )
+            for number, name in enumerate(NAMES)
+        ]
+        super().__init__(members, "trial")
+
+    def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
+        self.asked += [(name, body) for name, body in requests.items() if isinstance(body, CountNearest)]
+        heard = {name: body for name, body in requests.items() if not self._silent(name, body)}
+        gone = {name: Failure("unreachable", "gone") for name in requests.keys() - heard.keys()}
+        return super().ask(heard, **options) | gone
+
+
+def labels(folder: Path) -> list[list[str]]:
+    with (folder / "labels.csv").open(encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def purposes(consortium: Consortium) -> list[tuple[str, bool, int]]:
+    return [
+        (body.purpose, body.by_class, len(body.inputs.indices)) for name, body in consortium.asked if name == NAMES[0]
+    ]
+
+
+@pytest.fixture
+def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    # Ledgers of other names draw other samples; here runs are compared vote by vote.
+    monkeypatch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+
+    def run(folder: str = "run", *, silent: Any = None, vote_sum: Any = None, **changes: Any) -> Any:
+        consortium = Consortium(private, tmp_path / "parties", silent)
+        coordinator = Coordinator(
+            config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
+        )
+        run.consortium = consortium  # type: ignore[attr-defined]
+        return coordinator.run(only_labels=True)
+
+    return run
+
+
+def test_clear_and_masked_sums_give_the_same_labels_and_each_stage_its_own_sample(go: Any, tmp_path: Path) -> None:
+    clear = go("clear")
+    stages = purposes(go.consortium)
+    masked = go("masked", votes__mode="masked")
+    assert labels(tmp_path / "clear") == labels(tmp_path / "masked")
+    assert clear["labels"]["answered"] > 15 and clear["labels"]["quality"]["accuracy"] > 0.9
+    assert masked["privacy"]["epsilon"] == clear["privacy"]["epsilon"]
+    passed = [size for purpose, by_class, size in stages if purpose == "release" and by_class]
+    assert [one[:2] for one in stages[:4]] == [
+        ("threshold", False), ("threshold", True), ("release", False), ("release", True),
+    ]  # fmt: skip
+    assert sum(passed) == clear["labels"]["answered"]
+
+
+def test_every_question_is_charged_before_it_is_asked(go: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def watching(name: str, body: Any) -> bool:
+        if isinstance(body, CountNearest) and name == NAMES[0] and not body.by_class:
+            paid = sum(entry.content.queries for entry in charges(tmp_path / "run"))
+            seen.append(paid - asked[0])
+            asked[0] += len(body.inputs.indices)
+        return False
+
+    asked = [0]
+    go(silent=watching)
+    assert len(seen) >= 4 and min(seen) > 0
+
+
+def charges(folder: Path) -> list[Any]:
+    ledger = Ledger.read(folder / "ledger.sqlite")
+    try:
+        return [entry for entry in ledger.entries() if type(entry.content).__name__ == "Charge"]
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked"])
+def test_who_drops_out_between_the_sums_is_left_out_of_both(mode: str, go: Any, tmp_path: Path) -> None:
+    dropped = go("dropped", votes__mode=mode, silent=lambda n, b: n == NAMES[3] and getattr(b, "by_class", False))
+    rounds = [sorted({name for name, body in go.consortium.asked if (body.purpose, body.by_class) == kind})
+              for kind in (("threshold", False), ("threshold", True))]  # fmt: skip
+    assert rounds == [NAMES, NAMES]
+    assert NAMES[3] in dropped["rounds"][0]["failed"]
+    go("without", votes__mode=mode, silent=lambda n, b: n == NAMES[3])
+    assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
+
+
+def test_parties_that_keep_dropping_out_stop_the_run_with_a_line_that_says_so(go: Any) -> None:
+    left, gone = NAMES[1:], set()
+
+    def falling(name: str, body: Any) -> bool:
+        if getattr(body, "by_class", False) and left and name == left[-1]:
+            gone.add(left.pop())
+        return name in gone
+
+    with pytest.raises(QuorumNotReached, match="start the run again"):
+        go(silent=falling, votes__quorum=0.25)
+
+
+def test_an_interrupted_run_is_taken_up_without_another_charge_and_gives_the_same_labels(
+    go: Any, tmp_path: Path
+) -> None:
+    go("whole")
+    for purpose in ("threshold", "release"):
+        with pytest.raises(QuorumNotReached):
+            go("cut", silent=lambda n, b, p=purpose: getattr(b, "purpose", "") == p and b.by_class)
+    go("cut")
+    assert labels(tmp_path / "whole") == labels(tmp_path / "cut")
+    sizes = {name: [one.content.queries for one in charges(tmp_path / name)] for name in ("whole", "cut")}
+    assert sizes["cut"] == sizes["whole"]
+
+
+def test_the_exact_mode_answers_through_the_same_interface_and_nearly_the_same(
+    go: Any, public: PublicData, private: Examples, tmp_path: Path
+) -> None:
+    records = {
+        name: SampledRecords(
+            private.take(np.arange(number, len(private), PARTIES)), config().task.inputs, simulated_key(1, name)
+        )
+        for number, name in enumerate(NAMES)
+    }
+    exact = ExactNearest(records, public.pool.x, "trial")
+    run = go("exact", vote_sum=exact)
+    assert run["labels"]["quality"]["accuracy"] > 0.9
+    assert go.consortium.asked == [], "nobody was asked over the protocol"
+    go("binned", neighbours__bins=256)
+    same = [a == b for a, b in zip(labels(tmp_path / "exact"), labels(tmp_path / "binned"), strict=True)]
+    assert np.mean(same) > 0.9
+
+
+@pytest.mark.parametrize("mechanism", ["knn", "individual-knn"])
+def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
+    import torch
+
+    from collegium.coordinator.students.base import NetworkStudent
+    from collegium.protocol.models import build_network
+
+    changes: dict[str, Any] = {"neighbours__features": "student"}
+    if mechanism == "individual-knn":
+        changes |= {"mechanism": {"name": mechanism, "parameters": {"sigma": 4.0, "participations": 1}}}
+        changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
+        del changes["neighbours__features"]
+    asked = config(**changes)
+    questions = questions_of(asked, public.pool.x, "ledger")
+    torch.manual_seed(1)
+    student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
+    informed = questions.informed_by(student)
+    inputs = PoolRange("a" * 64, (3, 4))
+    first, second = (
+        one.request(mechanism, NOISE | {"k": 20}, "clear", inputs, "release") for one in (questions, informed)
+    )
+    assert questions.want_student and first.features.name == "hog" and second.features.name == "network"
+    assert second.features.projection.shape[1] == 16 and first.round_id != second.round_id
+
+
+def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) -> None:
+    class Tree:
+        def save(self, path: Path) -> None:
+            path.write_bytes(b"leaves")
+
+    questions = questions_of(config(neighbours__features="student"), public.pool.x, "ledger")
+    with pytest.raises(ConfigurationError, match="needs a student that is a network"):
+        questions.informed_by(Tree())  # type: ignore[arg-type]
+
+
+def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
+    features = np.random.default_rng(0).normal(0, 300, (2000, 6)).astype(np.int16)
+    edges = nearest_edges_squared(features, np.arange(5), 0.05, 64)
+    assert edges.shape == (5, 63) and (np.diff(edges, axis=1) >= 0).all()
+    distances = np.sort(np.square(features.astype(np.int64) - features[0]).sum(axis=1))
+    shares = np.searchsorted(distances, edges[0]) / len(features)
+    assert abs(shares[31] - 0.05) < 0.002 and shares[0] < 0.003 and shares[-1] > 0.99
+    assert np.diff(shares)[29:33].max() < 0.0026, "a twentieth of the k nearest to an interval"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"votes__mode": "masked+noised"}, "needs exact sums"),
+        ({"neighbours__records_at_least": 60}, "expected to hold 18"),
+        ({"neighbours__k": None}, "neighbours.k and the mechanism knn belong together"),
+        ({"neighbours": None}, "belong together"),
+        ({"neighbours__features": "network"}, "belong together"),
+        ({"budget__unit": "party"}, "must be 'record'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        config(**changes)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.01, float("nan")])
+def test_a_sampling_rate_outside_its_range_is_refused(rate: float) -> None:
+    with pytest.raises(ConfigurationError, match="sampling_rate"):
+        create("knn", k=20, classes=10, **NOISE | {"sampling_rate": rate})
+
+
+def test_data_dependent_accounting_is_refused_under_sampling() -> None:
+    mechanism: Any = create("knn", k=20, classes=10, **NOISE)
+    with pytest.raises(UnsupportedAccounting, match="Poisson"):
+        mechanism.exact_loss(np.ones((1, 10), dtype=np.int64), (2.0,), None, True)
+
+
+def test_a_budget_below_one_query_stops_before_anyone_is_asked(go: Any) -> None:
+    with pytest.raises(BudgetExceeded, match="does not fit"):
+        go(budget__epsilon=0.05)
+    assert go.consortium.asked == []
+
+
+def test_samples_of_fewer_than_k_go_on_in_silence(go: Any) -> None:
+    """Stopping, or saying so, would tell how many records were sampled, and nobody paid for that."""
+    run = go(neighbours__k=1000, neighbours__share=0.9)
+    assert run["labels"]["answered"] > 0
+    assert "1000" not in json.dumps(run["labels"]) and run["cautions"] == go("other")["cautions"]
+
+
+def test_a_party_without_records_is_refused(private: Examples) -> None:
+    with pytest.raises(DataError, match="no records"):
+        Party(
+            "empty", private.take(np.arange(0)), config().task, folder=None, pools=PoolStore(None), split_key=b"k" * 32
+        )
+
+
+def test_the_request_survives_the_wire(go: Any) -> None:
+    go()
+    _, body = go.consortium.asked[1]
+    again = Request.from_bytes(Request("request", "run", body).to_bytes()).body
+    assert isinstance(again, CountNearest)
+    assert Request("request", "run", again).to_bytes() == Request("request", "run", body).to_bytes()
