@@ -48,6 +48,7 @@ ANALYSES = {
 TOP_COUNTS = (LOWEST, 120, 210, 255, NEIGHBOURS)
 """Largest counts n* that Figures 7 and 8 follow; the paper does not name its five."""
 ORDERS_6 = (2.0, 10.0, 20.0, 50.0, 80.0, 100.0, 150.0, 200.0)
+DRAWN_6 = (2.0, 20.0, 50.0, 100.0, 200.0)
 ORDERS_7 = tuple(float(order) for order in range(2, 201, 2))
 FEW_QUERIES = (1, 2, 5, 10, 20, 50)
 
@@ -167,13 +168,14 @@ class Figures6To8:
             worst[sampled] = {
                 "top": (LOWEST + values.argmax(axis=0)).tolist(),
                 "over_threshold": (values.max(axis=0) / values[int(SCREEN.threshold) - LOWEST]).tolist(),
-                "curves": values.T.tolist(),
             }
+        drawn = {order: [float(f"{top_cost(top, (order,)).values[0]:.4g}") for top in counts] for order in DRAWN_6}
         per_query = {top: top_cost(top, WIDE_ORDERS, SAMPLING_RATE) for top in counts}
         steps = [*FEW_QUERIES, *(100 * 2**power for power in range(6)), QUERIES]
         totals = {n: {top: epsilon(curve * n) for top, curve in per_query.items()} for n in steps}
         return {
             "worst": worst,
+            "figure_6": {f"{order:g}": values for order, values in drawn.items()},
             "figure_7": {str(top): top_cost(top, ORDERS_7).values.tolist() for top in TOP_COUNTS},
             "figure_8": {str(top): [[n, totals[n][top]] for n in steps] for top in TOP_COUNTS},
             "worst_total": [
@@ -186,16 +188,14 @@ class Figures6To8:
         figure.set_size_inches(10.5, 3.8)
         sixth, seventh, eighth = figure.subplots(1, 3)
         counts = range(LOWEST, NEIGHBOURS + 1)
-        for order, colour in zip((2.0, 20.0, 50.0, 100.0, 200.0), _COLOURS, strict=True):
-            curve = results["worst"]["full"]["curves"][ORDERS_6.index(order)]
-            sixth.plot(counts, curve, color=colour, label=f"α = {order:g}")
+        for order, colour in zip(DRAWN_6, _COLOURS, strict=True):
+            sixth.plot(counts, results["figure_6"][f"{order:g}"], color=colour, label=f"α = {order:g}")
         sixth.axvline(SCREEN.threshold, color="#444444", linewidth=0.8, linestyle=":")
         sixth.set(yscale="log", xlabel="largest count n*", ylabel="ε(α) of one query", title="Figure 6")
-        for (top, curve), colour in zip(results["figure_7"].items(), _COLOURS, strict=True):
-            seventh.plot(ORDERS_7, curve, color=colour, label=f"n* = {top}")
+        for top, colour in zip(TOP_COUNTS, _COLOURS, strict=True):
+            seventh.plot(ORDERS_7, results["figure_7"][str(top)], color=colour, label=f"n* = {top}")
+            eighth.plot(*zip(*results["figure_8"][str(top)], strict=True), color=colour, label=f"n* = {top}")
         seventh.set(xlabel="order α", title="Figure 7")
-        for (top, points), colour in zip(results["figure_8"].items(), _COLOURS, strict=True):
-            eighth.plot(*zip(*points, strict=True), color=colour, label=f"n* = {top}")
         eighth.set(xscale="log", yscale="log", xlabel="queries, sampled", ylabel="ε", title="Figure 8")
         for axes in (sixth, seventh, eighth):
             axes.legend()
