@@ -50,6 +50,13 @@ DELTA = 1e-5
 STUDENT_NEIGHBOURS = 5
 _RECORDS_APART = 100
 
+SOURCES = (
+    DataSource(source="mnist", split="train"),
+    DataSource(source="mnist", split="test", stop=5000),
+    DataSource(source="mnist", split="test", start=5000),
+)
+"""Private, public pool, test: half of the test set each, as in the paper."""
+
 PAPER = (
     ("CelebA", 50.0, 0.05, 800, 1e-6, 1.24),
     ("CelebA", 100.0, 0.10, 800, 1e-6, 1.20),
@@ -121,10 +128,7 @@ class MultiLabelNeighbours:
 
     def run(self, setting: Setting) -> dict[str, Any]:
         task = default_task("mnist")
-        private, pool, test = (
-            load(DataSource(source="mnist", split=split, start=start, stop=stop), task, data_root=setting.data_root)
-            for split, start, stop in (("train", 0, None), ("test", 0, 5000), ("test", 5000, 10_000))
-        )
+        private, pool, test = (load(source, task, data_root=setting.data_root) for source in SOURCES)
         setting.say("features")
         features = fit_features("hog", 64, pool.x, task.inputs)
         records, public, asked = (extract(features, part.x, task.inputs) for part in (private, pool, test))
