@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser import FOUND, Tab, browser
-from snapshot_parts import PARTY, snapshot
+from snapshot_parts import JOB, PARTY, snapshot
 
 from collegium.coordinator.report import render
 from collegium.coordinator.watching.server import StatusServer
@@ -23,7 +23,7 @@ INTERACTIVE = "[...document.querySelectorAll('a, summary, button, input, [tabind
 
 def rich() -> dict[str, Any]:
     """A snapshot with all that may make a page wide or break it."""
-    made = snapshot(consortium="x" * 60, jobs=[{"job": "j" * 64, "state": "waiting", "asked": 100_000, "labelled": 0}])
+    made = snapshot(consortium="x" * 60, jobs=[JOB | {"student": LONG}])
     made["parties"][LONG] = PARTY
     made["last_failures"].append({"when": "round 9", "party": LONG, "outcome": f"refused: <b>{'long' * 90}</b>"})
     return made

@@ -86,7 +86,14 @@ def render(snapshot: Mapping[str, Any]) -> str:
 def _doing(snapshot: Mapping[str, Any]) -> str:
     phase = snapshot["phase"]
     done, total = phase["done"], phase["total"]
-    sentence = _DOING.get(phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}.")
+    job = next((job for job in snapshot["jobs"] if job["state"] == "running"), None)
+    if job is not None and phase["step"] not in ("waiting", "finished"):
+        whose, rounds = f"Job {job['job'][:8]} of {job['student']}. ", job["rounds"]
+    else:
+        whose, rounds = "", snapshot["rounds"]
+    sentence = whose + _DOING.get(
+        phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}."
+    )
     return sentence.format(
         done=done,
         total=total,
@@ -94,8 +101,8 @@ def _doing(snapshot: Mapping[str, Any]) -> str:
         total_megabytes=max(1, total // 1_000_000),
         connected=snapshot["connected"],
         quorum=snapshot["quorum"],
-        rounds=snapshot["rounds"],
-        round=snapshot["rounds"] + 1,
+        rounds=rounds,
+        round=rounds + 1,
     )
 
 
