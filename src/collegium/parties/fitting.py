@@ -71,31 +71,32 @@ def fit_places(maker: Maker, places: Sequence[Place], *, device: str, threads: i
     CollegiumError
         Whatever a teacher or its store raises.
     """
-    yield from _one_by_one(maker, [place for place in places if not place.learnable], device)
+    yield from one_by_one(maker, [place for place in places if not place.learnable], device)
     learnable = [place for place in places if place.learnable]
     if len(learnable) < 2:
-        yield from _one_by_one(maker, learnable, device)
-    elif _on_cuda(maker, device):
-        yield from _together(maker, learnable, device)
+        yield from one_by_one(maker, learnable, device)
+    elif on_cuda(maker, device):
+        yield from as_programs(maker, learnable, device)
     elif threads > 1:
         from collegium.parties.workers import fit_in_workers
 
         yield from fit_in_workers(maker, learnable, device=device, workers=min(threads, len(learnable)))
     else:
-        yield from _one_by_one(maker, learnable, device)
+        yield from one_by_one(maker, learnable, device)
 
 
-def _on_cuda(maker: Maker, device: str) -> bool:
+def on_cuda(maker: Maker, device: str) -> bool:
+    """Whether teachers of this kind would be fitted on a GPU."""
     return uses_device(maker.teacher()) and resolve_device(device).startswith("cuda")
 
 
-def _together(maker: Maker, places: Sequence[Place], device: str) -> Fitted:
+def as_programs(maker: Maker, places: Sequence[Place], device: str) -> Fitted:
     """One program for up to `MAX_TOGETHER` teachers, for half as many where the device's memory is too small.
 
     A kind that cannot be stacked is fitted one by one.
     """
     if not hasattr(maker.teacher(), "fit_together"):
-        yield from _one_by_one(maker, places, device)
+        yield from one_by_one(maker, places, device)
         return
     from torch import OutOfMemoryError
 
@@ -117,7 +118,8 @@ def _together(maker: Maker, places: Sequence[Place], device: str) -> Fitted:
         waiting = waiting[together:]
 
 
-def _one_by_one(maker: Maker, places: Sequence[Place], device: str) -> Fitted:
+def one_by_one(maker: Maker, places: Sequence[Place], device: str) -> Fitted:
+    """Fit the teachers in a loop."""
     for place in places:
         teacher = place.unfitted(maker)
         teacher.fit(place.records, seed=place.seed, device=device)

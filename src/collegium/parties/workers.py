@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import threading
 import traceback
@@ -117,6 +118,7 @@ def _ended(exit_code: int | None) -> str:
 def _work(pipe: connection.Connection, maker: Maker, device: str) -> None:
     """The worker: fits what it is handed until nobody is there to hand it anything."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
     threading.Thread(target=_end_with_the_party, daemon=True).start()
     from threadpoolctl import threadpool_limits
 

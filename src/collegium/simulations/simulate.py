@@ -95,6 +95,9 @@ def coordinator_of(
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """Run it with one virtual party per member of the cohort; returns what run.json says."""
     coordinator_of(run, NoParties(), None).check()
+    from collegium.simulations.cohort_fitting import fit_cohort
+
+    fit_cohort(run, on_progress)
     prepare_flower(run.folder)
     from flwr.simulation import run_simulation
 

@@ -53,8 +53,10 @@ class SklearnTeacher:
     def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         assert examples.y is not None
         seeded = {"random_state": seed % 2**32} if self._seeded else {}
+        own = _flat(examples.x)
         try:
-            self._fitted = self._classifier(**self._options, **seeded).fit(_flat(examples.x), examples.y)
+            self._fitted = self._classifier(**self._options, **seeded).fit(own, examples.y)
+            self._fitted.predict(own[:1])  # some find out only now
         except ValueError as error:
             # The text may quote a record.
             _log.warning("%s cannot learn from one teacher's records (%s)", self._kind, type(error).__name__)

@@ -118,7 +118,7 @@ class ModuleTeacher(TrainedNetwork):
 
     def _inputs(self, x: NDArray[Any]) -> torch.Tensor:
         # A module may look at its inputs with `view`, which needs them in the plain order.
-        return network_inputs(x).contiguous().to(self._device)
+        return network_inputs(x).clone(memory_format=torch.contiguous_format).to(self._device)
 
     def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
         unseen = np.isin(np.arange(len(self._task.classes)), labels, invert=True)
