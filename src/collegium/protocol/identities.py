@@ -218,7 +218,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise IdentityError(f"{path} is missing: enrol this party, or name the folder with its credentials") from error
+        raise IdentityError(f"{path} is missing: enrol first, or name the folder with the credentials") from error
     except OSError as error:
         raise IdentityError(f"cannot read {path}: {error.strerror}") from error
 

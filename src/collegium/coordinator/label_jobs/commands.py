@@ -34,15 +34,16 @@ def ordered(
 
     ConfigurationError unless either a number of ``queries`` is given or a file that lists ``positions``.
     """
-    configure_logging(LogFormat.TEXT)
     choose = _choice(queries, positions, seed)
     Credentials.load(credentials, "student")
+    configure_logging(LogFormat.TEXT)
     client = DeskClient(lambda: Credentials.load(credentials, "student"), address)
     task = bar.add_task("fetching the pool", total=None)
 
     def on_standing(standing: JobStanding) -> None:
         where = f"{standing.state}, {standing.ahead} before it" if standing.ahead else standing.state
-        logger.info("job %s: %s, %d of %d inputs", standing.job_id[:8], where, standing.labelled, standing.inputs)
+        if bar.disable:  # no terminal: lines in place of the bar
+            logger.info("job %s: %s, %d of %d inputs", standing.job_id[:8], where, standing.labelled, standing.inputs)
         bar.update(task, description=f"waiting: {where}", completed=standing.labelled, total=standing.inputs)
 
     delivery = order_labels(
