@@ -109,6 +109,12 @@ class Choosing:
         choice = self._settings.choice if student or self._settings.choice not in BY_STUDENT else self._settings.first
         return choice, self._by(choice, self._plan.sizes[number], issued, student)
 
+    def learns(self, number: int) -> bool:
+        """Whether a choice for round ``number`` may have to train a network first."""
+        if self._plan.positions is not None or self._settings.choice == "random":
+            return False
+        return number > 0 or self._name in ("pretrained", "student")
+
     def _by(self, choice: str, count: int, issued: Issued, student: bool) -> IntArray:
         asked = issued.indices
         if choice == "random":

@@ -226,8 +226,9 @@ class Coordinator:
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self._run, number, self._issued)
             if indices is None:
-                # Before a choice is worth making: it may take a student. Inputs that were named may all have labels.
-                if self._positions is None and (stopped := self._why_nothing_to_ask(labeller, [_UNCHOSEN], self._keys)):
+                # What is quick to choose is looked up, as it may have labels; for nothing else is a network trained.
+                slow = self._choosing.learns(number)
+                if slow and (stopped := self._why_nothing_to_ask(labeller, [_UNCHOSEN], self._keys)):
                     break
                 indices = self._choose(number)
             keys = self._keys_of(indices)

@@ -3,7 +3,8 @@
 The unit is the party: its whole histogram v of one query is there or not. A sum with Gaussian noise σ
 on every count then costs α‖v‖₂²/(2σ²), with Laplace noise of scale 1/γ at most what a pure loss of
 γ‖v‖₁ costs, with Gumbel noise what a pure loss of γ‖v‖_∞ costs: counts only rise, so the exponential
-mechanism's factor two is not needed. A threshold on the largest count costs α‖v‖_∞²/(2σ₁²).
+mechanism's factor two is not needed. A threshold on one count, the largest or that of a class
+which the coordinator named, costs at most α‖v‖_∞²/(2σ₁²).
 A party with k teachers pays k² where they agree and less where they do not (Feldman and Zrnic 2021).
 """
 
@@ -40,6 +41,7 @@ _SCALES: dict[str, Callable[[Parameters], list[float]]] = {
     "gnmax": lambda p: [p("sigma")],
     "noised-gnmax": lambda p: [p("sigma")],
     "confident-gnmax": lambda p: [p("sigma1"), p("sigma2")],
+    "interactive-gnmax": lambda p: [p("sigma1"), p("sigma2")],
     # Two sums, and the terms name the noise of the one at hand.
     "noised-confident-gnmax": lambda p: [p("sigma")],
     "lnmax": lambda p: [1 / p("gamma")],
@@ -50,6 +52,7 @@ _RHO: dict[str, Callable[[Counts, Parameters], float]] = {
     "gnmax": lambda v, p: _gaussian(v, p("sigma")),
     "noised-gnmax": lambda v, p: _gaussian(v, p("sigma")),
     "confident-gnmax": lambda v, p: _threshold(v, p("sigma1")) + _gaussian(v, p("sigma2")),
+    "interactive-gnmax": lambda v, p: _threshold(v, p("sigma1")) + _gaussian(v, p("sigma2")),
     "noised-confident-gnmax": lambda v, p: _gaussian(v, p("sigma")),
     "lnmax": lambda v, p: _pure(p("gamma") * v.sum(axis=1).astype(np.float64)),
     "exponential": lambda v, p: _pure(p("gamma") * v.max(axis=1).astype(np.float64)),

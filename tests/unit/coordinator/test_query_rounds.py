@@ -278,6 +278,14 @@ def test_a_budget_that_ends_within_a_round_stops_there_and_a_raised_one_goes_on(
         assert ledger.queries_charged() == 30
 
 
+def test_more_queries_than_the_spent_budget_takes_keep_the_labels_that_are_there(run: Run) -> None:
+    once = {"count": 20, "choice": "random"}
+    answered = run(queries=once, budget__epsilon=14.0)["labels"]["answered"]
+    assert 10 < answered < 20
+    more = run(queries=once | {"count": 25}, budget__epsilon=14.0)["labels"]
+    assert more["answered"] == answered and more["left_out"] == 25 - answered and "budget.epsilon" in more["stopped"]
+
+
 def test_a_budget_for_nothing_chooses_nothing_and_asks_nobody(run: Run, parties: LocalParties, tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded, match=r"budget\.epsilon"):
         run(budget__epsilon=0.1, queries__features="pretrained")

@@ -156,3 +156,11 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
     mine.charge(cast(0), unanimous(1, 1))
     with pytest.raises(Refused, match="policy"):
         mine.charge(cast(1, sigma=0.5), unanimous(1, 1))
+
+
+def test_confirming_a_named_class_costs_at_most_what_a_test_of_the_largest_count_does() -> None:
+    votes = np.array([[3, 1, 0]], dtype=np.int64)
+    terms = cast(mechanism="interactive-gnmax", sigma1=20, sigma2=10).terms
+    cost = own_cost(votes, terms, (2.0,)).values[0]
+    named = max(2.0 * count**2 / (2 * 20**2) for count in votes[0].tolist())
+    assert cost == pytest.approx(named + 2.0 * 10 / (2 * 10**2))
