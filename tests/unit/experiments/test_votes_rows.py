@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from collegium.protocol.inputs import DataSource, default_task
 from collegium.simulations.experiments import ensembles
 from collegium.simulations.experiments.base import Drawn, Setting
 from collegium.simulations.experiments.ensembles import Ballots, Ensemble
+from collegium.simulations.experiments.exams import Options
 from collegium.simulations.experiments.figures import save_figure
 from collegium.simulations.experiments.gnmax_mnist import GnmaxMnist, as_published
 from collegium.simulations.experiments.nzc_figure_2 import NzcFigure2
 from collegium.simulations.experiments.nzc_table_1 import NzcTable1
 from collegium.simulations.experiments.nzc_table_2 import NzcTable2
 from collegium.simulations.experiments.nzc_votes import claimed_and_honest, propose_test_release
+from collegium.simulations.experiments.pate_appendix_b2 import PateAppendixB2
 from collegium.simulations.experiments.pate_figure_2 import GAMMAS, PateFigure2
 from collegium.simulations.experiments.pate_figure_3 import PateFigure3
+from collegium.simulations.experiments.pate_figure_5 import PateFigure5
 from collegium.simulations.experiments.pate_noisy_labels import PateNoisyLabels
 
 TINY = Ensemble(
@@ -35,6 +39,7 @@ TINY = Ensemble(
     seed=0,
 )
 PARTIES = (5, 10, 40)
+QUICK: Options = {"network": "small-cnn", "steps": 5, "batch": 8}
 
 
 @pytest.fixture
@@ -52,6 +57,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     return setting
 
 
+@cache
 def made_votes(parties: int) -> Ballots:
     """Teachers that are right with probability 0.9, each by itself; one query has nearly a tie."""
     rng = np.random.default_rng(parties)
@@ -76,6 +82,8 @@ ROWS = [
     NzcTable2(TINY),
     NzcFigure2(TINY, PARTIES),
     GnmaxMnist(TINY, pool=90, answered=5),
+    PateFigure5(TINY, 90, (20, 40), QUICK),
+    PateAppendixB2(TINY, 90, (20, 40), QUICK),
 ]
 
 
@@ -150,3 +158,11 @@ def test_votes_of_other_settings_are_not_mistaken_for_these() -> None:
     }
     other = dataclasses.replace(queries, y=queries.labels()[::-1].copy())
     assert len(names | {ensembles._name(TINY, private, other)}) == 13
+
+
+def test_both_ways_of_asking_start_alike_and_then_part(setting: Setting) -> None:
+    rows = PateAppendixB2(TINY, 90, (20, 40), QUICK).run(setting)["rows"]
+    found = {(row["way"], row["queries"]): row for row in rows}
+    assert found["random", 20]["student"] == found["least-confident", 20]["student"]
+    assert found["random", 40]["exact"] != found["least-confident", 40]["exact"]
+    assert found["random", 40]["independent"] == found["least-confident", 40]["independent"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,17 +203,15 @@ def _name(ensemble: Ensemble, private: Examples, queries: Examples) -> str:
 
 
 def _save(path: Path, said: Ballots) -> None:
+    keep_arrays(path, votes=said.votes, truth=said.truth, teachers=said.teachers, cpu_s=np.float64(said.cpu_s))
+
+
+def keep_arrays(path: Path, **arrays: NDArray[Any] | np.float64) -> None:
+    """Write arrays to an ``.npz`` that is complete or absent; StorageError if that fails."""
     unfinished = path.with_suffix(".unfinished.npz")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(
-            unfinished,
-            allow_pickle=False,
-            votes=said.votes,
-            truth=said.truth,
-            teachers=said.teachers,
-            cpu_s=np.float64(said.cpu_s),
-        )
+        np.savez_compressed(unfinished, allow_pickle=False, **arrays)
         unfinished.replace(path)
     except OSError as error:
         raise StorageError(f"cannot keep votes in {path.parent}: {error.strerror}") from error

@@ -11,11 +11,11 @@ import numpy as np
 from collegium.coordinator.accounting.papers import theorem_6
 from collegium.coordinator.accounting.screening import Screen
 from collegium.coordinator.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, create
-from collegium.protocol.inputs import load
 from collegium.protocol.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium.simulations.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium.simulations.experiments.ensembles import MNIST, Ensemble, ballots
 from collegium.simulations.experiments.epsilons import DELTA, epsilons, outcomes
+from collegium.simulations.experiments.exams import Exam
 
 ANSWERED = 286
 CONFIDENT: dict[str, float] = {"sigma1": 150.0, "sigma2": 40.0, "threshold": 200.0}
@@ -70,25 +70,10 @@ class GnmaxMnist:
                     "as_published": as_published(mechanism, said.votes[chosen]),
                 }
                 if setting.student:
-                    row["student"] = self._student(chosen[given], labels[given], seed, setting)
+                    exam = Exam.of(self.ensemble, self.pool, setting)
+                    row["student"] = exam.accuracy(exam.fit("consistency", chosen[given], labels[given], seed))
                 rows.append(row)
         return {"rows": rows}
-
-    def _student(self, chosen: IntArray, labels: IntArray, seed: int, setting: Setting) -> float:
-        from collegium.coordinator.students import fit_student
-
-        inputs = load(self.ensemble.queries, self.ensemble.task, data_root=setting.data_root)
-        student = fit_student(
-            "consistency",
-            inputs.x[: self.pool],
-            chosen,
-            labels,
-            self.ensemble.task,
-            seed=seed,
-            device="cpu",
-            threads=setting.workers,
-        )
-        return float((student.predict(inputs.x[self.pool :]) == inputs.labels()[self.pool :]).mean())
 
     def render(self, results: Mapping[str, Any]) -> str:
         paper = ["the paper, Confident-GNMax", "–", str(ANSWERED), "–", percent(PAPER["student"])]

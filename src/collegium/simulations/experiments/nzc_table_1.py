@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.coordinator.mechanisms import IntArray, SeededNoise, create
-from collegium.protocol.inputs import load
 from collegium.simulations.experiments.base import Setting, percent, register, table, two_digits
 from collegium.simulations.experiments.ensembles import MNIST, Ensemble, ballots
 from collegium.simulations.experiments.epsilons import epsilons, outcomes
+from collegium.simulations.experiments.exams import Exam
 from collegium.simulations.experiments.nzc_votes import (
     NARROW,
     PTR_EPSILON,
@@ -83,24 +83,9 @@ class NzcTable1:
             rows[name] |= {"queries": len(given), "labels": float((given == many.truth[: len(given)]).mean())}
             if setting.student:
                 setting.say(f"student of {name}")
-                rows[name]["student"] = self._student(given, pool, seed, setting)
+                exam = Exam.of(self.ensemble, pool, setting)
+                rows[name]["student"] = exam.accuracy(exam.fit("supervised", np.arange(len(given)), given, seed))
         return {"rows": rows}
-
-    def _student(self, labels: IntArray, pool: int, seed: int, setting: Setting) -> float:
-        from collegium.coordinator.students import fit_student
-
-        inputs = load(self.ensemble.queries, self.ensemble.task, data_root=setting.data_root)
-        student = fit_student(
-            "supervised",
-            inputs.x[:pool],
-            np.arange(len(labels)),
-            labels,
-            self.ensemble.task,
-            seed=seed,
-            device="cpu",
-            threads=setting.workers,
-        )
-        return float((student.predict(inputs.x[pool:]) == inputs.labels()[pool:]).mean())
 
     def render(self, results: Mapping[str, Any]) -> str:
         lines = []

@@ -37,7 +37,6 @@ VARIANTS = {
     "diabetes-balanced": "Diabetes, within 30 days against all others, balanced",
     "diabetes-ever": "Diabetes, readmitted at all against never, balanced",
     "diabetes-natural": "Diabetes, within 30 days against all others, as they occur",
-    "diabetes-repeated": "Diabetes, within 30 days repeated until balanced, then split",
 }
 
 
@@ -95,7 +94,7 @@ class PateAppendixC:
             for seed in setting.seeds:
                 task = (self.tasks or _real)(variant, seed, setting)
                 asked = task.pool.take(np.arange(max(plan.queries for plan in plans.values())))
-                votes = forest_votes(task.train, asked, self.parties, seed)
+                votes = forest_votes(task.train, asked, self.parties, seed, setting)
                 pooled = forest(task.train, seed).predict(task.measured.x)
                 setting.say(f"{variant}, seed {seed}: {self.parties} teachers")
                 rows.append(
@@ -193,7 +192,7 @@ def _table(name: str, split: str, setting: Setting, columns: Sequence[str] | Non
 
 
 def _diabetes(variant: str, seed: int, setting: Setting) -> Task:
-    """Rows of the variant's classes, split by patient (by row where rows are repeated) in the paper's proportions."""
+    """Rows of the variant's classes, split by patient in the paper's proportions."""
     task = default_task("diabetes")
     assert isinstance(task.inputs, TableInputs)
     examples = load(DataSource(source="diabetes", split="train"), task, data_root=setting.data_root)
@@ -203,23 +202,16 @@ def _diabetes(variant: str, seed: int, setting: Setting) -> Task:
     again = examples.columns["readmitted"] != "NO"
     class_0 = again if variant == "diabetes-ever" else soon
     y = np.where(class_0, 0, 1).astype(np.int64)
-    half = DIABETES_ROWS // 2
     zeros, ones = rng.permutation(np.flatnonzero(class_0)), rng.permutation(np.flatnonzero(~class_0))
-    match variant:
-        case "diabetes-natural":
-            chosen = rng.permutation(len(rows))[:DIABETES_ROWS]
-        case "diabetes-repeated":
-            chosen = np.concatenate([np.resize(zeros, half), ones[:half]])
-        case _:
-            size = min(half, len(zeros), len(ones))
-            chosen = np.concatenate([zeros[:size], ones[:size]])
-    chosen = rng.permutation(chosen)
-    assert rows.groups is not None
-    if variant == "diabetes-repeated":
-        unit, groups = np.arange(len(chosen)), None  # a repeated visit may fall on both sides: that is the point
+    if variant == "diabetes-natural":
+        chosen = rng.permutation(len(rows))[:DIABETES_ROWS]
     else:
-        unit, groups = np.unique(rows.groups[chosen], return_inverse=True)[1].reshape(-1), rows.groups[chosen]
-    tested = rng.random(int(unit.max()) + 1)[unit] < DIABETES_TEST / DIABETES_ROWS
+        size = min(DIABETES_ROWS // 2, len(zeros), len(ones))
+        chosen = rng.permutation(np.concatenate([zeros[:size], ones[:size]]))
+    assert rows.groups is not None
+    groups = rows.groups[chosen]
+    patient = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    tested = rng.random(int(patient.max()) + 1)[patient] < DIABETES_TEST / DIABETES_ROWS
     all_rows = Table(rows.x[chosen], y[chosen], groups)
     train, test = all_rows.take(np.flatnonzero(~tested)), all_rows.take(np.flatnonzero(tested))
     middle = len(test) // 2

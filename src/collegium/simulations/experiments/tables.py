@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from sklearn.ensemble import RandomForestClassifier
 from collegium.coordinator.mechanisms import IntArray
 from collegium.protocol.inputs import Examples
 from collegium.protocol.task import TableInputs
+from collegium.simulations.experiments.base import Setting
+from collegium.simulations.experiments.ensembles import keep_arrays
 from collegium.simulations.partitions import partition
 
 TREES = 100
@@ -51,14 +54,31 @@ def forest(rows: Table, seed: int, *, leaf: int = 1, features: float | str = "sq
     return kind.fit(rows.x, rows.y)
 
 
-def forest_votes(train: Table, queries: Table, parties: int, seed: int) -> IntArray:
-    """Votes ``[queries, 2]`` of one forest per party, trained on equal shares at random; groups stay together."""
+def forest_votes(train: Table, queries: Table, parties: int, seed: int, setting: Setting) -> IntArray:
+    """Votes ``[queries, 2]`` of one forest per party, trained on equal shares at random; groups stay together.
+
+    Kept among the ensembles by the contents of both tables.
+    """
+    path = setting.ensembles / f"forests-{parties}-seed-{seed}-{_digest(train, queries)}.npz"
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as kept:
+            return np.asarray(kept["votes"], dtype=np.int64)
     shares = partition(Examples(train.x, train.y, train.groups), kind="iid", parties=parties, seed=seed)
     votes = np.zeros((len(queries), 2), dtype=np.int64)
     for number, share in enumerate(shares):
         labels = forest(train.take(share), seed * parties + number).predict(queries.x).astype(np.int64)
         votes[np.arange(len(labels)), labels] += 1
+    keep_arrays(path, votes=votes)
     return votes
+
+
+def _digest(*tables: Table) -> str:
+    digest = hashlib.sha256()
+    for table in tables:
+        groups = np.zeros(0, dtype="S1") if table.groups is None else table.groups.astype("S")
+        for array in (table.x, table.y, groups):
+            digest.update(f"\0{array.dtype.str}{array.shape}\0".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def agreement(votes: IntArray) -> float:
