@@ -252,6 +252,8 @@ def show(
         "own_epsilon_spent": round(account.spent().epsilon, 6),
         "own_epsilon_limit": policy.epsilon,
         "record_rho_limit": policy.record_rho if math.isfinite(policy.record_rho) else None,
+        "record_epsilon_spent": round(account.record_spent().epsilon, 6),
+        "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
     }
     if as_json:
