@@ -197,6 +197,15 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
             assert sorted(rows) == sorted(some[truth[some] <= last]) and (found == truth[rows]).all()
 
 
+def test_the_products_of_a_gpu_are_exact() -> None:
+    """The same lines on torch's CPU: double precision holds whole numbers of this size exactly."""
+    generator = np.random.default_rng(0)
+    records, queries = (generator.integers(-30_000, 30_001, (n, 50)).astype(np.int16) for n in (300, 7))
+    search = Search(records)
+    exact = np.square(records.astype(np.int64) - queries[:, None].astype(np.int64)).sum(axis=2)
+    assert (search._near_on_gpu(queries) == exact).all()
+
+
 def test_search_would_miss_without_the_error_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "_error", lambda search, query: 0.0)
     with pytest.raises(AssertionError):
