@@ -12,7 +12,7 @@ teachers learn little or vote for a constant, and cost votes rather than privacy
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -92,6 +92,8 @@ class Collected:
     public: int
     """Records of the pool, and as many of the test."""
     plans: tuple[Votes | Neighbours, ...]
+    numbered: bool = False
+    """Whether equal rows are different people, known by their row's number; else equal rows count as one."""
 
     def institutions(self, seed: int, data_root: Path | None) -> Institutions:
         """Pool, test and the institutions' records of one seed."""
@@ -102,6 +104,8 @@ class Collected:
             return load(source, task, data_root=data_root)
 
         private = part(2 * self.public, None)
+        if self.numbered:
+            private = replace(private, groups=np.arange(len(private)).astype(np.str_))
         public = PublicData(part(0, self.public), part(self.public, 2 * self.public))
         return Institutions.of(task, private, partition(private, kind="column", column=self.column), public, seed)
 
@@ -185,7 +189,8 @@ class Collected:
             f"the others. Means over {len(rows)} seeds, smallest to largest in brackets; alone: lowest, quartiles and "
             "highest over institutions. Without privacy, neighbours are granted the k that is best on the test. ε is "
             "data-independent; noise and queries were chosen on other seeds. Every institution has the same number of "
-            "teachers: one that followed its number of records would tell it, and move more than one vote."
+            "teachers: one that followed its number of records would tell it, and move more than one vote. "
+            + ("Equal rows are different people." if self.numbered else "Equal rows count as one person.")
         )
 
 
@@ -200,6 +205,7 @@ SCHOOLS = Collected(
         Neighbours(200, 0.02, 50.0, 4),
         Neighbours(100, 0.02, 50.0, 2),
     ),
+    numbered=True,  # most pupils have the columns and the class of another of their school
 )
 HEARTS = Collected(
     "heart",
