@@ -19,6 +19,7 @@ from collegium.protocol.certificates import utc_now
 from collegium.protocol.errors import BudgetExceeded, StorageError
 from collegium.protocol.inputs.sources import data_root as find_data_root
 from collegium.protocol.logs import LogFormat, configure_logging, event
+from collegium.protocol.scalars import recording
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
 
@@ -36,6 +37,9 @@ def serve(
     status_at: Annotated[
         str | None,
         typer.Option("--status", metavar="HOST:PORT", help="Show a live page and metrics here, as 127.0.0.1:8080."),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write how the student learns here, for TensorBoard.")
     ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
@@ -70,7 +74,7 @@ def serve(
         on_progress=on_progress,
         on_event=board.take_event,
     )
-    with serving.listening(), shown_at(status_at or config.consortium.status, config, board):
+    with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, board):
         if config.consortium.own_run:
             try:
                 _say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)

@@ -21,6 +21,7 @@ from collegium.coordinator.public_data import load_public
 from collegium.coordinator.run_folder import read_labels, read_run
 from collegium.protocol.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.protocol.inputs import DataSource, Examples, array_spec, data_root, load
+from collegium.protocol.scalars import recording
 from collegium.protocol.task import Task
 from collegium.protocol.toml_files import validate_config
 
@@ -97,6 +98,9 @@ def fit(
         Path | None, typer.Option(help="Ask about the inputs listed here, one position per line; for --coordinator.")
     ] = None,
     note: Annotated[str, typer.Option(help="What the coordinator's list of jobs says; for --coordinator.")] = "",
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the curves of the fit here, for TensorBoard.")
+    ] = None,
     root: DataRoot = None,
     device: Device = "auto",
     threads: Threads = 1,
@@ -112,7 +116,7 @@ def fit(
     if output is not None and not output.parent.is_dir():
         raise StorageError(f"there is no folder {output.parent} for the student; make it, or change --output")
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with recording(tensorboard), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         if coordinator is None:
             lessons = _of_run(run, root)
         else:

@@ -28,6 +28,7 @@ from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
 from collegium.protocol.logs import LogFormat, configure_logging, event
+from collegium.protocol.scalars import recording
 from collegium.protocol.task import Frozen, Task
 from collegium.protocol.toml_files import read_config
 
@@ -117,6 +118,10 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
 def serve(
     config_file: ConfigFile,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write how teachers learn here, for TensorBoard. Private, like the records."),
+    ] = None,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Also end when standard input does, as its holder dies.")
     ] = False,
@@ -179,7 +184,8 @@ def serve(
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
     log.info("%s dials %s", credentials.name, config.coordinator)
-    reason = session.run()
+    with recording(tensorboard):
+        reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
 
 

@@ -21,6 +21,7 @@ from collegium.coordinator.students.base import NetworkStudent, Problem, Progres
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, Strength, augment
 from collegium.protocol.devices import mixed_precision
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen
 
 
@@ -59,6 +60,7 @@ class Consistency(Frozen):
         generator = problem.generator()
         alignment = Alignment(y, len(problem.task.classes))
         network.train()
+        drawn = curve("student")
         for step in range(self.steps):
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=generator, device=problem.device)
             others = torch.randint(len(pool), (self.unlabelled_batch,), generator=generator, device=problem.device)
@@ -78,6 +80,8 @@ class Consistency(Frozen):
             optimiser.step()
             schedule.step()
             follow(average, network, step)
+            right = (logits[: len(chosen)].argmax(dim=1) == y[chosen]).float().mean
+            drawn(step + 1, loss=loss.detach(), accuracy=right, agreement=agreement.detach())
             progress(step + 1, self.steps)
         return average
 

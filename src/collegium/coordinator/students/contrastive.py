@@ -25,6 +25,7 @@ from collegium.coordinator.students.spreading import most_certain, spread_labels
 from collegium.protocol.augmentation import TEACHER, augment
 from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen, ImageInputs
 
 
@@ -92,6 +93,7 @@ class Contrastive(Frozen):
         )
         average = copy.deepcopy(network).eval()
         network.train()
+        drawn = curve("student-learning")
         for step in range(self.learn_steps):
             chosen = certain[torch.randint(len(certain), (self.batch,), generator=generator, device=problem.device)]
             with mixed_precision(problem.device):
@@ -102,5 +104,6 @@ class Contrastive(Frozen):
             optimiser.step()
             schedule.step()
             follow(average, network, step)
+            drawn(step + 1, loss=loss.detach(), accuracy=(logits.argmax(dim=1) == y[chosen]).float().mean)
             progress(step + 1, self.learn_steps)
         return average

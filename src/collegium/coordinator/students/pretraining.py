@@ -28,6 +28,7 @@ from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.models import load_network, network_inputs, save_network
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen, ImageInputs, Task
 
 _PROCEDURE = "collegium-pretraining-1"
@@ -146,6 +147,7 @@ def _contrast(network: nn.Module, problem: Problem, settings: Pretraining, progr
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.learning_rate, total_steps=settings.steps)
     encoder.train()
     size = min(settings.batch, len(pool))
+    drawn = curve("student-pretraining")
     for step in range(settings.steps):
         chosen = torch.randperm(len(pool), generator=generator, device=problem.device)[:size]
         views = torch.cat([augment(pool[chosen], STRONG, generator), augment(pool[chosen], STRONG, generator)])
@@ -155,6 +157,7 @@ def _contrast(network: nn.Module, problem: Problem, settings: Pretraining, progr
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+        drawn(step + 1, loss=loss.detach())
         progress(step + 1, settings.steps)
 
 

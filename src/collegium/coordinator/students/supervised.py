@@ -13,6 +13,7 @@ from torch import Tensor
 from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
 from collegium.protocol.augmentation import STRONG, augment
 from collegium.protocol.devices import mixed_precision
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen
 
 
@@ -56,6 +57,7 @@ def fit_labelled(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=steps)
     generator = problem.generator()
     student.train()
+    drawn = curve("student")
     for step in range(steps):
         chosen = torch.randint(len(x), (batch,), generator=generator, device=problem.device)
         inputs = augment(x[chosen], STRONG, generator) if x.ndim == 4 else x[chosen]
@@ -65,6 +67,7 @@ def fit_labelled(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+        drawn(step + 1, loss=loss.detach())
         problem.progress(step + 1, steps)
     return NetworkStudent(architecture, problem.task, student, problem.device)
 

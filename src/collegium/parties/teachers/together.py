@@ -20,6 +20,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from collegium.parties.teachers.training import Draws, Recipe, optimiser_of
 from collegium.protocol.augmentation import TEACHER, Warp, warp
 from collegium.protocol.models import tensor_inputs
+from collegium.protocol.scalars import curve
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def train_together(pupils: Sequence[Pupil], recipe: Recipe, device: str, precisi
 
     # Autocast does not reach into vmap, so what it would do is said here.
     stacked = vmap(forward, randomness="error")
-    for _ in range(recipe.steps):
+    noted = curve("teachers-together")
+    for step in range(recipe.steps):
         drawn = [draw.batch() for draw in draws]
         chosen = (torch.stack([places for places, _ in drawn]) + starts).flatten().to(device)
         batch = tensor_inputs(x[chosen])
@@ -89,6 +91,7 @@ def train_together(pupils: Sequence[Pupil], recipe: Recipe, device: str, precisi
         losses.view(members, size).mean(dim=1).sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+        noted(step + 1, loss=losses.detach().mean)
 
     trained = {name: value.detach().cpu() for name, value in (weights | statistics).items()}
     for number, pupil in enumerate(pupils):

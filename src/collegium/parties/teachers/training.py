@@ -17,6 +17,7 @@ from collegium.protocol.augmentation import TEACHER, Warp, draw_warp, warp
 from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.models import Option
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import ImageInputs, Task
 
 _MAX_STEPS = 1_000_000
@@ -99,13 +100,16 @@ def train(network: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, seed: int, d
     optimiser, schedule = optimiser_of(list(network.parameters()), recipe)
     draws = Draws(len(x), recipe, seed)
     network.train()
-    for _ in range(recipe.steps):
+    drawn = curve("teacher")
+    for step in range(recipe.steps):
         places, warped = draws.batch()
         chosen = places.to(device)
         batch = x[chosen] if warped is None else warp(x[chosen], TEACHER, warped)
         with mixed_precision(device):
-            loss = F.cross_entropy(network(batch), y[chosen], label_smoothing=recipe.label_smoothing)
+            logits = network(batch)
+            loss = F.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+        drawn(step + 1, loss=loss.detach(), accuracy=(logits.argmax(dim=1) == y[chosen]).float().mean)
