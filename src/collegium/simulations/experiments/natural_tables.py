@@ -251,7 +251,11 @@ class NaturalHearts:
         return HEARTS.run(setting)
 
     def render(self, results: Mapping[str, Any]) -> str:
-        return HEARTS.render(results)
+        return HEARTS.render(results) + (
+            "\n\nFour institutions cannot be hidden among each other: the noise that would hide one of four votes "
+            "drowns the other three, and with more teachers each an institution moves them all. What can be protected well is "
+            "a patient's record."
+        )
 
 
 def _majority(institutions: Institutions) -> float:
