@@ -6,6 +6,7 @@ Nothing heavy is imported here: a subcommand's module is loaded when that subcom
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,6 +101,9 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; whatever is wrong with what the user gave becomes one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # ε and names on a terminal whose encoding lacks them
     try:
         status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except CollegiumError as error:
