@@ -253,8 +253,8 @@ class NaturalHearts:
     def render(self, results: Mapping[str, Any]) -> str:
         return HEARTS.render(results) + (
             "\n\nFour institutions cannot be hidden among each other: the noise that would hide one of four votes "
-            "drowns the other three, and with more teachers each an institution moves them all. What can be protected well is "
-            "a patient's record."
+            "drowns the other three, and with more teachers each an institution moves them all. What can be "
+            "protected well is a patient's record."
         )
 
 
