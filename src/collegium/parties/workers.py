@@ -129,6 +129,8 @@ def _work(pipe: connection.Connection, maker: Maker, device: str) -> None:
                 pipe.send(_fitted(maker, place, device))
     except (EOFError, OSError):
         return
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to take away
 
 
 def _fitted(maker: Maker, place: Place, device: str) -> Teacher | _Failed | None:
