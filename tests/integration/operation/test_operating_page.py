@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from collegium.coordinator.run_folder import read_labels
 from collegium.protocol.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,6 +87,10 @@ ENROL = (
     "collegium party enrol --coordinator localhost:7444 --name clinic-1 --code CODE --fingerprint SHA256 "
     "--folder clinic-1 --data clinic-1.csv --label diagnosis"
 )
+STUDENT_ENROL = (
+    "collegium student enrol --coordinator localhost:7444 --name lab-1 --code CODE --fingerprint SHA256 --folder lab-1"
+)
+STUDENT_FIT = "collegium student fit labels --coordinator localhost:7443 --credentials lab-1 --queries 20"
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
 VERIFY = "collegium ledger verify consortium/run --public-key consortium/coordinator/certificate.pem"
 
@@ -182,6 +187,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 process.communicate()
 
 
+def toml_of_the_page() -> str:
+    """The settings that the page adds to consortium.toml."""
+    return "".join(re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+
+
 def _interrupt(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Ctrl-C; the exit status and the last line of what it says."""
     process.send_signal(signal.SIGINT)
@@ -227,6 +237,34 @@ def test_status_says_who_takes_part_and_what_was_spent(story: Story) -> None:
 
 def test_show_says_what_the_party_would_answer(story: Story) -> None:
     assert "masked, masked+noised" in story.shown and re.search(r"queries answered\s+0", story.shown)
+
+
+def test_a_student_from_outside_learns_from_what_the_consortium_paid_for(story: Story) -> None:
+    """It draws the first half of the run's own queries, so that no party need be there."""
+    reader = story.reader
+    path = reader.folder / "consortium.toml"
+    before = path.read_text(encoding="utf-8")
+    path.write_text(f"{before}\n{toml_of_the_page()}", encoding="utf-8")
+    line = next(line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium student enrol"))
+    serving = reader.start(SERVE)
+    try:
+        read_until(serving, "enrolment at")
+        asks = reader.run(STUDENT_ENROL, instead=words_of(line)).splitlines()[-1]
+        assert asks == STUDENT_FIT.replace("7443", reader.ports["7443"])
+        learnt = reader.run(STUDENT_FIT)
+        assert re.search(r"^labels\s+20$", learnt, re.MULTILINE)
+        assert _interrupt(serving)[0] == 130
+    finally:
+        if serving.poll() is None:
+            serving.kill()
+            serving.communicate()
+        path.write_text(before, encoding="utf-8")
+    folder = reader.folder / "labels"
+    assert (folder / "student.safetensors").exists()
+    assert set(read_labels(folder / "labels.csv")) <= set(read_labels(story.run / "labels.csv"))
+    assert len(labels(reader.folder)) == 40
+    status = reader.run(STATUS)
+    assert "student  lab-1: enrolled, 20 of 20 inputs asked" in status and "of lab-1: done, 20 of 20 inputs" in status
 
 
 def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
