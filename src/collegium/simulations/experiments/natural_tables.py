@@ -177,8 +177,8 @@ class Collected:
                     run["plan"],
                     mean_and_spread([one["labels"] for one in runs], percent),
                     mean_and_spread([one["student"] for one in runs], percent),
-                    f"{run['record']:.2f}",
-                    "not protected" if run["party"] is None else two_digits(run["party"]),
+                    two_digits(max(one["record"] for one in runs)),
+                    "not protected" if run["party"] is None else two_digits(max(one["party"] for one in runs)),
                 ]
             )
         sizes = [size for row in rows for size in row["records"]]
@@ -188,8 +188,9 @@ class Collected:
             f"{self.public:,} records over all of them are the public pool, as many the test, and the claims are about "
             f"the others. Means over {len(rows)} seeds, smallest to largest in brackets; alone: lowest, quartiles and "
             "highest over institutions. Without privacy, neighbours are granted the k that is best on the test. ε is "
-            "data-independent; noise and queries were chosen on other seeds. Every institution has the same number of "
-            "teachers: one that followed its number of records would tell it, and move more than one vote. "
+            "data-independent, the largest over the seeds (equal inputs are asked once); noise and queries were "
+            "chosen on other seeds. Every institution has the same number of teachers: one that followed "
+            "its number of records would tell it, and move more than one vote. "
             + ("Equal rows are different people." if self.numbered else "Equal rows count as one person.")
         )
 
