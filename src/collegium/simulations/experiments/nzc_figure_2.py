@@ -58,11 +58,11 @@ class NzcFigure2:
             for row in results["rows"]
         ]
         return table(["teachers", "plurality right", "gap above 2", "queries with a gap of at most 2"], lines) + (
-            "\n\nThe paper calls queries with a gap above 2 “qualified” and prints its curves as a picture. What they "
-            "show is real: with more teachers more queries qualify, and the labels are a little worse. **What they are "
-            "used for is not**: which queries qualify hangs on single votes, and one query that does not is enough "
-            "for ε = ∞ (last column). A gap of 3 or 4 is no safety either: a neighbour of it has a gap of 1 or 2, and "
-            "whether that neighbour answers is then what the adversary sees."
+            "\n\nThe paper calls queries with a gap above 2 “qualified” and prints its curves as a picture. That more "
+            "queries qualify with more teachers is so; that labels get worse on the way hardly shows with teachers as "
+            "good as ours. **What the choice is used for does not hold**: which queries qualify hangs on single votes, "
+            "and one query that does not is enough for ε = ∞ (last column). A gap of 3 or 4 is no safety either: a "
+            "neighbour of it has a gap of 1 or 2, and whether it is answered is then what an adversary sees."
         )
 
     def draw(self, results: Mapping[str, Any], figure: Figure) -> None:

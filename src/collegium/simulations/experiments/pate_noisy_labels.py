@@ -78,7 +78,8 @@ class PateNoisyLabels:
         return table(header, lines) + (
             f"\n\n{first['parties']} teachers, all {first['queries']:,} test images, mean over {results['draws']} "
             "draws of the noise. LNMax and the exponential mechanism are both (0.1, 0)-DP per label at γ = 0.05; the "
-            "second adds less noise. The paper's “privacy budget of ε = 0.05 per query” is γ: one label is (0.1, 0)-DP."
+            "second costs less by Rényi accounts. The paper's “privacy budget of ε = 0.05 per query” is γ: a label is "
+            "(0.1, 0)-DP."
         )
 
 
