@@ -164,3 +164,22 @@ def test_public_and_private_records_are_apart_and_together_all(
     people = sum(len(set(own.identities())) for own in one.records.values())
     # Most pupils have a double at their school by columns and class: known by these alone, they would count as one.
     assert people == private if collected.numbered else people > 0.99 * private
+
+
+def test_the_page_shows_the_largest_epsilon_of_any_seed_and_what_is_not_protected() -> None:
+    collected = _collected(Votes(1, 10, 4.0), Neighbours(10, 0.2, 8.0, 2))
+
+    def row(seed: int, epsilon: float) -> dict[str, object]:
+        alone = {"pooled": 0.8, "alone": [0.5, 0.7]}
+        runs = [
+            {"plan": plan.name, "labels": 0.7, "student": 0.6, "record": epsilon, "party": party}
+            for plan, party in zip(collected.plans, (epsilon, None), strict=True)
+        ]
+        common = {"seed": seed, "institutions": 2, "records": [10, 20], "majority": 0.55}
+        return common | {"model": alone, "neighbours": alone, "runs": runs}
+
+    text = collected.render({"rows": [row(0, 1.25), row(1, 1.5)]})
+    assert "| 1.50 | 1.50 |" in text
+    assert "| 1.50 | not protected |" in text
+    assert "1.25" not in text
+    assert "2 institutions of 10 to 20 records" in text
