@@ -121,7 +121,8 @@ class PateAppendixC:
         parts.append(
             "*Adult.* A category is the number of its place in the public list, as in the paper. “Laplacian noise of "
             "scale 0.05” can only mean γ = 0.05, scale 20: to the letter it gives an ε that is nowhere near 2.66. ε by "
-            "Theorem 3 and the exact one are *secret*; the data-independent one may be published."
+            "Theorem 3 and the exact one are *secret*; the data-independent one may be published. Noise and leaves of "
+            "the last two lines were chosen with an eye on these very test rows."
         )
         if any(row["variant"] != "adult" for row in results["rows"]):
             parts.append(
