@@ -1,0 +1,191 @@
+"""docs/watching.md as its reader follows it: every command of the page is run, over real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from watched_parts import NAMES, free_ports
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "watching.md"
+COMMAND_S = 240.0
+SERVE = "collegium coordinator serve consortium.toml --status 127.0.0.1:8080"
+SERVE_JSON = "collegium coordinator serve consortium.toml --log-format json"
+PARTY = "collegium party serve clinic-1/party.toml --log-format json"
+STATUS = "collegium coordinator status consortium.toml"
+FIT = "collegium student fit consortium/run --tensorboard curves"
+
+
+def commands_of(page: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def start(command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", *shlex.split(command)]
+    known = {name: value for name, value in os.environ.items() if name not in ("COLLEGIUM_DATA", "NO_COLOR")}
+    return subprocess.Popen(
+        words,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=known | {"OMP_NUM_THREADS": "1", "COLUMNS": "80"} | environment,
+    )
+
+
+def run(command: str, folder: Path, **environment: str) -> str:
+    process = start(command, folder, **environment)
+    out, err = process.communicate(timeout=COMMAND_S)
+    assert process.returncode == 0, (command, err)
+    return out
+
+
+def lines_until(process: subprocess.Popen[str], event: str) -> list[dict[str, object]]:
+    """JSON lines of its log up to the first of this event."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(json.loads(line))
+        if seen[-1]["event"] == event:
+            return seen
+    raise AssertionError(f"ended before {event!r}: {seen}")
+
+
+@dataclass
+class Story:
+    """What the reader of the page saw."""
+
+    folder: Path
+    typed: set[str] = field(default_factory=set)
+    waiting: dict[str, str] = field(default_factory=dict)
+    coordinator_lines: list[dict[str, object]] = field(default_factory=list)
+    party_lines: list[dict[str, object]] = field(default_factory=list)
+
+    def type(self, command: str, **instead: str) -> str:
+        assert command in commands_of(PAGE.read_text(encoding="utf-8")), command
+        self.typed.add(command)
+        for word, other in instead.items():
+            command = command.replace(word.replace("_", "-"), other)
+        return command
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    from watched_parts import CONFIG
+
+    story = Story(tmp_path_factory.mktemp("watched"))
+    sessions, enrolment, status = free_ports(3)
+    text = CONFIG.format(sessions=sessions, enrolment=enrolment, per_party=2).replace('status = "127.0.0.1:0"\n', "")
+    (story.folder / "consortium.toml").write_text(text)
+    provisioned = run("collegium provision consortium.toml", story.folder)
+    enrolments = re.findall(r"^collegium party enrol.*$", provisioned, re.MULTILINE)
+    started: list[subprocess.Popen[str]] = []
+    try:
+        serving = start(f"{story.type(SERVE).replace('8080', str(status))} --log-format json", story.folder)
+        started.append(serving)
+        shown = lines_until(serving, "status-shown")[-1]
+        assert shown["fields"] == {"url": f"http://127.0.0.1:{status}/"}
+        for path in ("", "status.json", "metrics", "healthz"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{status}/{path}", timeout=COMMAND_S) as answer:
+                story.waiting[path] = answer.read().decode()
+        for name, command in zip(NAMES, enrolments, strict=True):
+            run(f"{command} --data digits", story.folder)
+            started.append(start(story.type(PARTY, clinic_1=name), story.folder))
+        _, err = serving.communicate(timeout=COMMAND_S)
+        assert serving.returncode == 0, err
+        story.coordinator_lines = [json.loads(line) for line in err.splitlines()]
+        for party in started[1:]:
+            _, err = party.communicate(timeout=COMMAND_S)
+            assert party.returncode == 0, err
+            story.party_lines = [json.loads(line) for line in err.splitlines()]
+        yield story
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def test_the_page_is_up_before_any_party_is(story: Story) -> None:
+    assert "Waiting for parties: 0 of the 3 that a round needs" in story.waiting[""]
+    status = json.loads(story.waiting["status.json"])
+    assert (status["connected"], status["expected"], status["phase"]["step"]) == (0, 3, "waiting")
+    assert "collegium_parties_connected 0\n" in story.waiting["metrics"]
+    assert story.waiting["healthz"] == "ok\n"
+
+
+def test_both_sides_log_the_events_that_the_page_names(story: Story) -> None:
+    events = [line["event"] for line in story.coordinator_lines]
+    assert {"enrolled", "connected", "waiting-for-quorum", "step", "disconnected"} <= set(events)
+    assert {"teachers-ready", "ended"} <= {line["event"] for line in story.party_lines}
+    assert story.party_lines[-1]["fields"] == {"reason": "the run is finished"}
+    named = set(re.findall(r"`([a-z-]+)`", PAGE.read_text().partition("Events are")[2].partition("everything else")[0]))
+    named |= {"status-shown", "message"}
+    assert {str(event) for event in events} | {str(line["event"]) for line in story.party_lines} <= named
+
+
+def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
+    assert "finished (not served now)" in run(story.type(STATUS), story.folder)
+    again = start(story.type(SERVE_JSON), story.folder)
+    out, err = again.communicate(timeout=COMMAND_S)
+    assert again.returncode == 0 and all(json.loads(line) for line in err.splitlines()), err
+    assert "finished" in out
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    run(story.type(FIT), story.folder)
+    assert list((story.folder / "curves").glob("student-001/events.*"))
+    assert story.typed == set(commands_of(PAGE.read_text(encoding="utf-8")))
+
+
+ESCAPE = "\x1b"
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+
+
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}])
+def test_status_that_is_piped_is_plain_text(environment: dict[str, str], story: Story) -> None:
+    out = run(STATUS, story.folder, **environment)
+    assert ESCAPE not in out and "ash" in out and "labels   6 of 6 queries" in out
+
+
+def test_status_at_a_terminal_has_no_colour_where_none_is_wanted(story: Story) -> None:
+    """A pseudo-terminal stands for the user's; NO_COLOR is what no-color.org says."""
+    import pty
+
+    holder, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *shlex.split(STATUS)],
+        cwd=story.folder,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"NO_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"},
+    )
+    os.close(terminal)
+    said = b""
+    while True:
+        try:
+            data = os.read(holder, 65536)
+        except OSError:  # the terminal's last user has gone
+            break
+        if not data:
+            break
+        said += data
+    os.close(holder)
+    assert process.wait(COMMAND_S) == 0
+    text = said.decode()
+    assert "ash" in text and not COLOUR.search(text)
+
+
+def test_a_colour_would_be_found() -> None:
+    assert COLOUR.search("\x1b[1;32mgreen\x1b[0m") and COLOUR.search("\x1b[31m") and not COLOUR.search("\x1b[1mbold")
