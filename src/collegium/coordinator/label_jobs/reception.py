@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -38,7 +38,7 @@ logger = logging.getLogger("collegium.students")
 MAX_CALLS_PER_STUDENT = 4
 READING_AT_ONCE = 2
 """So many students' messages are being read at any time; each may have gRPC's own limit before it is refused."""
-READING_S = 10.0
+READING_S = 5.0
 """How long one message may take to arrive."""
 HEARTBEAT_S = 15.0
 """A follower is told how its job stands at least this often, and is cut off within it once it is revoked."""
@@ -53,6 +53,7 @@ class DeskReception:
     def __init__(self, desk: LabelDesk, on_event: OnEvent) -> None:
         self._desk, self._on_event = desk, on_event
         self._calls: Counter[str] = Counter()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
         self._bell = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +82,7 @@ class DeskReception:
                 name = subject.name
                 self._desk.admit(subject)
                 with self._one_more(subject):
-                    await answer(subject, await self._read(context), context)
+                    await answer(subject, await self._read(name, context), context)
             except CollegiumError as error:
                 kind: EventKind = "violation" if isinstance(error, ProtocolViolation) else "refused"
                 self._on_event(SessionEvent(kind, name, context.peer(), str(error), error.code))
@@ -102,8 +103,8 @@ class DeskReception:
             if not self._calls[subject.name]:
                 del self._calls[subject.name]
 
-    async def _read(self, context: Context) -> bytes:
-        async with self._reading:
+    async def _read(self, name: str, context: Context) -> bytes:
+        async with self._turns[name], self._reading:  # one of a student's at a time: none keeps the others out
             try:
                 async with asyncio.timeout(READING_S):
                     data: Any = await context.read()
@@ -112,6 +113,7 @@ class DeskReception:
         if data is EOF:
             raise ProtocolViolation("the call ended before its question")
         if len(data) > MAX_QUESTION_BYTES:
+            del data  # the error's traceback holds this frame for as long as the refusal takes
             raise ProtocolViolation(f"a student's message has at most {MAX_QUESTION_BYTES} bytes")
         return bytes(data)
 
