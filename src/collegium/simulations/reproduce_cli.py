@@ -25,6 +25,7 @@ def reproduce(
     ensembles: Annotated[Path, typer.Option(help="Folder of fitted ensembles' votes, shared by experiments.")] = RUNS
     / "ensembles",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that fit teachers; one per core.")] = None,
+    device: Annotated[str, typer.Option(help="What networks compute on: auto, cpu, cuda, …")] = "auto",
     results: Annotated[Path, typer.Option(help="Folder of the results' JSON files and pictures.")] = RESULTS,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results, or the list, as JSON.")] = False,
@@ -65,6 +66,7 @@ def reproduce(
                 ensembles,
                 workers or len(os.sched_getaffinity(0)),
                 student,
+                device,
             )
             measured = make(EXPERIMENTS[name], setting)
         save_results(results, name, measured)

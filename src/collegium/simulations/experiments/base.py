@@ -33,6 +33,7 @@ class Setting:
     progress : called as the steps of a run go on.
     ensembles : folder of the votes of fitted ensembles, shared by the experiments.
     workers : processes that fit teachers.
+    device : what networks compute on: auto, cpu, cuda, cuda:1, …
     student : whether to also fit the students that an experiment can do without.
     """
 
@@ -44,6 +45,7 @@ class Setting:
     ensembles: Path = Path("runs/ensembles")
     workers: int = 1
     student: bool = False
+    device: str = "auto"
 
 
 class Experiment(Protocol):

@@ -92,6 +92,7 @@ class _Work:
     ensemble: Ensemble
     data_root: Path | None
     store: Path
+    device: str
 
 
 def ballots(ensemble: Ensemble, setting: Setting) -> Ballots:
@@ -108,7 +109,7 @@ def ballots(ensemble: Ensemble, setting: Setting) -> Ballots:
 
 
 def _asked(ensemble: Ensemble, queries: Examples, setting: Setting) -> Ballots:
-    work = _Work(ensemble, setting.data_root, setting.ensembles / "teachers")
+    work = _Work(ensemble, setting.data_root, setting.ensembles / "teachers", setting.device)
     truth = queries.labels()
     votes = np.zeros((len(queries), len(ensemble.task.classes)), dtype=np.int64)
     accuracies, cpu_s = [], 0.0
@@ -164,7 +165,7 @@ def _answer(work: _Work, records: Examples, queries: Examples, number: int) -> t
         ensemble.settings,
         key=simulated_key(ensemble.seed, name),
         store=TeacherStore(work.store),
-        device="cpu",
+        device=work.device,
         threads=1,
         allowed_imports=(),
         progress=lambda done: None,

@@ -28,6 +28,7 @@ class Exam:
     inputs: Examples
     pool: int
     workers: int
+    device: str
 
     @staticmethod
     def of(ensemble: Ensemble, pool: int, setting: Setting) -> Exam:
@@ -36,6 +37,7 @@ class Exam:
             load(ensemble.queries, ensemble.task, data_root=setting.data_root),
             pool,
             setting.workers,
+            setting.device,
         )
 
     def fit(
@@ -57,7 +59,7 @@ class Exam:
             labels,
             self.ensemble.task,
             seed=seed,
-            device="cpu",
+            device=self.device,
             threads=self.workers,
             options=options,
             soft_targets=soft_targets,
