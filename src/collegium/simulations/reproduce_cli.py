@@ -79,7 +79,7 @@ def _list(as_json: bool) -> None:
     import json
 
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from collegium.simulations.experiments import EXPERIMENTS
 
@@ -90,7 +90,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table("name", "what", "paper", "data", "slow", box=None, pad_edge=False)
+    table = Table(Column("name", no_wrap=True), "what", "paper", "data", "slow", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(row[key]) for key in ("name", "title", "source", "data")), "slow" if row["slow"] else "")
     Console().print(table)
