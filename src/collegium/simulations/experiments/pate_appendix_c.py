@@ -147,8 +147,10 @@ class PateAppendixC:
 def _variant(variant: str, rows: Sequence[Mapping[str, Any]]) -> str:
     paper = PAPER[variant.partition("-")[0]]
     lines = [["the paper", "500", "–", percent(paper["student"]), two_digits(paper["epsilon"]), "–", "–"]]
-    for name in rows[0]["plans"]:
-        plan, measured = PLANS[name], [row["plans"][name] for row in rows]
+    for name, plan in PLANS.items():
+        measured = [row["plans"][name] for row in rows if name in row["plans"]]
+        if not measured:
+            continue
         values = {key: _mean([one[key] for one in measured]) for key in ("theorem", "exact", "independent")}
         accuracies = [percent(float(np.mean([one[key] for one in measured]))) for key in ("labels", "student")]
         lines.append([plan.title, str(plan.queries), *accuracies, *shown(values, "theorem", "exact", "independent")])

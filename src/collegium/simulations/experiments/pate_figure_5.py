@@ -63,7 +63,7 @@ class PateFigure5:
         }
 
     def render(self, results: Mapping[str, Any]) -> str:
-        lines = [[name, *map(percent, curve)] for name, curve in results["curves"].items()]
+        lines = [[name, *map(percent, results["curves"][name])] for name in STUDENTS]
         gain = np.max(np.array(results["curves"]["distillation, T = 1"]) - np.array(results["curves"]["plurality"]))
         return table(["student of", *(f"{count:,} queries" for count in results["queries"])], lines) + (
             f"\n\n{results['parties']} teachers, measured on {results['measured']:,} images. **None of this is "
@@ -75,10 +75,9 @@ class PateFigure5:
 
     def draw(self, results: Mapping[str, Any], figure: Figure) -> None:
         axes = figure.add_subplot()
-        for (name, curve), colour, marker in zip(
-            results["curves"].items(), (PAPERS, OURS, OTHERS[0]), "osD", strict=True
-        ):
-            axes.plot(results["queries"], [100 * value for value in curve], color=colour, marker=marker, label=name)
+        for name, colour, marker in zip(STUDENTS, (PAPERS, OURS, OTHERS[0]), "osD", strict=True):
+            values = [100 * value for value in results["curves"][name]]
+            axes.plot(results["queries"], values, color=colour, marker=marker, label=name)
         axes.set(xscale="log", xlabel="queries (none of them private)", ylabel="accuracy of the student, %")
         axes.set_title(f"Labels or distilled votes, {results['parties']} teachers, no noise")
         axes.legend(loc="lower right")
