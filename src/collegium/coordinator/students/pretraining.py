@@ -28,6 +28,7 @@ from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.models import load_network, network_inputs, save_network
+from collegium.protocol.network_features import encoder_of
 from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen, ImageInputs, Task
 
@@ -73,7 +74,9 @@ def pretrained(problem: Problem, settings: Pretraining, progress: Progress | Non
     Raises
     ------
     ConfigurationError
-        For tables, a pool of one image, or a network that does not end in a linear layer.
+        For tables, or a pool of one image.
+    DataError
+        For a network that does not end in a linear layer.
     StorageError
         If the result cannot be kept.
     """
@@ -92,17 +95,6 @@ def pretrained(problem: Problem, settings: Pretraining, progress: Progress | Non
         if kept is not None:
             _keep(network, architecture, problem.task, kept)
     return Encoder(architecture, problem.task, network, problem.device)
-
-
-def encoder_of(network: nn.Module) -> nn.Module:
-    """Everything before the last layer; its weights are the network's own.
-
-    Raises ConfigurationError when the network does not end in a linear layer.
-    """
-    layers = list(network.children())
-    if len(layers) < 2 or not isinstance(layers[-1], nn.Linear):
-        raise ConfigurationError("features come from a network that ends in a linear layer, with layers before it")
-    return nn.Sequential(*layers[:-1])
 
 
 def network_features(network: nn.Module, x: NDArray[Any], device: str, *, views: int = 0) -> NDArray[np.float32]:
