@@ -30,7 +30,7 @@ from collegium.simulations.in_process import InProcessParties
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from collegium.coordinator.students import Encoder, Problem
+    from collegium.coordinator.students import Encoder
 
 TEACHERS_POOL = 9000
 """PATE's split of the test set: these are public, the last 1,000 are for testing."""
@@ -189,19 +189,14 @@ def _once(
     return dict(row)
 
 
-def _problem(pool: Examples, labelled: IntArray, labels: IntArray, seed: int, setting: Setting) -> Problem:
-    from collegium.coordinator.students import Problem
-
-    return Problem(MNIST.task, pool.x, labelled, labels, seed, "cpu", lambda done, total: None, _cache(setting))
-
-
 def _pretrained(pool: Examples, seed: int, setting: Setting) -> Encoder:
     """The self-supervised network of the pool, the student's own first step."""
-    from collegium.coordinator.students import Contrastive, pretrained
+    from collegium.coordinator.students import Contrastive, Problem, pretrained
 
     nothing = np.empty(0, dtype=np.int64)
+    problem = Problem(MNIST.task, pool.x, nothing, nothing, seed, "cpu", lambda done, total: None, _cache(setting))
     setting.say(f"seed {seed}: what the {len(pool):,} public images teach without a label")
-    return pretrained(_problem(pool, nothing, nothing, seed, setting), Contrastive().pretraining)
+    return pretrained(problem, Contrastive().pretraining)
 
 
 def _cache(setting: Setting) -> Path:
@@ -216,13 +211,23 @@ class _TeacherRuns:
 
     def measure(self, plan: TeacherPlan) -> dict[str, Any]:
         from collegium.coordinator.representatives import representatives
-        from collegium.coordinator.students import Contrastive
+        from collegium.coordinator.students import fit_student
 
         pool, held = self._pool_and_held
         asked = representatives(self._features, plan.queries, np.empty(0, dtype=np.int64), self._seed)
         votes, truth = self._ballots.votes[asked], self._ballots.truth[asked]
         labels = outcomes(plan.mechanism, votes, SeededNoise(self._seed))
-        student = Contrastive().fit(_problem(pool, asked, labels, self._seed, self._setting))
+        student = fit_student(
+            "contrastive",
+            pool.x,
+            asked,
+            labels,
+            MNIST.task,
+            seed=self._seed,
+            device="cpu",
+            threads=self._setting.workers,
+            cache=_cache(self._setting),
+        )
         found = epsilons(plan.mechanism, votes)
         return {
             "labels": float((labels == truth).mean()),
