@@ -98,14 +98,21 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
     from collegium.simulations.cohort_fitting import fit_cohort
 
     fit_cohort(run, on_progress)
+
+    def drive(parties: Parties) -> None:
+        coordinator_of(run, parties, on_progress).run(only_labels=True)
+
+    on_engine(run, drive)
+    # The engine's threads slow torch down several times: the student is fitted once they are gone.
+    return coordinator_of(run, NoParties(), on_progress).run()
+
+
+def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
+    """Call ``drive`` with one virtual party per member of the cohort while Flower's simulation engine is up."""
     prepare_flower(run.folder)
     from flwr.simulation import run_simulation
 
     from collegium.simulations.flower_app import apps_for
-    from collegium.simulations.flower_parties import FlowerParties
-
-    def drive(parties: FlowerParties) -> None:
-        coordinator_of(run, parties, on_progress).run(only_labels=True)
 
     members = len(run.cohort.members)
     stop = threading.Event()
@@ -117,8 +124,6 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
             run_simulation(server, client, members, backend_config=_engine(run.config))
         finally:
             stop.set()  # after an interrupt the server app's thread would wait for a deadline
-    # The engine's threads slow torch down several times: the student is fitted once they are gone.
-    return coordinator_of(run, NoParties(), on_progress).run()
 
 
 def drive_prepared(grid: Grid, folder: Path) -> None:

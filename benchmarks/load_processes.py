@@ -1,0 +1,316 @@
+"""The processes that `benchmarks.load` starts and what is read of them: CPU, memory, and bytes on the wire.
+
+A coordinator, hosts of many parties' sessions each, and a simulation on Flower's engine. Each is told what to do,
+and answers, over a pipe; an error goes through the pipe too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.opening import vote_sum_of
+from collegium.coordinator.parties import Parties
+from collegium.coordinator.rounds import OnAnswer, RoundResult, VoteSum
+from collegium.coordinator.sessions import GrpcParties, SessionEvent
+from collegium.parties.party import Party
+from collegium.parties.session import PartySession
+from collegium.parties.summing import Membership
+from collegium.protocol.errors import CollegiumError
+from collegium.protocol.identities import Credentials
+from collegium.protocol.inputs import PoolStore, load
+from collegium.protocol.messages import CastVotes, Question, Reply, Request
+from collegium.protocol.roster import Roster
+from collegium.protocol.task import Task
+from collegium.simulations.cohort import ROSTER, find
+from collegium.simulations.simulate import PreparedRun, on_engine, prepare_run
+from collegium.simulations.virtual import read_settings
+
+HOST = "localhost"
+COORDINATOR = "coordinator"
+CONNECT_S = 600.0
+_CPU_FIELDS = slice(11, 15)
+"""Of /proc/PID/stat after the command's name: user and system time of the process and of its children that ended."""
+_BYTES_ACKED_AND_RECEIVED = 120
+"""Where two 64-bit numbers are in Linux's struct tcp_info."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it was measured, from the request for votes to the opened sum."""
+
+    seconds: float
+    last_votes_s: float
+    """Until the last party that answered had its votes ready."""
+    answered: int
+    cpu_s: Mapping[str, float]
+    """By group of processes."""
+    bytes_sent: int | None
+    """By the coordinator, over all sessions, TLS and gRPC included, as the kernel counts them."""
+    bytes_received: int | None
+
+
+class MeasuredSum:
+    """A `VoteSum` that notes what its last round cost."""
+
+    def __init__(self, inner: VoteSum, groups: Mapping[str, Sequence[int]], port: int | None) -> None:
+        self._inner, self._groups, self._port = inner, groups, port
+        self.round: Round | None = None
+
+    @property
+    def mode(self) -> str:
+        return self._inner.mode
+
+    def sum_votes(
+        self,
+        request: Question,
+        teachers: Mapping[str, int],
+        *,
+        queries: int,
+        classes: int,
+        deadline_s: float,
+        quorum: int,
+        on_answer: OnAnswer | None = None,
+    ) -> RoundResult:
+        """See `VoteSum.sum_votes`."""
+        began_s, last_s = time.monotonic(), 0.0
+        cpu_before, traffic_before = self._cpu_s(), self._traffic()
+
+        def heard(done: int, asked: int) -> None:
+            nonlocal last_s
+            last_s = time.monotonic() - began_s
+
+        result = self._inner.sum_votes(
+            request,
+            teachers,
+            queries=queries,
+            classes=classes,
+            deadline_s=deadline_s,
+            quorum=quorum,
+            on_answer=heard,
+        )
+        seconds, cpu, traffic = time.monotonic() - began_s, self._cpu_s(), self._traffic()
+        spent = {group: cpu[group] - cpu_before[group] for group in cpu}
+        sent = received = None
+        if traffic is not None and traffic_before is not None:
+            sent, received = traffic[0] - traffic_before[0], traffic[1] - traffic_before[1]
+        self.round = Round(seconds, last_s, len(result.answered), spent, sent, received)
+        return result
+
+    def _cpu_s(self) -> dict[str, float]:
+        return {group: sum(map(tree_cpu_s, pids)) for group, pids in self._groups.items()}
+
+    def _traffic(self) -> tuple[int, int] | None:
+        return None if self._port is None else tcp_bytes(self._port)
+
+
+def tree_pids(root: int) -> list[int]:
+    """The process and all that descend from it, now."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (stat := _stat(int(entry))):
+            parents[int(entry)] = int(stat[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def tree_cpu_s(root: int) -> float:
+    """CPU seconds of a process and its descendants so far."""
+    return sum(sum(map(int, _stat(pid)[_CPU_FIELDS])) for pid in tree_pids(root)) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_memory_bytes(root: int, field: str = "VmHWM") -> int:
+    """Resident memory of a process and its descendants: each one's peak, or with ``VmRSS`` now; shared pages count
+    in each."""
+    return sum(_memory_bytes(pid, field) for pid in tree_pids(root))
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _memory_bytes(pid: int, field: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def tcp_bytes(port: int) -> tuple[int, int]:
+    """Bytes that this process has sent and received over its open connections to a port that it listens at."""
+    sent = received = 0
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(entry))) as connection:
+                if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                connection.getpeername()
+                if connection.getsockname()[1] == port:
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    acked, got = struct.unpack_from("=QQ", info, _BYTES_ACKED_AND_RECEIVED)
+                    sent, received = sent + acked, received + got
+        except OSError:
+            continue  # no socket, or closed meanwhile
+    return sent, received
+
+
+def in_process(work: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
+    """Run a role; its error, if it is one of ours, is what the other end of the pipe hears last."""
+    try:
+        work(pipe, *arguments)
+    except CollegiumError as error:
+        pipe.send(error)
+
+
+def coordinate(pipe: Connection, folder: Path) -> None:
+    """Listen; once told the hosts' process ids and to go, run or hold; farewell when told."""
+    run = prepare_run(read_settings(folder), folder, data_root=None)
+    credentials = Credentials.load(folder / COORDINATOR, "coordinator")
+    lost = 0
+
+    def note(event: SessionEvent) -> None:
+        nonlocal lost
+        lost += event.kind == "disconnected"
+
+    began_s = time.monotonic()
+    with GrpcParties(
+        credentials=credentials,
+        roster=Roster.load(folder / ROSTER),
+        task=run.config.task,
+        run_id=run.config.name,
+        on_event=note,
+    ) as parties:
+        port = parties.start(f"{HOST}:0")
+        pipe.send(port)
+        parties.wait_for([member.name for member in run.cohort.members], timeout_s=CONNECT_S)
+        connected_s = time.monotonic() - began_s
+        sent, received = tcp_bytes(port)
+        hosts, hold_s = pipe.recv()
+        groups = {COORDINATOR: [os.getpid()], "parties": hosts}
+        result: dict[str, Any] = {
+            "connecting": {
+                "seconds": connected_s,
+                "cpu_s": {group: sum(map(tree_cpu_s, pids)) for group, pids in groups.items()},
+                "bytes_sent": sent,
+                "bytes_received": received,
+                "coordinator_memory_bytes": tree_memory_bytes(os.getpid(), "VmRSS"),
+            }
+        }
+        if hold_s is not None:
+            cpu_before = {group: sum(map(tree_cpu_s, pids)) for group, pids in groups.items()}
+            held = threading.Event()
+            held.wait(hold_s)
+            cpu = {group: sum(map(tree_cpu_s, pids)) - cpu_before[group] for group, pids in groups.items()}
+            result["holding"] = {"seconds": hold_s, "connected": len(parties.names()), "lost": lost, "cpu_s": cpu}
+        else:
+            result["round"] = label(run, parties, groups, port, credentials)
+        result["sessions_lost"] = lost
+        result["coordinator_peak_memory_bytes"] = tree_memory_bytes(os.getpid())
+        result["parties_peak_memory_bytes"] = sum(map(tree_memory_bytes, hosts))
+        parties.farewell("the measurement is over", timeout_s=60.0)
+    pipe.send(result)
+
+
+def label(
+    run: PreparedRun,
+    parties: Parties,
+    groups: Mapping[str, Sequence[int]],
+    port: int | None,
+    credentials: Credentials | None,
+) -> dict[str, Any]:
+    """A whole labelling run over ``parties``; what its round cost, and the run's other seconds."""
+    keys = Roster.load(run.folder / ROSTER).signing_keys()
+    measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
+    coordinator = Coordinator(
+        run.config,
+        parties,
+        run.folder,
+        roster=[member.name for member in run.cohort.members],
+        public=run.public,
+        vote_sum=measured,
+        signer=None if credentials is None else credentials.signing_key,
+    )
+    record = coordinator.run(only_labels=True)
+    assert measured.round is not None
+    return asdict(measured.round) | {"labels_s": record["timings_s"]["labels"], "labels": record["labels"]["answered"]}
+
+
+class SlowParty:
+    """Prepares its votes only after so many seconds."""
+
+    def __init__(self, party: Party, delay_s: float) -> None:
+        self._party, self._delay_s = party, delay_s
+
+    def handle(self, request: Request) -> Reply:
+        if isinstance(request.body, CastVotes):
+            time.sleep(self._delay_s)
+        return self._party.handle(request)
+
+
+def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow: int, delay_s: float) -> None:
+    """Serve the sessions of these parties, the cohort's first ``slow`` slowly, until the farewell."""
+    config, cohort = read_settings(folder), find(folder)
+    roster = Roster.load(folder / ROSTER)
+    keys = roster.signing_keys()
+    pools = PoolStore(folder / "pools")
+    ends: list[str] = []
+
+    def serve(index: int) -> None:
+        member = cohort.member(index)
+        credentials = Credentials.load(member.credentials, "party")
+
+        def answers(task: Task) -> Party | SlowParty:
+            sign = credentials.signing_key.sign
+            party = Party(
+                member.name,
+                load(member.source, task, data_root=None),
+                task,
+                folder=member.folder,
+                pools=pools,
+                device="cpu",
+                membership=Membership(roster.consortium, keys, sign, config.votes.collusion),
+            )
+            return SlowParty(party, delay_s) if index < slow else party
+
+        try:
+            PartySession(answers, lambda: credentials, f"{HOST}:{port}").run()
+            ends.append("farewell")
+        except CollegiumError as error:
+            ends.append(f"{member.name}: {error}")
+
+    threads = [threading.Thread(target=serve, args=(index,), name=f"session-{index}", daemon=True) for index in indices]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pipe.send(ends)
+
+
+def simulate_on_flower(pipe: Connection, folder: Path) -> None:
+    """The same labelling run with virtual parties on Flower's simulation engine."""
+    run = prepare_run(read_settings(folder), folder, data_root=None)
+    began_s, result = time.monotonic(), dict[str, Any]()
+
+    def drive(parties: Parties) -> None:
+        result["connecting"] = {"seconds": time.monotonic() - began_s}
+        result["round"] = label(run, parties, {"engine": [os.getpid()]}, None, None)
+        result["processes"] = len(tree_pids(os.getpid()))
+        result["peak_memory_bytes"] = tree_memory_bytes(os.getpid())
+
+    on_engine(run, drive)
+    pipe.send(result)
