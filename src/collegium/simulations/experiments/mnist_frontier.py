@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.config import RunConfig
 from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.mechanisms import IntArray, Mechanism, SeededNoise, create
+from collegium.coordinator.mechanisms import Mechanism, SeededNoise, create
 from collegium.coordinator.public_data import load_public
 from collegium.coordinator.run_folder import write_whole
 from collegium.parties.party import Party
