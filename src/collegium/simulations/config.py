@@ -19,6 +19,9 @@ class EngineConfig(Frozen):
     threads: int = Field(default=1, ge=1)
     """Torch threads of each of them."""
     device: str = "auto"
+    ray: str | None = None
+    """Address of a Ray cluster that computes `simulate`'s parties, ``auto`` for the one that runs on this machine;
+    where it is left out, Ray is started with ``workers`` processes and ends with the run."""
 
 
 class BaselineConfig(Frozen):

@@ -168,12 +168,9 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
 
 
 def _engine(config: SimulationConfig) -> dict[str, Any]:
+    # A cluster has its own number of cores, which whoever joins it may not state.
+    where = {"num_cpus": config.engine.workers} if config.engine.ray is None else {"address": config.engine.ray}
     return {
-        "init_args": {
-            "num_cpus": config.engine.workers,
-            "include_dashboard": False,
-            "logging_level": "ERROR",
-            "log_to_driver": False,
-        },
+        "init_args": {**where, "include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     }

@@ -20,6 +20,10 @@ def simulate(
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
     ] = False,
+    deployment: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Only prepare, for Flower's SuperLink at this address and SuperNodes."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
 ) -> None:
     """Run many virtual parties on Flower's simulation engine.
@@ -33,6 +37,8 @@ def simulate(
       collegium simulate examples/mnist-250.toml --data-root ~/data
 
       collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
+
+      collegium simulate examples/mnist-8.toml --deployment localhost:9443
     """
     import json
 
@@ -52,6 +58,13 @@ def simulate(
     prepared = prepare_run(settings, folder, data_root=find_data_root(data_root))
     if prepare_only:
         typer.echo(flwr_command(prepared.folder, len(prepared.cohort.members)))
+        return
+    if deployment is not None:
+        from collegium.simulations.flower_deployment import write_deployment
+
+        typer.echo("Start these, in this order, each in a terminal of its own; end the servers with Ctrl-C:")
+        for script in write_deployment(prepared, deployment):
+            typer.echo(f"  {script}")
         return
     console.print(f"Starting {len(prepared.cohort.members)} virtual parties", highlight=False)
     with RunProgress(console) as progress:
