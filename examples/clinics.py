@@ -1,4 +1,4 @@
-"""Five clinics' records as CSV files, and the public ones, to try docs/operating.md without data of one's own.
+"""Five clinics' records as CSV files, and the public ones, to try docs/tutorial.md without data of one's own.
 
     python clinics.py    writes clinic-1.csv to clinic-5.csv, pool.csv and holdout.csv into the current folder
 

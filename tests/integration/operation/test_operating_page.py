@@ -1,6 +1,7 @@
-"""docs/operating.md as its reader follows it, with three clinics and a coordinator that is killed in between.
+"""docs/tutorial.md and docs/operating.md as their reader follows them, with three clinics.
 
-Every command of the page is run, as it stands there but for the codes, the ports and the number of clinics.
+The coordinator is killed in between. Every command of the pages is run, as it stands there but for the codes, the
+ports and the number of clinics.
 """
 
 from __future__ import annotations
@@ -10,73 +11,21 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
-import sys
+import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_parts import COMMAND_S, ROOT, Reader, blocks_of, free_ports, read_until, text_of_page
 
 from collegium.coordinator.run_folder import read_labels
 from collegium.protocol.ledger import Ledger
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "operating.md"
-COMMAND_S = 240.0
+PAGES = ("tutorial.md", "operating.md")
 CLINICS = ("clinic-1", "clinic-2", "clinic-3")
-
-
-def commands_of(page: str) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(number)]
-        return [listener.getsockname()[1] for listener in listeners]
-
-
-@dataclass
-class Reader:
-    """Somebody who follows the page in ``folder``."""
-
-    folder: Path
-    ports: dict[str, str]
-    page: list[str] = field(default_factory=lambda: commands_of(PAGE.read_text(encoding="utf-8")))
-    typed: set[str] = field(default_factory=set)
-
-    def start(self, command: str, *, instead: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start a command that the page shows, with some of its words replaced by others."""
-        assert command in self.page, command
-        self.typed.add(command)
-        for word, other in {**self.ports, **(instead or {})}.items():
-            command = command.replace(word, other)
-        words = shlex.split(command)
-        words[:1] = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "collegium"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
-        environment.pop("COLLEGIUM_DATA", None)
-        return subprocess.Popen(
-            words,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def run(self, command: str, *, instead: dict[str, str] | None = None) -> str:
-        """Run it to its end; what it printed."""
-        process = self.start(command, instead=instead)
-        out, err = process.communicate(timeout=COMMAND_S)
-        assert process.returncode == 0, (command, err)
-        return out
-
 
 PROVISION = "collegium provision consortium.toml"
 SERVE = "collegium coordinator serve consortium.toml"
@@ -92,17 +41,10 @@ STUDENT_ENROL = (
 )
 STUDENT_FIT = "collegium student fit labels --coordinator localhost:7443 --credentials lab-1 --queries 20"
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
+COLUMNS = "python columns.py pool.csv"
+FOREST = "collegium student fit consortium/run --method random-forest --output forest.safetensors"
+REPORT = "collegium report consortium/run"
 VERIFY = "collegium ledger verify consortium/run --public-key consortium/coordinator/certificate.pem"
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if words in line:
-            return
-    raise AssertionError(f"ended before {words!r}: {''.join(seen)}")
 
 
 @dataclass(frozen=True)
@@ -129,10 +71,11 @@ def labels(folder: Path) -> dict[str, int]:
 def set_up(reader: Reader) -> None:
     text = (ROOT / "examples" / "consortium.toml").read_text(encoding="utf-8")
     text = re.sub(r"^parties = .*$", f"parties = {json.dumps(CLINICS)}", text, flags=re.MULTILINE)
-    for port, free in reader.ports.items():
+    for port, free in reader.words.items():
         text = text.replace(port, free)
     (reader.folder / "consortium.toml").write_text(text.replace("per_party = 12", "per_party = 4"), encoding="utf-8")
-    (reader.folder / "clinics.py").write_bytes((ROOT / "examples" / "clinics.py").read_bytes())
+    for script in ("clinics.py", "columns.py"):
+        (reader.folder / script).write_bytes((ROOT / "examples" / script).read_bytes())
     reader.run("python clinics.py")
 
 
@@ -146,7 +89,7 @@ def words_of(line: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("clinics")
-    reader = Reader(folder, dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True)))
+    reader = Reader(folder, PAGES, dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True)))
     set_up(reader)
     lines = [line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium party enrol")]
     given = {name: words_of(line) for name, line in zip(CLINICS, lines, strict=True)}
@@ -185,11 +128,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-
-
-def toml_of_the_page() -> str:
-    """The settings that the page adds to consortium.toml."""
-    return "".join(re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
 
 
 def _interrupt(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -244,13 +182,13 @@ def test_a_student_from_outside_learns_from_what_the_consortium_paid_for(story: 
     reader = story.reader
     path = reader.folder / "consortium.toml"
     before = path.read_text(encoding="utf-8")
-    path.write_text(f"{before}\n{toml_of_the_page()}", encoding="utf-8")
+    path.write_text(before + "\n" + "".join(blocks_of(text_of_page("operating.md"), "toml")), encoding="utf-8")
     line = next(line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium student enrol"))
     serving = reader.start(SERVE)
     try:
         read_until(serving, "enrolment at")
         asks = reader.run(STUDENT_ENROL, instead=words_of(line)).splitlines()[-1]
-        assert asks == STUDENT_FIT.replace("7443", reader.ports["7443"])
+        assert asks == STUDENT_FIT.replace("7443", reader.words["7443"])
         learnt = reader.run(STUDENT_FIT)
         assert re.search(r"^labels\s+20$", learnt, re.MULTILINE)
         assert _interrupt(serving)[0] == 130
@@ -265,6 +203,18 @@ def test_a_student_from_outside_learns_from_what_the_consortium_paid_for(story: 
     assert len(labels(reader.folder)) == 40
     status = reader.run(STATUS)
     assert "student  lab-1: enrolled, 20 of 20 inputs asked" in status and "of lab-1: done, 20 of 20 inputs" in status
+
+
+def test_another_student_and_report_come_from_the_same_labels(story: Story) -> None:
+    reader = story.reader
+    assert re.search(r"^labels\s+40$", reader.run(FOREST), re.MULTILINE)
+    assert (reader.folder / "forest.safetensors").exists()
+    reader.run(REPORT)
+
+
+def test_the_columns_of_the_example_are_what_the_script_writes_from_the_pool(story: Story) -> None:
+    written = tomllib.loads(story.reader.run(COLUMNS))["task"]["inputs"]
+    assert written == tomllib.loads((ROOT / "examples" / "consortium.toml").read_text())["task"]["inputs"]
 
 
 def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
@@ -288,4 +238,4 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
         if again.poll() is None:
             again.kill()
             again.communicate()
-    assert reader.typed == set(reader.page), set(reader.page) - reader.typed
+    assert reader.typed == set(reader.commands), set(reader.commands) - reader.typed
