@@ -210,7 +210,9 @@ def plan(
     for heading in ("mechanism", "parameters", "queries", "labels", "ε", "majority, %"):
         table.add_column(heading, justify="left" if heading in ("mechanism", "parameters") else "right")
     for choice in sorted(found, key=lambda one: (one.agreement < agreement, -one.correct))[:15]:
-        mark = " ←" if choice.parameters == chosen.parameters else ""
+        mark = ""
+        if (choice.mechanism, choice.parameters) == (chosen.mechanism, chosen.parameters):
+            choice, mark = chosen, " ←"  # the others are compared by the published bound, which affords fewer queries
         table.add_row(
             choice.mechanism + mark,
             _parameters(choice.parameters),
