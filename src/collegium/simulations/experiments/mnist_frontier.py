@@ -83,7 +83,12 @@ TEACHER_PLANS = (
     TeacherPlan("lnmax-100", "LNMax, γ = 0.05", create("lnmax", gamma=0.05), 100),
     TeacherPlan("lnmax-1000", "LNMax, γ = 0.05", create("lnmax", gamma=0.05), 1000),
 )
-RECORD_PLANS = (RecordPlan(30, 1500, 110.0, 1), RecordPlan(40, 1000, 70.0, 1), RecordPlan(100, 600, 40.0, 3))
+RECORD_PLANS = (
+    RecordPlan(30, 1500, 110.0, 1),
+    RecordPlan(40, 1000, 70.0, 1),
+    RecordPlan(100, 600, 40.0, 3),
+    RecordPlan(300, 400, 40.0, 8),
+)
 
 
 @register
