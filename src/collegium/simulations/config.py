@@ -19,9 +19,9 @@ class EngineConfig(Frozen):
     threads: int = Field(default=1, ge=1)
     """Torch threads of each of them."""
     device: str = "auto"
-    ray: str | None = None
-    """Address of a Ray cluster that computes `simulate`'s parties, ``auto`` for the one that runs on this machine;
-    where it is left out, Ray is started with ``workers`` processes and ends with the run."""
+    ray: str = "local"
+    """``local`` starts Ray with ``workers`` processes, which end with the run; ``HOST:PORT``, or ``auto`` for the one
+    that runs on this machine, is a cluster to join: it computes the parties with all of its cores."""
 
 
 class BaselineConfig(Frozen):

@@ -168,8 +168,10 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
 
 
 def _engine(config: SimulationConfig) -> dict[str, Any]:
-    # A cluster has its own number of cores, which whoever joins it may not state.
-    where = {"num_cpus": config.engine.workers} if config.engine.ray is None else {"address": config.engine.ray}
+    # Always an address: without one Ray joins whatever cluster it finds on this machine.
+    where: dict[str, Any] = {"address": config.engine.ray}
+    if config.engine.ray == "local":
+        where["num_cpus"] = config.engine.workers  # nobody who joins a cluster may state its cores
     return {
         "init_args": {**where, "include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
