@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.load_processes import CONNECT_S, COORDINATOR, HOST, coordinate, host, in_process, simulate_on_flower
 from collegium.coordinator.config import QueriesConfig
 from collegium.protocol.certificates import Authority
+from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.toml_files import validate_config
 from collegium.simulations.config import SimulationConfig
@@ -194,7 +195,10 @@ def main() -> None:
         hold_s=hold_s,
     )
     if chosen.flower:
-        result["flower_simulation"] = over_flower(chosen.flower, chosen.queries, chosen.deadline)
+        try:
+            result["flower_simulation"] = over_flower(chosen.flower, chosen.queries, chosen.deadline)
+        except CollegiumError as error:  # what was measured over gRPC is still worth printing
+            result["flower_simulation"] = {"parties": chosen.flower, "failed": str(error)}
     result["targets"] = targets(result)
     if chosen.json:
         print(json.dumps(result, indent=2))

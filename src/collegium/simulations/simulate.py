@@ -15,7 +15,7 @@ import numpy as np
 from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
 from collegium.coordinator.parties import OnReply, Parties
 from collegium.coordinator.public_data import PublicData, load_public
-from collegium.protocol.errors import StorageError
+from collegium.protocol.errors import StorageError, Unreachable
 from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.protocol.roster import Roster
@@ -108,7 +108,10 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[st
 
 
 def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
-    """Call ``drive`` with one virtual party per member of the cohort while Flower's simulation engine is up."""
+    """Call ``drive`` with one virtual party per member of the cohort while Flower's simulation engine is up.
+
+    Raises Unreachable when the engine does not start or breaks down, and whatever ``drive`` raises.
+    """
     prepare_flower(run.folder)
     from flwr.simulation import run_simulation
 
@@ -122,6 +125,13 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
         warnings.simplefilter("ignore")
         try:
             run_simulation(server, client, members, backend_config=_engine(run.config))
+        except RuntimeError as error:
+            if error.__cause__ is None:
+                raise  # not of the engine
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise Unreachable(f"Flower's engine broke down: {cause}; start the run again, it goes on") from error
         finally:
             stop.set()  # after an interrupt the server app's thread would wait for a deadline
 

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.protocol.errors import ConfigurationError, Unreachable
 from collegium.protocol.toml_files import validate_config
 from collegium.simulations import simulate
 from collegium.simulations.config import SimulationConfig
@@ -176,3 +176,16 @@ def test_ray_is_started_for_the_run_or_a_cluster_joined_whose_cores_are_its_own(
     (backend,) = asked
     given = backend["init_args"]
     assert {name: given[name] for name in ("address", "num_cpus") if name in given} == wanted
+
+
+def test_an_engine_that_breaks_down_is_told_in_one_line(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, backend_config: object) -> None:
+        try:
+            raise TimeoutError("Ray did not start")
+        except TimeoutError as error:
+            raise RuntimeError("An error was encountered.") from error
+
+    monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
+    monkeypatch.setattr("flwr.simulation.run_simulation", broken)
+    with pytest.raises(Unreachable, match="Ray did not start"):
+        on_engine(run, lambda parties: None)
