@@ -1,13 +1,15 @@
 """The port where parties and students enrol: one short exchange per connection, TLS 1.3, no client certificate.
 
-Anybody may knock here, so everything is bounded: exchanges at once, bytes of a request, seconds of an exchange.
+Anybody may knock here, so everything is bounded: exchanges at once, from the first byte of a handshake on, bytes of a
+request, seconds of an exchange. Whoever comes when all places are taken gets that of the one who has been longest at
+it: an honest exchange is over within a moment, so idlers keep nobody out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -36,6 +38,7 @@ logger = logging.getLogger("collegium.enrolment")
 
 MAX_EXCHANGES = 64
 SHUTDOWN_S = 2.0
+NO_DESCRIPTOR_S = 0.1
 
 
 class Registrar:
@@ -109,44 +112,71 @@ class EnrolmentService:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="enrolment", daemon=True)
         self._context = server_context(identity)
-        self._server: asyncio.Server | None = None
-        self._open = 0
+        self._listeners: list[socket.socket] = []
+        self._exchanges: dict[asyncio.Task[None], None] = {}
+        """Those under way, in the order in which they began."""
 
     def start(self, address: str) -> int:
         """Listen at ``host:port`` (port 0 takes a free one) and return the port; StorageError when it is in use."""
         host, port = split_address(address)
         self._thread.start()
-        listening = asyncio.start_server(
-            self._converse,
-            host,
-            port,
-            ssl=self._context,
-            ssl_handshake_timeout=EXCHANGE_S,
-            ssl_shutdown_timeout=SHUTDOWN_S,
-            limit=MAX_ASK_BYTES,
-        )
         try:
-            self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for family, place in dict.fromkeys((family, where[:2]) for family, _, _, _, where in found):
+                listener = socket.create_server((str(place[0]), port), family=family)
+                self._listeners.append(listener)
+                listener.setblocking(False)
+                port = port or listener.getsockname()[1]
         except OSError as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
-        return int(self._server.sockets[0].getsockname()[1])
+        for listener in self._listeners:
+            asyncio.run_coroutine_threadsafe(self._accept(listener), self._loop)
+        return port
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections as they come; a server of asyncio's own would take handshakes without end, 256 KiB each."""
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listener)
+            except OSError:  # it went away again, or there is no file descriptor left
+                await asyncio.sleep(NO_DESCRIPTOR_S)
+                continue
+            if len(self._exchanges) >= MAX_EXCHANGES:
+                longest = next(iter(self._exchanges))
+                del self._exchanges[longest]
+                longest.cancel()
+            exchange = self._loop.create_task(self._converse(connection))
+            self._exchanges[exchange] = None
+            exchange.add_done_callback(lambda done: self._exchanges.pop(done, None))
+
+    async def _converse(self, connection: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=MAX_ASK_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport: asyncio.Transport | None = None
         try:
-            if self._open <= MAX_EXCHANGES:
-                async with asyncio.timeout(EXCHANGE_S):
-                    line = await reader.readuntil(b"\n")
-                    writer.write(self._registrar.answer(line))
-                    await writer.drain()
+            async with asyncio.timeout(EXCHANGE_S):
+                transport, _ = await self._loop.connect_accepted_socket(
+                    lambda: protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=EXCHANGE_S,
+                    ssl_shutdown_timeout=SHUTDOWN_S,
+                )
+                writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+                line = await reader.readuntil(b"\n")
+                writer.write(self._registrar.answer(line))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ssl.SSLError):
             pass  # who breaks an exchange off gets no answer
         except Exception:
             logger.exception("an enrolment failed")
         finally:
-            self._open -= 1
-            writer.close()
+            if transport is not None:
+                transport.abort()
+            connection.close()
 
     def renew(self) -> None:
         """Show the certificate that the identity's folder holds now, from the next connection on."""
@@ -162,13 +192,12 @@ class EnrolmentService:
         self._loop.close()
 
     async def _shut(self) -> None:
-        if self._server is not None:
-            self._server.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for work in rest:
             work.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.gather(*rest, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
 
     def __enter__(self) -> EnrolmentService:
         return self

@@ -137,17 +137,17 @@ def test_no_code_is_logged_nor_told_to_anybody(desk: Desk, caplog: pytest.LogCap
             assert code not in text and code.replace("-", "") not in text
 
 
-def test_more_exchanges_at_once_than_are_held_are_turned_away_and_the_rest_go_on(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("collegium.coordinator.enrolment_service.MAX_EXCHANGES", 1)
+def test_when_all_places_are_taken_the_longest_idler_loses_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collegium.coordinator.enrolment_service.MAX_EXCHANGES", 2)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
+        socket.create_connection(("localhost", desk.port), PATIENCE_S) as mute,
         socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as idle,
     ):
-        assert converse(desk, b'{"ask":"authority"}\n') == b""
+        assert b"authority_pem" in converse(desk, b'{"ask":"authority"}\n')
+        assert not mute.recv(1)
         idle.sendall(b'{"ask":"authority"}\n')
         assert b"authority_pem" in idle.recv(65536)
     desk.enrol()
