@@ -77,12 +77,12 @@ class Reader:
         return out
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> None:
-    """Read its log up to a line with these words."""
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Read its log up to a line with these words, which is returned."""
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
         seen.append(line)
         if words in line:
-            return
+            return line
     raise AssertionError(f"ended before {words!r}: {''.join(seen)}")

@@ -1,0 +1,149 @@
+"""docs/choosing-noise.md and docs/your-own.md: their commands print their numbers, and their code runs."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from page_parts import blocks_of, commands_of, text_of_page
+
+from collegium import cli
+from collegium.coordinator.mechanisms import registry
+from collegium.coordinator.mechanisms.base import ABSTAIN, Unit
+from collegium.coordinator.mechanisms.noise import SystemNoise
+from collegium.coordinator.run_folder import RunFolder
+from collegium.protocol.inputs import DataSource, load
+from collegium.protocol.inputs.encoding import MISSING
+from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.protocol.task import Task, TeacherSettings
+
+NOISE, OWN = text_of_page("choosing-noise.md"), text_of_page("your-own.md")
+TASK = Task.model_validate(
+    {
+        "classes": ["well", "ill"],
+        "inputs": {
+            "kind": "table",
+            "columns": [
+                {"kind": "number", "name": "age", "low": 0, "high": 100},
+                {"kind": "category", "name": "ward", "categories": ["a", "b"]},
+            ],
+        },
+    }
+)
+
+
+def printed(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "100")
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
+        cli.main(shlex.split(command)[1:])
+    assert ended.value.code == 0
+    return out.getvalue()
+
+
+def after(command: str, page: str) -> str:
+    """The paragraph that follows a command on a page."""
+    return page.partition(f"{command}\n```\n")[2].strip().partition("\n\n")[0]
+
+
+@pytest.mark.parametrize("command", [line for line in commands_of(NOISE) if " account " in line])
+def test_account_prints_the_epsilon_that_the_page_gives(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = re.match(r"says (?:ε = )?(\d+\.\d{4})", after(command, NOISE))
+    assert given is not None, command
+    assert re.search(rf"data-independent +│ +{re.escape(given[1])} ", printed(command, monkeypatch))
+
+
+def test_plan_proposes_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    (command,) = [line for line in commands_of(NOISE) if " plan " in line]
+    out, said = printed(command, monkeypatch), after(command, NOISE)
+    for sigma, queries, share in (("8.81", 26, "97.65"), ("6", 8, None)):
+        assert f"{queries}" in said and sigma in said and (share is None or share in said)
+        assert re.search(rf"sigma {sigma} +│ +{queries} │ +{queries} │ +2\.\d+ │ +{share or ''}", out), out
+    assert "Best: gnmax with sigma 8.81, 26 queries" in out
+
+
+def test_a_table_is_the_same_in_every_format_and_what_is_missing_is_said(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": [50.0, None], "ward": ["b", "?"], "ill": ["ill", "well"], "patient": ["p1", "p2"]})
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    frame.to_csv(tmp_path / "visits.csv.gz", index=False)
+    frame.to_parquet(tmp_path / "visits.parquet")
+    for name in ("visits.csv", "visits.csv.gz", "visits.parquet"):
+        read = load(DataSource(source=name, label="ill", group="patient"), TASK, data_root=tmp_path)
+        assert read.x.tolist() == [[0.5, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
+        assert read.y is not None and read.y.tolist() == [1, 0]
+        assert read.groups is not None and read.groups.tolist() == ["p1", "p2"]
+    named = re.search(r"\*\*Missing values\*\* \(([^)]*)\)", OWN)
+    assert named is not None
+    assert all(mark.strip(" `").lower() in MISSING | {"empty"} for mark in named[1].split(","))
+
+
+def test_images_are_read_from_arrays_and_folders(tmp_path: Path) -> None:
+    from PIL import Image
+
+    task = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 3}})
+    x = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    np.savez(tmp_path / "scans.npz", x=x, y=np.array(["no", "yes"]), patient=np.array([7, 8]))
+    for name, image in zip(("no", "yes"), x, strict=True):
+        (tmp_path / "scans" / name).mkdir(parents=True)
+        Image.fromarray(image).save(tmp_path / "scans" / name / "one.png")
+    for source in (DataSource(source="scans.npz", group="patient"), DataSource(source="scans")):
+        read = load(source, task, data_root=tmp_path)
+        assert np.array_equal(read.x[..., 0], x) and read.y is not None and read.y.tolist() == [0, 1]
+
+
+def test_the_settings_on_the_page_are_valid() -> None:
+    data, teachers, package = map(tomllib.loads, blocks_of(OWN, "toml"))
+    assert DataSource.model_validate(data["data"]).group == "patient"
+    assert TeacherSettings.model_validate(teachers["teachers"]).per_party == 12
+    assert list(package["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
+
+
+@pytest.fixture
+def fresh_registry() -> Iterator[None]:
+    registry.known_names()
+    before = dict(registry._by_name)
+    registry._load_all.cache_clear()
+    yield
+    registry._by_name.clear()
+    registry._by_name.update(before)
+
+
+@pytest.mark.usefixtures("fresh_registry")
+def test_a_mechanism_of_ones_own_is_found_and_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = blocks_of(OWN, "python")
+    group = tomllib.loads(blocks_of(OWN, "toml")[2])["project"]["entry-points"][registry.ENTRY_POINT_GROUP]
+    (tmp_path / "your_package").mkdir()
+    (tmp_path / "your_package" / "unless_unsure.py").write_text(source)
+    installed = tmp_path / "your_package-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: your-package\nVersion: 1.0\n")
+    entries = "".join(f"{name} = {target}\n" for name, target in group.items())
+    (installed / "entry_points.txt").write_text(f"[{registry.ENTRY_POINT_GROUP}]\n{entries}")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = registry.create("gnmax-unless-unsure", sigma=1.0, unsure=1)
+    (stage,), (release,) = own.stages, registry.create("gnmax", sigma=1.0).stages
+    unit = Unit()
+    assert np.array_equal(stage.charge(WIDE_ORDERS, unit).values, release.charge(WIDE_ORDERS, unit).values)
+    # Noise of σ = 1 reaches 50 with a probability far below 1e-6.
+    assert stage.run(np.array([[100, 0, 0], [0, 100, 0]]), SystemNoise()).tolist() == [0, ABSTAIN]
+
+
+def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, source = blocks_of(OWN, "python")
+    pool = pd.DataFrame({"age": np.arange(40), "dose": np.arange(40) % 7})
+    pool.to_csv(tmp_path / "pool.csv", index=False)
+    run = RunFolder(tmp_path / "consortium" / "run")
+    run.prepare()
+    run.write_labels([(index, None if index == 20 else int(index >= 20)) for index in range(39, -1, -1)])
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(source, names)
+    predict = names["student"].predict  # type: ignore[attr-defined]
+    assert predict(pool.iloc[[0, 39]]).tolist() == [0, 1]

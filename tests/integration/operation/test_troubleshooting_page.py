@@ -1,0 +1,200 @@
+"""docs/troubleshooting.md: every line that it shows is one that the software prints, `…` standing for what varies."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from consortium_parts import Scene
+from page_parts import COMMAND_S, blocks_of, read_until, text_of_page
+
+from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
+from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.members import utc_now
+from collegium.coordinator.one_server import only_one
+from collegium.coordinator.public_data import load_public
+from collegium.coordinator.rounds import outcome_of, require_quorum
+from collegium.coordinator.serving import Serving
+from collegium.coordinator.students import fit_student
+from collegium.coordinator.watching import shown_at
+from collegium.coordinator.watching.board import Board
+from collegium.parties.enrolment import enrol
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.session import PartySession
+from collegium.protocol.errors import CollegiumError
+from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
+from collegium.protocol.inputs import DataSource, load
+from collegium.protocol.messages import CastVotes, Failure, Reply, Request
+from collegium.protocol.requests import PoolRange, Terms
+from collegium.protocol.task import Task, TeacherSettings
+
+PAGE = text_of_page("troubleshooting.md")
+QUOTED = [line for block in blocks_of(PAGE, "text") for line in block.splitlines()]
+NOW = utc_now()
+
+
+class NeverAsked:
+    """Answers for a party that must not be asked."""
+
+    def handle(self, request: Request) -> Reply:
+        raise AssertionError(request)
+
+
+def line_of(action: Callable[[], object]) -> str:
+    """The line with which the command line ends when this goes wrong."""
+    with pytest.raises(CollegiumError) as caught:
+        action()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def served(scene: Scene) -> None:
+    with Serving(scene.config, load_public(scene.config.run, None), wait_s=0).listening():
+        raise AssertionError("it listens")
+
+
+@contextmanager
+def coordinator_of(scene: Scene) -> Iterator[list[str]]:
+    """A real process that serves, and the last line of its log so far."""
+    words = [sys.executable, "-m", "collegium", "coordinator", "serve", scene.path.name]
+    process = subprocess.Popen(words, cwd=scene.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        yield [read_until(process, "that a round needs are connected").strip().partition(" ")[2]]
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=COMMAND_S)
+        assert err.strip().endswith("Nothing is lost: the same command goes on where this one was."), err
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def enrolment_lines(scene: Scene) -> Iterator[str]:
+    """What a party reads that is not let in, or no longer."""
+    address, folder, right = scene.config.consortium.enrolment, scene.folder, scene.fingerprint
+    code = scene.code_for("ash")
+    yield line_of(lambda: enrol(address, "ash", code, "0" * 64, folder / "ash"))
+    yield line_of(lambda: enrol(address, "ash", "0" * 32, right, folder / "ash"))
+    scene.members.change(lambda members: (members.with_code("birch", code, NOW - timedelta(days=2), 1), None))
+    yield line_of(lambda: enrol(address, "birch", code, right, folder / "birch"))
+    credentials = enrol(address, "ash", code, right, folder / "ash").credentials
+    key = folder / "ash" / "credentials" / SIGNING_KEY
+    key.chmod(0o644)
+    yield line_of(lambda: Credentials.load(folder / "ash" / "credentials", "party"))
+    key.chmod(0o600)
+    scene.members.change(lambda members: (members.without("ash"), None))
+    # Until the coordinator has read the change it may still be let in; it is not asked anything, and then cut off.
+    session = PartySession(lambda task: NeverAsked(), lambda: credentials, scene.config.consortium.address)
+    yield line_of(session.run)
+    again = scene.code_for("ash")
+    yield line_of(lambda: enrol(address, "ash", again, right, folder / "ash"))
+
+
+def certificate_lines(scene: Scene) -> Iterator[str]:
+    """What is wrong with a certificate's days."""
+    authority = load_authority(scene.folder / "consortium" / "authority")
+    for name, days in (("birch", 2), ("cedar", -400)):
+        request = create_identity(scene.folder / name, name, "party")
+        issued = authority.issue(request, name=name, role="party", days=365, now=NOW + timedelta(days=days))
+        yield line_of(
+            lambda name=name, issued=issued: install_certificate(  # type: ignore[misc]
+                scene.folder / name, "party", issued, authority.pem
+            )
+        )
+
+
+def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
+    """Nobody listens at either port."""
+    address, fingerprint = scene.config.consortium.enrolment, scene.fingerprint
+    yield line_of(lambda: enrol(address, "oak", "0" * 32, fingerprint, scene.folder / "oak"))
+    authority = load_authority(scene.folder / "consortium" / "authority")
+    request = create_identity(scene.folder / "oak", "oak", "party")
+    certificate = authority.issue(request, name="oak", role="party")
+    credentials = install_certificate(scene.folder / "oak", "party", certificate, authority.pem)
+    session = PartySession(
+        lambda task: NeverAsked(),
+        lambda: credentials,
+        scene.config.consortium.address,
+        sleep=lambda delay_s: session.stop(),
+    )
+    with caplog.at_level(logging.WARNING, "collegium.party"):
+        assert session.run() == "stopped"
+    yield caplog.messages[-1]
+
+
+def listening_lines(scene: Scene) -> Iterator[str]:
+    """A second coordinator beside the one that serves, and two addresses that are taken."""
+    folder, settings = ConsortiumFolder(scene.folder / "consortium"), scene.config.consortium
+    yield line_of(lambda: only_one(folder.lock).__enter__())
+    authority = load_authority(folder.authority)
+    registrar = Registrar(authority, scene.members, sessions=settings.address, days=1)
+    yield line_of(lambda: EnrolmentService(registrar, folder.identity).start(settings.enrolment))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        yield line_of(lambda: shown_at(place, scene.config, Board()).__enter__())
+
+
+def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What is wrong with the files that somebody wrote."""
+    columns = [{"kind": "number", "name": "age", "low": 0, "high": 100}]
+    task = Task.model_validate({"classes": ["yes", "no"], "inputs": {"kind": "table", "columns": columns}})
+    (folder / "clinic.csv").write_text("age,ill,weight\n40,yes,60\n50,perhaps,70\n")
+    (folder / "other.csv").write_text("weight,ill\n60,yes\n")
+    for source in (
+        {"source": "none.csv"},
+        {"source": "clinic.csv", "label": "diagnosis"},
+        {"source": "clinic.csv", "label": "ill"},
+        {"source": "other.csv"},
+    ):
+        yield line_of(lambda source=source: load(DataSource.model_validate(source), task, data_root=folder))  # type: ignore[misc]
+    (folder / "wrong").mkdir()
+    (folder / "wrong" / "consortium.toml").write_text('name = "x"\n')
+    monkeypatch.chdir(folder / "wrong")
+    yield line_of(lambda: read_consortium(Path("consortium.toml")))
+    inputs = np.zeros((4, *task.inputs.shape), dtype=np.float32)
+    yield line_of(lambda: fit_student("supervised", inputs, [], [], task, seed=0))
+    yield line_of(lambda: fit_student("supervised", inputs, [0, 1], [1, 1], task, seed=0))
+
+
+def refusals() -> Iterator[str]:
+    """What a party's policy says, as the coordinator shows it."""
+    terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
+    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1")
+    hour = NOW.hour
+    for policy in (
+        PolicyConfig(minimum_noise_votes=10),
+        PolicyConfig(sum_modes=("masked+noised",)),
+        PolicyConfig(hours_utc=((hour + 2) % 24, (hour + 3) % 24)),
+    ):
+        with pytest.raises(CollegiumError) as caught:
+            Policy(policy, lambda: NOW)(Request("request-1", "run-1", asked))
+        yield outcome_of(Failure.of(caught.value))
+
+
+def test_every_line_on_the_page_is_printed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = tmp_path / "poor"
+    poor.mkdir()
+    said = [line_of(lambda: served(Scene(poor, epsilon=0.1)))]
+    scene = Scene(tmp_path)
+    said += [*certificate_lines(scene), *unreachable_lines(scene, caplog), *refusals()]
+    said.append(line_of(lambda: require_quorum({"ash": "answered", "oak": said[-1]}, 2)))
+    with coordinator_of(scene) as waiting:
+        said += [*waiting, *enrolment_lines(scene), *listening_lines(scene)]
+    said += file_lines(tmp_path, monkeypatch)
+    unseen = [line for line in QUOTED if not any(re.fullmatch(as_pattern(line), one) for one in said)]
+    assert not unseen, "\n".join([*unseen, "", *said])
+
+
+def as_pattern(line: str) -> str:
+    return re.escape(line).replace("…", ".+")
