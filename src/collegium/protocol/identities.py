@@ -89,7 +89,10 @@ class Credentials:
             certificate = read_certificate(pem)
             if now > certificate.not_valid_after_utc:
                 expired = certificate.not_valid_after_utc.date().isoformat()
-                raise IdentityError(f"{whose} of {self.name} expired on {expired}: ask the consortium for a new one")
+                remedy = "enrol again, with the same folder and no code"
+                if pem is self.authority_pem:
+                    remedy = "ask the consortium, which has to start anew"
+                raise IdentityError(f"{whose} of {self.name} expired on {expired}: {remedy}")
             if now < certificate.not_valid_before_utc - CLOCK_SKEW:
                 raise IdentityError(f"{whose} of {self.name} is not valid yet: check this machine's clock")
 
