@@ -22,10 +22,12 @@ from collegium.parties.session import PartySession
 from collegium.protocol import limits
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
+from collegium.protocol.channels import explain_failure
 from collegium.protocol.errors import (
     CollegiumError,
     IdentityError,
     ProtocolViolation,
+    Unreachable,
     VersionMismatch,
 )
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
@@ -325,7 +327,7 @@ except Exception as error:
 
 
 @contextmanager
-def plain_server() -> Iterator[str]:
+def plain_server(text: bytes = b"HTTP/1.1 400 Bad Request\r\n\r\n") -> Iterator[str]:
     """Answers everybody in plain text, as a port of something else does."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -334,7 +336,7 @@ def plain_server() -> Iterator[str]:
             while True:
                 with listener.accept()[0] as peer:
                     peer.recv(4096)
-                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    peer.sendall(text)
         except OSError:
             return
 
@@ -348,6 +350,13 @@ def test_a_party_does_not_speak_to_a_port_without_tls(kits: Kits, serve: Serve) 
     with plain_server() as address:
         error = serve(kits.parties["ash"], address).ended()
     assert isinstance(error, ProtocolViolation) and "no TLS 1.3" in str(error)
+
+
+def test_a_proxy_whose_coordinator_is_down_is_no_reason_to_give_up(kits: Kits) -> None:
+    """It takes connections and ends them; nothing in that says that there will be no TLS 1.3 behind it."""
+    with plain_server(b"") as address:
+        error = explain_failure(address, kits.parties["ash"])
+    assert isinstance(error, Unreachable) and address in str(error)
 
 
 def test_a_party_keeps_trying_while_nobody_listens(kits: Kits, listen: Listen, serve: Serve) -> None:
