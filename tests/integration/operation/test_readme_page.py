@@ -1,0 +1,55 @@
+"""README.md: its links lead somewhere, its commands exist with their options, and the quick ones are run."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+import pytest
+from page_parts import ROOT
+
+from collegium import cli
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = sorted(set(re.findall(r"`(collegium [^`]+)`", README)))
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that these words name, and the rest of them."""
+    command, rest = cli.load_command(words[1]), words[2:]
+    while isinstance(command, click.Group):
+        command, rest = command.commands[rest[0]], rest[1:]
+    return command, rest
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_has_the_options_that_it_is_shown_with(line: str) -> None:
+    command, rest = command_of(shlex.split(line))
+    known = {"--help"}.union(*(parameter.opts for parameter in command.params))
+    assert {word for word in rest if word.startswith("-")} <= known
+    for path in [word for word in rest if word.startswith("examples/")]:
+        assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in COMMANDS if line.endswith(("--help", "--list")) or " --queries 100" in line]
+)
+def test_a_quick_command_runs(line: str) -> None:
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
+        cli.main(shlex.split(line)[1:])
+    assert ended.value.code == 0 and out.getvalue()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_named_by_the_readme() -> None:
+    assert [page.name for page in PAGES if f"docs/{page.name}" not in README] == []
