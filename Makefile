@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test stubs clean
+.PHONY: demo test audit stubs clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -18,6 +18,10 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+# Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
+audit: .venv/installed
+	$(BIN)/python .ci/audit.py
 
 # The protobuf stubs are kept in the repository; a test checks that this changes nothing.
 stubs: .venv/installed
