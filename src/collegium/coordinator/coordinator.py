@@ -37,6 +37,7 @@ from collegium.coordinator.spending import spending
 from collegium.protocol.errors import BudgetExceeded, CollegiumError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
+from collegium.protocol.unfinished import sweep
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -160,6 +161,7 @@ class Coordinator:
             self._folder.lock(),
             closing(open_ledger(self._config, self._mechanism, self._ledger_file, self._signer)) as ledger,
         ):
+            sweep(self._folder.path)
             self._run = self._folder.read() or {}
             run_record.check_same_run(self._run, self._config, self._folder.path)
             self._data = self._public or load_public(self._config, self._data_root)

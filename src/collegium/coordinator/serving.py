@@ -40,6 +40,7 @@ from collegium.protocol.errors import (
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.logs import event
+from collegium.protocol.unfinished import sweep
 
 logger = logging.getLogger("collegium.coordinator")
 
@@ -100,6 +101,7 @@ class Serving:
     def listening(self) -> Iterator[Serving]:
         """Serve both ports within; StorageError when one is in use or another process serves this folder."""
         with only_one(self._folder.lock):
+            sweep(self._folder.path)
             self._check()
             desk = self._desk
             services = () if desk is None else (DeskReception(desk, self._attendance.take_event).service(),)
