@@ -77,7 +77,7 @@ def serve(
     with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, board):
         if config.consortium.own_run:
             try:
-                _say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)
+                say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)
             except BudgetExceeded as error:
                 if not config.consortium.students:
                     raise
@@ -86,10 +86,15 @@ def serve(
             serving.serve_jobs()
 
 
-def _say(result: dict[str, Any], folder: ConsortiumFolder, as_json: bool) -> None:
+def say(result: dict[str, Any], folder: ConsortiumFolder, as_json: bool) -> None:
+    """Print how a run ended, and why it has no more labels where it might have had."""
     labels = result["labels"]
-    line = f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html"
-    typer.echo(json.dumps(result, ensure_ascii=False) if as_json else line)
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
+    if labels["stopped"]:
+        typer.echo(f"no more labels: {labels['stopped']}")
 
 
 def _log_step(log: logging.Logger, step: Progress) -> None:

@@ -24,6 +24,7 @@ from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.choice import OwnTeacher
 from collegium.protocol.certificates import utc_now
+from collegium.protocol.errors import DataError
 from collegium.protocol.identities import Credentials
 from collegium.protocol.inputs.sources import DataSource, data_root
 from collegium.protocol.limits import PROTOCOL_VERSION
@@ -31,6 +32,7 @@ from collegium.protocol.logs import LogFormat, configure_logging, event
 from collegium.protocol.scalars import recording
 from collegium.protocol.task import Frozen, Task
 from collegium.protocol.toml_files import read_config
+from collegium.protocol.unfinished import sweep
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
 
@@ -134,6 +136,8 @@ def serve(
     log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
+    for place in {config.folder, (config.roster or config.folder).parent}:
+        sweep(place)
 
     known = known_roster(config, credentials)
     membership = membership_of(config, credentials, known)
@@ -204,7 +208,9 @@ def enrol(
     ],
     folder: Annotated[Path, typer.Option(help="Where keys and settings go.", show_default=False)],
     code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
-    data: Annotated[str, typer.Option(metavar="FILE", help="The party's records, for party.toml.")] = "records.csv",
+    data: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The party's records, for party.toml; records.csv otherwise.")
+    ] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the class.")] = None,
     group: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Rows that belong together, such as a patient's.")
@@ -219,7 +225,11 @@ def enrol(
     """
     from collegium.parties.enrolment import enrol as enrol_party
 
-    source = str(Path(data).resolve()) if Path(data).exists() else data
+    if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
+        raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
+    source = data or "records.csv"
+    if Path(source).exists():
+        source = str(Path(source).resolve())
     done = enrol_party(coordinator, name, code, fingerprint, folder, data=source, label=label, group=group)
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}; {done.parties} on the roster so far")

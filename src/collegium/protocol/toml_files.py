@@ -14,6 +14,8 @@ from collegium.protocol.task import Frozen
 
 Config = TypeVar("Config", bound=Frozen)
 
+_PLAIN = {"extra_forbidden": "there is no such setting; check its name and section", "missing": "is missing"}
+
 
 def read_config(path: Path, kind: type[Config]) -> Config:
     """Read a TOML file into ``kind``.
@@ -23,7 +25,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
     try:
         values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -36,7 +38,10 @@ def validate_config(values: dict[str, Any], kind: type[Config], origin: str) -> 
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        mistakes = "; ".join(f"{'.'.join(str(x) for x in item['loc'])}: {item['msg']}" for item in error.errors())
+        mistakes = "; ".join(
+            f"{'.'.join(str(x) for x in item['loc'])}: {_PLAIN.get(item['type'], item['msg'])}"
+            for item in error.errors()
+        )
         raise ConfigurationError(f"{origin}: {mistakes}") from error
 
 

@@ -18,7 +18,8 @@ import pytest
 from consortium_parts import Scene
 from page_parts import COMMAND_S, blocks_of, read_until, text_of_page
 
-from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
+from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.coordinator_cli import say
 from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.members import utc_now
 from collegium.coordinator.one_server import only_one
@@ -28,6 +29,7 @@ from collegium.coordinator.serving import Serving
 from collegium.coordinator.students import fit_student
 from collegium.coordinator.watching import shown_at
 from collegium.coordinator.watching.board import Board
+from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
@@ -37,6 +39,7 @@ from collegium.protocol.inputs import DataSource, load
 from collegium.protocol.messages import CastVotes, Failure, Reply, Request
 from collegium.protocol.requests import PoolRange, Terms
 from collegium.protocol.task import Task, TeacherSettings
+from collegium.protocol.toml_files import read_config, validate_config
 
 PAGE = text_of_page("troubleshooting.md")
 QUOTED = [line for block in blocks_of(PAGE, "text") for line in block.splitlines()]
@@ -156,10 +159,12 @@ def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         {"source": "other.csv"},
     ):
         yield line_of(lambda source=source: load(DataSource.model_validate(source), task, data_root=folder))  # type: ignore[misc]
+    yield line_of(lambda: enrol_command("localhost:1", "ash", "0" * 64, folder / "ash", data="none.csv"))
     (folder / "wrong").mkdir()
-    (folder / "wrong" / "consortium.toml").write_text('name = "x"\n')
     monkeypatch.chdir(folder / "wrong")
-    yield line_of(lambda: read_consortium(Path("consortium.toml")))
+    given = read_config(folder / "consortium.toml", ConsortiumConfig).model_dump(mode="json", exclude_unset=True)
+    for values in (given | {"mechanisms": {}}, {name: given[name] for name in given if name != "budget"}):
+        yield line_of(lambda values=values: validate_config(values, ConsortiumConfig, "consortium.toml"))  # type: ignore[misc]
     inputs = np.zeros((4, *task.inputs.shape), dtype=np.float32)
     yield line_of(lambda: fit_student("supervised", inputs, [], [], task, seed=0))
     yield line_of(lambda: fit_student("supervised", inputs, [0, 1], [1, 1], task, seed=0))
@@ -181,7 +186,10 @@ def refusals() -> Iterator[str]:
 
 
 def test_every_line_on_the_page_is_printed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     poor = tmp_path / "poor"
     poor.mkdir()
@@ -192,6 +200,9 @@ def test_every_line_on_the_page_is_printed(
     with coordinator_of(scene) as waiting:
         said += [*waiting, *enrolment_lines(scene), *listening_lines(scene)]
     said += file_lines(tmp_path, monkeypatch)
+    labels = {"answered": 21, "asked": 30, "stopped": said[0].removeprefix("BudgetExceeded: ")}
+    say({"state": "finished", "labels": labels}, ConsortiumFolder(tmp_path), as_json=False)
+    said += capsys.readouterr().out.splitlines()
     unseen = [line for line in QUOTED if not any(re.fullmatch(as_pattern(line), one) for one in said)]
     assert not unseen, "\n".join([*unseen, "", *said])
 

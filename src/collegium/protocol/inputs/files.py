@@ -29,8 +29,8 @@ def find(name: str, root: Path | None) -> Path:
     if not path.is_absolute() and root is not None:
         path = root / path
     if not path.exists():
-        hint = "" if path.is_absolute() and root is None else f": set --data-root or {DATA_ROOT_VARIABLE} to its folder"
-        raise DataError(f"there is no {path}{hint}")
+        hint = f"set --data-root or {DATA_ROOT_VARIABLE} (data_root in party.toml) to its folder, or "
+        raise DataError(f"there is no {path}: {'' if path.is_absolute() and root is None else hint}correct its name")
     return path
 
 
