@@ -71,10 +71,14 @@ class Reader:
 
     def run(self, command: str, *, instead: dict[str, str] | None = None) -> str:
         """Run it to its end; what it printed."""
-        process = self.start(command, instead=instead)
-        out, err = process.communicate(timeout=COMMAND_S)
-        assert process.returncode == 0, (command, err)
-        return out
+        return finished(self.start(command, instead=instead))
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """Wait for its end; what it printed."""
+    out, err = process.communicate(timeout=COMMAND_S)
+    assert process.returncode == 0, (process.args, err)
+    return out
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:

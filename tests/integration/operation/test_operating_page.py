@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_parts import COMMAND_S, ROOT, Reader, blocks_of, free_ports, read_until, text_of_page
+from page_parts import COMMAND_S, ROOT, Reader, blocks_of, finished, free_ports, read_until, text_of_page
 
 from collegium.coordinator.run_folder import read_labels
 from collegium.protocol.ledger import Ledger
@@ -103,8 +103,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         started.append(serving)
         read_until(serving, "enrolment at")
         parties = {}
-        for name in CLINICS:
-            reader.run(ENROL, instead={"clinic-1": name, **given[name]})
+        for enrolling in [reader.start(ENROL, instead={"clinic-1": name, **given[name]}) for name in CLINICS]:
+            finished(enrolling)
         shown = reader.run(SHOW)
         for name in CLINICS:
             parties[name] = reader.start(PARTY_SERVE, instead={"clinic-1": name})
