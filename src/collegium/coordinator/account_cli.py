@@ -301,10 +301,11 @@ def _sum_line(members: int, graph: GraphPlan | None) -> str:
     if graph is None:
         return f"Secure sum: not among {members} parties; it needs {SMALLEST_SUM}."
     shape = "all others" if graph.complete else f"{graph.neighbours} others each"
+    unless = f" but for {graph.liveness_failure:.0e}" if graph.liveness_failure else ""
     return (
         f"Secure sum among {members} parties: shares with {shape}, any {graph.threshold} open a secret, "
-        f"{graph.quorum} must stay; safe from {graph.colluding} colluders but for 2^-{graph.security_bits}, "
-        f"bears {graph.dropped} drop-outs but for {graph.liveness_failure:.0e}."
+        f"{graph.quorum} must stay. Drop-outs that it bears: {graph.dropped}{unless}; parties that may collude: "
+        f"{graph.colluding} but for 2^-{graph.security_bits}."
     )
 
 
