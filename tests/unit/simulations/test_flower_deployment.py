@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from collegium.cli import main
 from collegium.protocol.errors import ConfigurationError, Unreachable
 from collegium.protocol.toml_files import validate_config
 from collegium.simulations import simulate
@@ -189,3 +190,27 @@ def test_an_engine_that_breaks_down_is_told_in_one_line(run: PreparedRun, monkey
     monkeypatch.setattr("flwr.simulation.run_simulation", broken)
     with pytest.raises(Unreachable, match="Ray did not start"):
         on_engine(run, lambda parties: None)
+
+
+def test_the_command_prints_the_scripts_that_it_wrote(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        'name = "three"',
+        "budget.epsilon = 5.0",
+        f"task.classes = {SETTINGS['task']['classes']}",
+        'task.inputs = { kind = "image", height = 8, width = 8 }',
+        'private = { source = "digits", split = "all", stop = 30 }',
+        'pool = { source = "digits", split = "all", start = 1700 }',
+        'partition = { kind = "iid", parties = 3 }',
+    ]
+    config = tmp_path / "three.toml"
+    config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments = ["simulate", str(config), "--run", str(tmp_path / "run"), "--deployment", "localhost:9443"]
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = [Path(line.strip()) for line in capfd.readouterr().out.splitlines()[1:]]
+    assert ended.value.code == 0
+    assert [path.name for path in printed][::5] == ["superlink.sh", "run.sh"] and all(map(Path.is_file, printed))
+    with pytest.raises(SystemExit) as again:
+        main(arguments)
+    assert again.value.code != 0
+    assert capfd.readouterr().err.startswith("ConfigurationError: ")
