@@ -1,0 +1,1 @@
+"""What is fast and what holds, measured by commands: ``python -m benchmarks.NAME --help``."""

@@ -1,0 +1,255 @@
+"""One run under faults, from provisioning to its last label: who hits whom when, and who starts what again.
+
+The harness does what an operator's service manager does: a process that was killed, or that stopped with an error, is
+started again with the same command. Nothing else helps the run along.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from benchmarks.chaos.consortium import Consortium, Heard, Process
+from benchmarks.chaos.faults import Fault
+from benchmarks.chaos.judging import typed
+from collegium.protocol.errors import CollegiumError
+from collegium.protocol.ledger import Ledger
+
+SILENCE_S = 240.0
+"""A coordinator that says nothing for so long, with no fault going on, hangs."""
+LEAVE_S = 60.0
+_AT_ONCE = 2
+"""So many faults may be going on when the next one comes, and more come together with it now and then."""
+_LOOK_S = 0.5
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    state: str = "unfinished"
+    """finished, stopped (cleanly, more often than it was started again) or hung."""
+    faults: Counter[str] = field(default_factory=Counter)
+    clean_stops: list[str] = field(default_factory=list)
+    """Last lines of a coordinator or party that stopped by itself with a typed error."""
+    lives: int = 1
+    """Coordinator processes."""
+    rounds: int = 0
+    labels: int = 0
+    queries_charged: int = 0
+    seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
+    labels_seen: list[dict[str, int]] = field(default_factory=list, repr=False)
+    """What the ledger held whenever the coordinator had ended."""
+
+
+class Story:
+    """Plays faults on a consortium until so many have hit, then lets the run end.
+
+    Parameters
+    ----------
+    wanted : faults.
+    restarts : how often a coordinator that stopped cleanly is started again.
+    """
+
+    def __init__(self, scene: Consortium, faults: Iterator[Fault], *, wanted: int, restarts: int) -> None:
+        self._scene, self._faults, self._wanted, self._restarts = scene, faults, wanted, restarts
+        self.outcome = Outcome()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._going_on = 0
+        self._next = next(faults)
+
+    def play(self) -> Outcome:
+        began_s = time.monotonic()
+        scene = self._scene
+        scene.start_coordinator()
+        self._await_listening()
+        for name in scene.names:
+            scene.enrol(name)
+            scene.start_party(name)
+        while self.outcome.state == "unfinished":
+            self._step()
+        self._leave()
+        self.outcome.lives = scene.lives
+        self.outcome.seconds = time.monotonic() - began_s
+        return self.outcome
+
+    def _await_listening(self) -> None:
+        while (heard := self._scene.heard.get(timeout=SILENCE_S)).event != "listening":
+            assert heard.event != "end", f"the coordinator did not start: {self._scene.processes()[-1].last_line()}"
+
+    def _step(self) -> None:
+        """Wait for a word of the coordinator or for the next thing that is due, and act on it."""
+        heard = self._hear()
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+        for party in self._scene.parties.values():
+            if party.popen.poll() is not None and not party.ended_by_us:
+                self._party_ended(party)
+        if heard is None or heard.life != self._scene.lives:
+            return
+        if heard.event == "end":
+            self._coordinator_ended()
+            return
+        moment = heard.fields.get("step") if heard.event == "step" else heard.event
+        self.outcome.rounds += moment == "labels"
+        if self._next.moment == moment and self._going_on < _AT_ONCE and self._played() < self._wanted:
+            self._plan(self._next)
+            while (following := next(self._faults)).together:
+                self._plan(following)
+            self._next = following
+
+    def _hear(self) -> Heard | None:
+        patience_s = SILENCE_S
+        while True:
+            due_s = self._agenda[0][0] - time.monotonic() if self._agenda else patience_s
+            try:
+                return self._scene.heard.get(timeout=max(0.0, min(due_s, _LOOK_S)))
+            except queue.Empty:
+                if self._agenda:
+                    return None
+                patience_s -= _LOOK_S
+                if patience_s <= 0:
+                    self.outcome.violations.append(f"nothing happened for {SILENCE_S:g} s: the run hangs")
+                    self.outcome.state = "hung"
+                    return None
+                if any(p.popen.poll() is not None and not p.ended_by_us for p in self._scene.parties.values()):
+                    return None
+
+    def _played(self) -> int:
+        return sum(self.outcome.faults.values())
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _plan(self, fault: Fault) -> None:
+        self._going_on += 1
+        self._at(fault.delay_s, lambda: self._strike(fault))
+
+    def _at(self, delay_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (time.monotonic() + delay_s, next(self._numbers), action))
+
+    def _strike(self, fault: Fault) -> None:
+        heal = self._hit(fault)
+        if heal is None:
+            self._going_on -= 1  # nobody was there to be hit
+            return
+        self.outcome.faults[fault.kind] += 1
+
+        def over() -> None:
+            heal()
+            self._going_on -= 1
+
+        self._at(fault.lasts_s, over)
+
+    def _hit(self, fault: Fault) -> Callable[[], None] | None:
+        """Do it; what undoes it, or None where there was nothing to do it to."""
+        scene = self._scene
+        process = scene.coordinator if fault.party is None else scene.parties[fault.party]
+        if process is None or process.popen.poll() is not None:
+            return None
+        if fault.kind.startswith("stall"):
+            process.signal(signal.SIGSTOP)
+            return lambda: process.signal(signal.SIGCONT)
+        if fault.kind == "kill coordinator":
+            process.kill()
+            return lambda: None
+        assert fault.party is not None
+        if fault.kind == "kill party":
+            process.kill()
+            self._close(process)
+            scene.start_party(fault.party)
+            return lambda: None
+        cable, cables = scene.cable[fault.party], scene.cables
+        if fault.kind in ("cut, closed", "cut, reset"):
+            if not cable.lines:
+                return None
+            cables.do(lambda: cable.cut(reset=fault.kind == "cut, reset"))
+            return lambda: None
+        if fault.kind == "cut, refused":
+            cable.weather = "refused"
+            cables.do(lambda: cable.cut(reset=True))
+        else:
+            cable.weather = "black hole"
+        return lambda: cables.do(cable.clear_up)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _coordinator_ended(self) -> None:
+        scene, process = self._scene, self._scene.coordinator
+        assert process is not None
+        self._look_at_ledger()
+        if not process.ended_by_us:
+            if process.popen.returncode == 0:
+                self.outcome.state = "finished"
+                return
+            self._note_stop(process)
+            if len(self.outcome.clean_stops) > self._restarts:
+                self.outcome.state = "stopped"
+                return
+        self._close(process)
+        scene.start_coordinator()
+
+    def _party_ended(self, party: Process) -> None:
+        if self._scene.coordinator is not None and party.popen.returncode == 0:
+            party.ended_by_us = True  # told farewell: the coordinator's own end is about to be heard
+            return
+        self._note_stop(party)
+        self._close(party)
+        self._scene.start_party(party.name)
+
+    def _note_stop(self, process: Process) -> None:
+        line = process.last_line()
+        if typed(line):
+            self.outcome.clean_stops.append(f"{process.name}: {line}")
+        else:
+            status = process.popen.returncode
+            self.outcome.violations.append(f"{process.name} ended with status {status} and no typed line: {line[:300]}")
+            self.outcome.clean_stops.append(f"{process.name}: not clean")
+
+    def _look_at_ledger(self) -> None:
+        """Whatever ended the coordinator, its ledger is whole and holds every label that it held before."""
+        path = self._scene.kept.run / "ledger.sqlite"
+        if not path.exists():
+            return
+        try:
+            with Ledger.read(path) as ledger:
+                ledger.verify()
+                self.outcome.labels_seen.append(ledger.labels())
+        except CollegiumError as error:
+            if self.outcome.labels_seen:  # killed before the first entry was durable, it has none
+                self.outcome.violations.append(f"the ledger after the coordinator's end: {error}")
+
+    def _leave(self) -> None:
+        """All faults are over; parties leave at the farewell, or when told to, and quickly."""
+        while self._agenda:
+            action = heapq.heappop(self._agenda)[2]
+            if self._going_on:
+                action()
+        scene = self._scene
+        if self.outcome.state == "hung":
+            return
+        for party in scene.parties.values():
+            party.signal(signal.SIGCONT)
+            party.signal(signal.SIGTERM)
+        deadline_s = time.monotonic() + LEAVE_S
+        for party in scene.parties.values():
+            try:
+                status = party.popen.wait(max(0.1, deadline_s - time.monotonic()))
+            except Exception:
+                self.outcome.violations.append(f"{party.name} did not leave within {LEAVE_S:g} s of being told to")
+                party.kill()
+                continue
+            if status != 0 and not (status == -signal.SIGTERM and not party.log.read_bytes()):
+                self.outcome.violations.append(f"{party.name} left with status {status}: {party.last_line()[:300]}")
+
+    @staticmethod
+    def _close(process: Process) -> None:
+        if process.popen.stdin is not None:
+            process.popen.stdin.close()

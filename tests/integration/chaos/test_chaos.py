@@ -1,0 +1,130 @@
+"""The chaos command: a short run under faults with a kill among them, and that its judges see what is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.chaos.__main__ import one_run, summary, table
+from benchmarks.chaos.faults import MIX, Fault, Kind, faults
+from benchmarks.chaos.judging import (
+    forgotten_labels,
+    left_files,
+    left_processes,
+    tracebacks,
+    typed,
+    undercounted,
+    unpaid_labels,
+    wrong_labels,
+)
+from benchmarks.chaos.story import Outcome
+from collegium.protocol.ledger import Ledger
+from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+
+pytestmark = pytest.mark.timeout(600)  # real processes, started on a machine that may be busy
+
+NAMES = ("party-1", "party-2", "party-3")
+FAULTS = 6
+SEED = 3
+CHEAP: dict[Kind, int] = {
+    "stall party": 2,
+    "stall coordinator": 2,
+    "cut, closed": 2,
+    "cut, reset": 3,
+    "kill coordinator": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("chaos") / "run"
+    return one_run(folder, 0, SEED, parties=3, queries=60, deadline_s=5.0, wanted=FAULTS, mix=CHEAP)
+
+
+def planned(number: int, mix: dict[Kind, int] = MIX, seed: int = 1000 * SEED) -> list[Fault]:
+    return list(itertools.islice(faults(seed, NAMES, 5.0, mix), number))
+
+
+def test_a_run_under_faults_ends_with_the_right_labels_each_paid_once(outcome: Outcome) -> None:
+    assert outcome.violations == []
+    assert outcome.state == "finished"
+    assert outcome.labels == outcome.queries_charged == 48, "60 inputs, a fifth of them twice"
+
+
+def test_the_faults_were_those_of_the_seed_and_a_kill_was_among_them(outcome: Outcome) -> None:
+    assert outcome.faults.total() >= FAULTS
+    assert set(outcome.faults) <= set(CHEAP)
+    assert outcome.lives == 1 + outcome.faults["kill coordinator"] + len(outcome.clean_stops)
+    assert any(fault.kind == "kill coordinator" for fault in planned(FAULTS, CHEAP))
+
+
+def test_what_is_printed_counts_the_faults_and_names_what_was_violated(outcome: Outcome) -> None:
+    result = summary([outcome, Outcome(state="hung", violations=["the run hangs"])], SEED)
+    assert result["faults"] == outcome.faults.total() and result["runs"] == 2
+    assert "run 2: the run hangs" in table(result)
+    assert "nothing was violated" in table(summary([outcome], SEED))
+
+
+def test_a_seed_gives_the_same_faults_again_and_all_kinds_come() -> None:
+    assert planned(200) == planned(200) != planned(200, seed=1)
+    assert {fault.kind for fault in planned(200)} == set(MIX)
+    for fault in planned(200):
+        assert (fault.party is None) == fault.kind.endswith("coordinator")
+
+
+def test_a_label_without_its_own_charge_is_seen(tmp_path: Path) -> None:
+    with Ledger.open(
+        tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=None, name="trial"
+    ) as ledger:
+        cost = RenyiCurve.zero(WIDE_ORDERS)
+        whole = ledger.charge(purpose="release", mechanism={"sigma": 1.0}, curve=cost, queries=["a", "b"])
+        ledger.release(whole, {"a": 1, "b": 1})
+        assert unpaid_labels(ledger.entries()) == []
+        other = ledger.charge(purpose="release", mechanism={"sigma": 1.0}, curve=cost, queries=["c"])
+        ledger.release(other, {"d": 1})
+        assert unpaid_labels(ledger.entries()) == ["entry 4 releases other labels than entry 3 paid for"]
+
+
+def test_an_epsilon_that_is_too_small_is_seen() -> None:
+    """Two labels at σ = 2 cost twice α/σ², by this project's own conversion as by the accountant of the judges."""
+    labels = {"a": 1, "b": 1}
+    due = RenyiCurve(WIDE_ORDERS, 2 * np.array(WIDE_ORDERS) / 2.0**2).to_epsilon(1e-5).epsilon
+    assert undercounted(due, 1e-5, labels, 2.0) == []
+    assert undercounted(0.999 * due, 1e-5, labels, 2.0) != []
+
+
+def test_wrong_and_forgotten_labels_are_seen() -> None:
+    assert wrong_labels({"a": 1}, {"a": 1, "b": 0}) == []
+    assert wrong_labels({"a": 1}, {"a": 2}) == wrong_labels({"x": 1}, {}) == ["1 labels are wrong"]
+    assert forgotten_labels({"a": 1, "b": 0}, [{"a": 1}]) == []
+    assert forgotten_labels({"a": 1}, [{"a": 1}, {"a": 2}]) and forgotten_labels({}, [{"a": 1}])
+
+
+def test_files_processes_and_errors_that_are_left_are_seen(tmp_path: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    for kept in ("run.json", ".lock", ".serving.lock", "ledger.sqlite-wal"):
+        (tmp_path / kept).touch()
+    assert left_files(tmp_path, scratch) == []
+    for left in (".run.json.17", "tmp/x", "teacher.partial"):
+        (tmp_path / left).touch()
+    assert len(left_files(tmp_path, scratch)) == 3
+    log = tmp_path / "party.log"
+    log.write_text("15:04:05 connected\n")
+    assert tracebacks([log]) == []
+    log.write_text("Traceback (most recent call last):\n")
+    assert len(tracebacks([log])) == 1
+    assert left_processes(str(tmp_path), set()) == []
+    with subprocess.Popen([sys.executable, "-c", "input()", str(tmp_path)], stdin=subprocess.PIPE) as running:
+        assert len(left_processes(str(tmp_path), set())) == 1
+        running.kill()
+
+
+def test_only_the_line_of_a_known_error_is_a_clean_stop() -> None:
+    assert typed("QuorumNotReached: only 2 of 4 parties answered")
+    assert not typed("KeyError: 'x'") and not typed("") and not typed("Traceback (most recent call last):")
