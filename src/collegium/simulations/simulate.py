@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import numpy as np
 from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
 from collegium.coordinator.parties import OnReply, Parties
 from collegium.coordinator.public_data import PublicData, load_public
+from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.errors import StorageError, Unreachable
 from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
@@ -112,6 +114,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
 
     Raises Unreachable when the engine does not start or breaks down, and whatever ``drive`` raises.
     """
+    _require_cluster(run.config.engine.ray)
     prepare_flower(run.folder)
     from flwr.simulation import run_simulation
 
@@ -175,6 +178,17 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
         return {"method": wanted.method, "records": len(run.private), "accuracy": accuracy}
 
     return measure
+
+
+def _require_cluster(address: str) -> None:
+    """Unreachable where nothing listens at a cluster's address: Ray itself would try for many minutes."""
+    if address in ("local", "auto"):
+        return
+    try:
+        socket.create_connection(split_address(address), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        said = error.strerror or error
+        raise Unreachable(f"no Ray cluster at {address}: {said}; start it, or leave engine.ray out") from error
 
 
 def _engine(config: SimulationConfig) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import stat
 import subprocess
@@ -159,24 +160,33 @@ def test_an_address_that_cannot_serve_is_refused(address: str, run: PreparedRun)
         write_deployment(run, address)
 
 
-@pytest.mark.parametrize(
-    ("engine", "wanted"),
-    [
-        ({"workers": 3}, {"address": "local", "num_cpus": 3}),
-        ({"ray": "head.example:6379", "workers": 3}, {"address": "head.example:6379"}),
-    ],
-)
+def engine_of(run: PreparedRun, **engine: Any) -> PreparedRun:
+    config = validate_config(SETTINGS | {"engine": engine}, SimulationConfig, "test")
+    return PreparedRun(config, run.folder, run.cohort, run.private, run.public)
+
+
 def test_ray_is_started_for_the_run_or_a_cluster_joined_whose_cores_are_its_own(
-    engine: dict[str, Any], wanted: dict[str, Any], run: PreparedRun, monkeypatch: pytest.MonkeyPatch
+    run: PreparedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
     monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: asked.append(backend_config))
-    config = validate_config(SETTINGS | {"engine": engine}, SimulationConfig, "test")
-    on_engine(PreparedRun(config, run.folder, run.cohort, run.private, run.public), lambda parties: None)
-    (backend,) = asked
-    given = backend["init_args"]
-    assert {name: given[name] for name in ("address", "num_cpus") if name in given} == wanted
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        address = f"127.0.0.1:{cluster.getsockname()[1]}"
+        for engine in ({"workers": 3}, {"ray": address, "workers": 3}):
+            on_engine(engine_of(run, **engine), lambda parties: None)
+    given = [backend["init_args"] for backend in asked]
+    wanted = [{"address": "local", "num_cpus": 3}, {"address": address}]
+    assert [{name: args[name] for name in ("address", "num_cpus") if name in args} for args in given] == wanted
+
+
+def test_a_cluster_that_is_not_there_is_told_before_ray_looks_for_it(run: PreparedRun) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(Unreachable, match=f"no Ray cluster at {address}"):
+        on_engine(engine_of(run, ray=address), lambda parties: None)
+    with pytest.raises(ConfigurationError, match="host:port"):
+        on_engine(engine_of(run, ray="head"), lambda parties: None)
 
 
 def test_an_engine_that_breaks_down_is_told_in_one_line(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
