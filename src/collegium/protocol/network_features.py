@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from collegium.protocol.devices import resolve_device
 from collegium.protocol.errors import DataError
 from collegium.protocol.models import load_network, network_inputs
 from collegium.protocol.task import Inputs
@@ -41,8 +42,13 @@ def width(network: bytes, inputs: Inputs) -> int:
 def embed(network: bytes, x: NDArray[Any], inputs: Inputs, device: str = "cpu") -> NDArray[np.int16]:
     """Features of ``x``, shape ``[n, width]``; each depends on its own record alone.
 
+    Parameters
+    ----------
+    device : ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+
     Raises DataError where the network is none, is not for ``inputs``, or gives numbers that are not finite.
     """
+    device = resolve_device(device)
     kept = np.empty((len(x), width(network, inputs)), dtype=np.int16)
     encoder = _encoder(network)[0].to(device)
     unsure: list[int] = []

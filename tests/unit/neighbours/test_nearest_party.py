@@ -238,6 +238,7 @@ def test_network_features_of_a_record_are_the_same_in_any_company(tmp_path: Path
     shuffled = np.random.default_rng(5).permutation(300)[:137]
     assert (extract(features, x[shuffled], DIGITS.inputs) == together[shuffled]).all()
     assert (extract(features, x[7:8], DIGITS.inputs) == together[7:8]).all()
+    assert (extract(features, x[:20], DIGITS.inputs, "auto") == together[:20]).all()
     length = np.sqrt(np.square(together.astype(float)).sum(axis=1))
     assert np.abs(length / network_features.ONE - 1).max() < 0.01
 
