@@ -11,12 +11,12 @@ import itertools
 import queue
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.chaos.consortium import Consortium, Heard, Process
-from benchmarks.chaos.faults import Fault
+from benchmarks.chaos.faults import MOMENTS, Fault
 from benchmarks.chaos.judging import typed
 from collegium.protocol.errors import CollegiumError
 from collegium.protocol.ledger import Ledger
@@ -64,7 +64,8 @@ class Story:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._going_on = 0
-        self._next = next(faults)
+        self._queues: dict[str, deque[Fault]] = {moment: deque() for moment in MOMENTS}
+        """Faults drawn, by the moment that they wait for: what waits for a connection holds up nothing else."""
 
     def play(self) -> Outcome:
         began_s = time.monotonic()
@@ -100,11 +101,17 @@ class Story:
             return
         moment = heard.fields.get("step") if heard.event == "step" else heard.event
         self.outcome.rounds += moment == "labels"
-        if self._next.moment == moment and self._going_on < _AT_ONCE and self._played() < self._wanted:
-            self._plan(self._next)
-            while (following := next(self._faults)).together:
-                self._plan(following)
-            self._next = following
+        if moment in self._queues and self._going_on < _AT_ONCE and self._played() < self._wanted:
+            self._plan(self._drawn(moment).popleft())
+            while self._drawn(moment)[0].together:
+                self._plan(self._drawn(moment).popleft())
+
+    def _drawn(self, moment: str) -> deque[Fault]:
+        """The faults that wait for this moment, at least one."""
+        while not self._queues[moment]:
+            fault = next(self._faults)
+            self._queues[fault.moment].append(fault)
+        return self._queues[moment]
 
     def _hear(self) -> Heard | None:
         patience_s = SILENCE_S

@@ -29,8 +29,9 @@ from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
 pytestmark = pytest.mark.timeout(600)  # real processes, started on a machine that may be busy
 
 NAMES = ("party-1", "party-2", "party-3")
-FAULTS = 6
-SEED = 3
+AT_MOST, AT_LEAST = 14, 6
+"""Faults: how many hit depends on how often parties had to connect again."""
+SEED = 16
 CHEAP: dict[Kind, int] = {
     "stall party": 2,
     "stall coordinator": 2,
@@ -43,7 +44,7 @@ CHEAP: dict[Kind, int] = {
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("chaos") / "run"
-    return one_run(folder, 0, SEED, parties=3, queries=60, deadline_s=5.0, wanted=FAULTS, mix=CHEAP)
+    return one_run(folder, 0, SEED, parties=3, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
 
 
 def planned(number: int, mix: dict[Kind, int] = MIX, seed: int = 1000 * SEED) -> list[Fault]:
@@ -56,11 +57,11 @@ def test_a_run_under_faults_ends_with_the_right_labels_each_paid_once(outcome: O
     assert outcome.labels == outcome.queries_charged == 48, "60 inputs, a fifth of them twice"
 
 
-def test_the_faults_were_those_of_the_seed_and_a_kill_was_among_them(outcome: Outcome) -> None:
-    assert outcome.faults.total() >= FAULTS
-    assert set(outcome.faults) <= set(CHEAP)
-    assert outcome.lives == 1 + outcome.faults["kill coordinator"] + len(outcome.clean_stops)
-    assert any(fault.kind == "kill coordinator" for fault in planned(FAULTS, CHEAP))
+def test_a_kill_was_among_the_faults_and_the_coordinator_was_started_again(outcome: Outcome) -> None:
+    assert outcome.faults.total() >= AT_LEAST and set(outcome.faults) <= set(CHEAP)
+    assert outcome.faults["kill coordinator"] >= 1
+    stops = sum(line.startswith("coordinator: ") for line in outcome.clean_stops)
+    assert outcome.lives == 1 + outcome.faults["kill coordinator"] + stops
 
 
 def test_what_is_printed_counts_the_faults_and_names_what_was_violated(outcome: Outcome) -> None:
