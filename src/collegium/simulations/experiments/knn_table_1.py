@@ -49,10 +49,9 @@ NOTES = (
     "\n\nUnit: one of the 60,000 training images, added or removed; δ = 1e-5; every ε of ours is data-independent. "
     "What the paper's parameters cost for its own 735 answers stands under `knn-table-1-accounting`. As in the paper "
     "the first half of the test set is public and students are measured on the other half. Neighbours are found among "
-    "histograms of gradients in 64 dimensions, in one iteration; two are under `knn-table-2`. Students saw the "
-    "public images without labels first (`contrastive`); the paper's learn by VAT. SVHN is not at hand. CIFAR-10 is "
-    "not measured: the paper's 70.8 % rest on features from the labelled images of CIFAR-100, which are not at hand "
-    "either."
+    "histograms of gradients in 64 dimensions, in one iteration; `collegium reproduce knn-table-2` asks in two. "
+    "Students saw the public images without labels first (`contrastive`); the paper's learn by VAT. SVHN is not at "
+    "hand. CIFAR-10 has not been measured: the paper's features for it come from CIFAR-100, which is not at hand."
 )
 
 
