@@ -162,12 +162,13 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
     os.mkfifo(pipe)
     script = module / "party_that_ends.py"
     script.write_text(
-        "import numpy as np, sys\n"
+        "import numpy as np, signal, sys\n"
         "from collegium.parties.faculty import Faculty\n"
         "from collegium.parties.store import TeacherStore\n"
         "from collegium.protocol.inputs import Examples\n"
         "from collegium.protocol.task import ImageInputs, Task, TeacherSettings\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it\n"
         "    x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8)\n"
         "    task = Task(classes=('a', 'b'), inputs=ImageInputs(height=8, width=8))\n"
         "    kind = 'light_teachers:Plain'\n"
