@@ -203,6 +203,7 @@ class Consortium:
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.scratch)}
+        environment.pop("COLLEGIUM_DATA", None)  # the pool lies beside the consortium's file
         with log.open("ab") as sink:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "collegium", *words],

@@ -53,6 +53,11 @@ def values(**sections: Any) -> dict[str, Any]:
     return changed
 
 
+def but_for_time(part: Any) -> Any:
+    """A part of run.json without the moments at which things happened."""
+    return {key: value for key, value in part.items() if not key.endswith("_utc")} if isinstance(part, dict) else part
+
+
 def tiny(**sections: Any) -> SimulationConfig:
     return validate_config(values(**sections), SimulationConfig, "test")
 

@@ -41,7 +41,7 @@ def refusal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("sections", "status", "words"),
     [
-        pytest.param({"colour": "red"}, 2, ["colour", "not permitted"], id="unknown key"),
+        pytest.param({"colour": "red"}, 2, ["colour", "no such setting"], id="unknown key"),
         pytest.param({"queries": {"cuont": 5}}, 2, ["queries.cuont"], id="unknown key of a section"),
         pytest.param({"queries": {"count": -1}}, 2, ["queries.count", "greater"], id="value out of range"),
         pytest.param({"mechanism": {"name": "magic"}}, 2, ["magic", "gnmax", "lnmax"], id="unknown mechanism"),
@@ -82,7 +82,7 @@ def test_a_bad_configuration_is_refused_before_any_party_starts(
 def test_a_missing_configuration_file(refusal: Refusal, tmp_path: Path) -> None:
     assert refusal("launch", tmp_path / "gone.toml") == (
         9,
-        f"StorageError: cannot read {tmp_path}/gone.toml: No such file or directory",
+        f"StorageError: cannot read {tmp_path}/gone.toml: No such file or directory; give the path of a TOML file",
     )
 
 

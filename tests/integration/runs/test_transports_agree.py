@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import failures, histograms, labels_csv, paid, tiny
+from run_parts import but_for_time, failures, histograms, labels_csv, paid, tiny
 
 from collegium.simulations.launcher import launch
 from collegium.simulations.simulate import prepare_run, simulate
@@ -42,7 +42,7 @@ def test_the_votes_are_the_same(runs: dict[str, tuple[Path, dict[str, Any]]]) ->
 def test_the_reports_agree_on_everything_but_time_and_place(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
     (_, flower), (_, processes) = runs["flower"], runs["processes"]
     for key in ("asked", "labels", "privacy", "parties", "pool", "student", "research_only", "state"):
-        assert flower[key] == processes[key], key
+        assert but_for_time(flower[key]) == but_for_time(processes[key]), key
     assert flower["state"] == "finished" and failures(flower) == {}
     assert [done["round_id"] for done in flower["rounds"]] == [done["round_id"] for done in processes["rounds"]]
 

@@ -70,7 +70,7 @@ def test_a_party_that_is_told_to_stop_stops(kits: Kits, hub: Hub, tmp_path: Path
 def test_errors_before_any_connection_are_one_line(kits: Kits, tmp_path: Path) -> None:
     assert run("serve", tmp_path / "nowhere.toml")[::2] == (
         9,
-        f"StorageError: cannot read {tmp_path}/nowhere.toml: No such file or directory",
+        f"StorageError: cannot read {tmp_path}/nowhere.toml: No such file or directory; give the path of a TOML file",
     )
     path = write_config(tmp_path, kits, "ash", "localhost:1")
     path.write_text(path.read_text() + "colour = 'red'\n")
