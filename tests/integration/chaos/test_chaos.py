@@ -127,7 +127,9 @@ def test_files_processes_and_errors_that_are_left_are_seen(tmp_path: Path) -> No
     log.write_text("Traceback (most recent call last):\n")
     assert len(tracebacks([log])) == 1
     assert left_processes(str(tmp_path), set()) == []
-    with subprocess.Popen([sys.executable, "-c", "input()", str(tmp_path)], stdin=subprocess.PIPE) as running:
+    words = [sys.executable, "-c", "print(flush=True); input()", str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stdout.readline()  # its command line is there by now
         assert len(left_processes(str(tmp_path), set())) == 1
         running.kill()
 
