@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, Progress, new_network, pool_tensor, register
+from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, Strength, augment
 from collegium.protocol.devices import mixed_precision
@@ -44,11 +44,6 @@ class Consistency(Frozen):
     def fit(self, problem: Problem) -> NetworkStudent:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
-        average = self.improve(problem, network, problem.progress)
-        return NetworkStudent(architecture, problem.task, average, problem.device)
-
-    def improve(self, problem: Problem, network: nn.Module, progress: Progress) -> nn.Module:
-        """Train ``network``, fresh or trained before, in place; returns its moving average."""
         average = copy.deepcopy(network).eval()
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
@@ -82,8 +77,8 @@ class Consistency(Frozen):
             follow(average, network, step)
             right = (logits[: len(chosen)].argmax(dim=1) == y[chosen]).float().mean
             drawn(step + 1, loss=loss.detach(), accuracy=right, agreement=agreement.detach())
-            progress(step + 1, self.steps)
-        return average
+            problem.progress(step + 1, self.steps)
+        return NetworkStudent(architecture, problem.task, average, problem.device)
 
 
 class Alignment:
