@@ -5,7 +5,6 @@ All of it from public data and released labels. Torch is loaded when something i
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,9 @@ from collegium.coordinator.config import RunConfig
 from collegium.coordinator.issued import Issued
 from collegium.coordinator.progress import Tell
 from collegium.protocol.devices import resolve_device, set_threads
-from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
+from collegium.protocol.errors import CollegiumError, ConfigurationError
 from collegium.protocol.messages import ArraySpec
+from collegium.protocol.unfinished import replacing
 
 if TYPE_CHECKING:
     from collegium.coordinator.students import Pretraining, Student
@@ -91,7 +91,9 @@ class Learning:
         student = self._kept(kept)
         if student is None:
             fitted = self.fit(issued, "interim student")
-            _save_whole(fitted, kept)
+            with replacing(kept, "keep the student") as beside:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                fitted.save(beside)
             # What is read back is used at once too: nothing can differ between a run and its resumption.
             student = students.load_student(kept, device=self._device)
         self._interim = origin, student
@@ -152,13 +154,3 @@ class Learning:
             return students.load_student(kept, device=self._device)
         except CollegiumError:
             return None
-
-
-def _save_whole(student: Student, kept: Path) -> None:
-    beside = kept.with_name(f".{kept.name}.{os.getpid()}")
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        student.save(beside)
-        os.replace(beside, kept)
-    except OSError as error:
-        raise StorageError(f"cannot keep the student {kept}: {error.strerror}") from error

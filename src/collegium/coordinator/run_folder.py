@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol.errors import StorageError
+from collegium.protocol.unfinished import replacing
 
 RUN_FORMAT = 1
 
@@ -155,17 +156,10 @@ def read_run(path: Path) -> dict[str, Any]:
 
 def write_whole(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` in one step that survives a loss of power; StorageError when it cannot be done."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+    with replacing(path, "write") as beside, beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def plain(value: Any) -> Any:

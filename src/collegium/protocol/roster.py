@@ -6,7 +6,6 @@ a stolen certificate is revoked by its fingerprint, a party that leaves by ``adm
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +16,7 @@ from collegium.protocol.certificates import Subject, read_certificate, read_subj
 from collegium.protocol.errors import IdentityError, StorageError
 from collegium.protocol.limits import MAX_PARTIES
 from collegium.protocol.task import PARTY_NAME, Frozen
+from collegium.protocol.unfinished import replacing
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
@@ -73,12 +73,8 @@ class Roster(Frozen):
                 raise IdentityError(f"the roster's entry for {name} is not what its certificate says")
 
     def save(self, path: Path) -> None:
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with replacing(path, "write the roster") as beside:
             beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            os.replace(beside, path)
-        except OSError as error:
-            raise StorageError(f"cannot write the roster {path}: {error.strerror}") from error
 
     def with_party(self, subject: Subject) -> Roster:
         """The roster with one more party, or a party known by a new signing key."""

@@ -1,14 +1,39 @@
-"""Files that a process was writing when it was killed: named by it, never read by anybody, and removed by the next."""
+"""Files that are complete or absent, and what a process was writing when it was killed.
+
+Such a file is named by its process, never read by anybody, and removed by the next.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from collegium.protocol.errors import StorageError
 
 _NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
 """``.run.json.4711``, ``.probe-4711``, ``.split-key.4711.0badcafe``, ``.4711.0badcafe.partial``."""
+
+
+@contextmanager
+def replacing(path: Path, doing: str) -> Iterator[Path]:
+    """A name beside ``path`` to write to; what is there takes the place of ``path`` when this ends well.
+
+    Otherwise it is removed and ``path`` stays as it was. Raises StorageError, "cannot ``doing`` ``path``", where the
+    system refuses.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except BaseException as error:
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError):
+            raise StorageError(f"cannot {doing} {path}: {error.strerror}") from error
+        raise
 
 
 def sweep(folder: Path) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,13 @@ from collegium.coordinator.students.base import Problem, Progress, new_network, 
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, augment
 from collegium.protocol.devices import mixed_precision
-from collegium.protocol.errors import CollegiumError, ConfigurationError, StorageError
+from collegium.protocol.errors import CollegiumError, ConfigurationError
 from collegium.protocol.inputs import array_spec
 from collegium.protocol.models import load_network, network_inputs, save_network
 from collegium.protocol.network_features import encoder_of
 from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen, ImageInputs, Task
+from collegium.protocol.unfinished import replacing
 
 _PROCEDURE = "collegium-pretraining-1"
 """Names this way to pretrain: to be raised with any change of what it computes."""
@@ -93,7 +92,9 @@ def pretrained(problem: Problem, settings: Pretraining, progress: Progress | Non
     else:
         _contrast(network, problem, settings, tell)
         if kept is not None:
-            _keep(network, architecture, problem.task, kept)
+            with replacing(kept, "keep the pretrained network") as beside:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                save_network(beside, network, architecture, problem.task)
     return Encoder(architecture, problem.task, network, problem.device)
 
 
@@ -176,15 +177,3 @@ def _restore(network: nn.Module, kept: Path) -> bool:
     except (CollegiumError, RuntimeError):
         return False
     return True
-
-
-def _keep(network: nn.Module, architecture: str, task: Task, kept: Path) -> None:
-    beside = kept.with_name(f".{kept.name}.{os.getpid()}")
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        save_network(beside, network, architecture, task)
-        os.replace(beside, kept)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise StorageError(f"cannot keep the pretrained network {kept}: {error.strerror}") from error
