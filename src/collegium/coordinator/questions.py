@@ -6,19 +6,18 @@ A new kind of questions is a class here or beside it, a line in `questions_of`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.config import SAMPLED_KNN, NeighboursConfig, RunConfig
+from collegium.coordinator.config import SAMPLED_KNN, RunConfig
 from collegium.coordinator.mechanisms import Adjacency
-from collegium.coordinator.neighbours.finding import STUDENT, features_of
 from collegium.coordinator.neighbours.geometry import public_radii_squared
 from collegium.coordinator.neighbours.nearest_questions import NearestQuestions
+from collegium.coordinator.neighbours.record_questions import RecordQuestions
 from collegium.coordinator.rounds import round_id
-from collegium.protocol.features import extract
 from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Question, Terms
 from collegium.protocol.task import TeacherSettings
 
@@ -87,49 +86,16 @@ class VoteQuestions:
         return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
 
 
-class NeighbourQuestions:
-    """Inputs put to the records around them.
+class NeighbourQuestions(RecordQuestions):
+    """Inputs put to the records around them."""
 
-    Parameters
-    ----------
-    ledger_id : names the ledger under which the labels are released.
-    student : of the labels so far, where the settings want its features.
-    """
-
-    adjacency = Adjacency.ADD_REMOVE
-    votes_per_unit: Mapping[str, int] = {"record": 1}
-    teacher = None
     round_per_stage = False
 
-    def __init__(
-        self,
-        config: RunConfig,
-        settings: NeighboursConfig,
-        pool: NDArray[Any],
-        ledger_id: str,
-        student: Student | None = None,
-    ) -> None:
-        self._config, self._settings, self._pool = config, settings, pool
-        self._kernel, self._share = settings.kernel, settings.share
-        self._ledger_id = ledger_id
-        self.want_student = settings.features == STUDENT
-        self._features = features_of(settings, pool, config.task.inputs, student)
-        self._values = extract(self._features, pool, config.task.inputs)
-
-    def informed_by(self, student: Student) -> NeighbourQuestions:
-        return NeighbourQuestions(self._config, self._settings, self._pool, self._ledger_id, student)
-
-    def request(
-        self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str
-    ) -> CastNeighbours:
-        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
-        radii = self._radii(asked.indices)
-        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self._features.digest(), self._kernel))
-        return CastNeighbours(terms, self._features, asked, radii, self._kernel, name, self._ledger_id)
-
-    def _radii(self, indices: Sequence[int]) -> tuple[int, ...]:
-        positions = np.asarray(indices, dtype=np.int64)
-        return tuple(public_radii_squared(self._values, positions, self._share).tolist())
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> CastNeighbours:
+        radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
+        kernel = self._settings.kernel
+        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel))
+        return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
 
 
 def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str) -> Questions:
