@@ -10,13 +10,17 @@ import math
 from typing import Any
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import enable_features
 
 from collegium.coordinator.mechanisms.base import IntArray
 from collegium.protocol.errors import ConfigurationError
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
 
 class SystemNoise:
@@ -28,18 +32,18 @@ class SystemNoise:
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-        return _zeros_through(dp.m.make_laplace(*space, scale=_positive(scale)), shape)
+        space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+        return _zeros_through(make_laplace(*space, scale=_positive(scale)), shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-        return _zeros_through(dp.m.make_gaussian(*space, scale=_positive(sigma)), shape)
+        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+        return _zeros_through(make_gaussian(*space, scale=_positive(sigma)), shape)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
-        select = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=_positive(scale))
+        space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
+        select = make_noisy_max(*space, zero_concentrated_divergence(), scale=_positive(scale))
         return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
 
 

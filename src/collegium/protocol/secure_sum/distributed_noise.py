@@ -47,13 +47,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import opendp.prelude as dp
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
 
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.renyi import RenyiCurve, check_orders
 from collegium.protocol.secure_sum.setup import IntArray
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
 SMALLEST_SIGMA_SHARE = 0.5
 """Below this the sum of discrete Gaussians is visibly not one; fewer, larger shares are needed."""
@@ -132,6 +135,6 @@ def noise_reach(sigma_share: float, parties: int, length: int, failure: float = 
 
 def sample_noise_share(sigma_share: float, length: int) -> IntArray:
     """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness (OpenDP)."""
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    draw = dp.m.make_gaussian(*space, scale=sigma_share)
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    draw = make_gaussian(*space, scale=sigma_share)
     return np.asarray(draw([0] * length), dtype=np.int64)
