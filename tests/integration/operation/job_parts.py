@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consortium_parts import PATIENCE_S, Scene
+from consortium_parts import Scene
+from member_parts import PATIENCE_S
 
 from collegium.coordinator.consortium import ConsortiumFolder
 from collegium.coordinator.label_jobs.client import DeskClient

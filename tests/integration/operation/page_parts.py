@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,12 +27,6 @@ def blocks_of(page: str, kind: str) -> list[str]:
 
 def commands_of(page: str) -> list[str]:
     return [line for block in blocks_of(page, "sh") for line in block.splitlines() if line.strip()]
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(number)]
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 @dataclass

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from consortium_parts import NAMES, PATIENCE_S, Scene
+from consortium_parts import NAMES, Scene
 from job_parts import Desk, Order, desk_of
+from member_parts import PATIENCE_S
 
 SETTINGS = 'own_run = false\nstudents = [{ name = "lab" }, { name = "firm" }]'
 FIRST, SECOND = list(range(12)), [3, 50, 11, 51, 0]

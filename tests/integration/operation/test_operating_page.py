@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_parts import COMMAND_S, ROOT, Reader, blocks_of, finished, free_ports, read_until, text_of_page
+from page_parts import COMMAND_S, ROOT, Reader, blocks_of, finished, read_until, text_of_page
+from ports import free_ports
 
 from collegium.coordinator.run_folder import read_labels
 from collegium.protocol.ledger import Ledger

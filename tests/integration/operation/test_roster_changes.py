@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from consortium_parts import NAMES, PATIENCE_S, Scene
+from consortium_parts import NAMES, Scene
+from member_parts import PATIENCE_S
 
 from collegium.coordinator.members import Members
 from collegium.coordinator.public_data import load_public

@@ -18,14 +18,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from member_parts import code_for, fingerprint_of
+from ports import free_ports
+
 from collegium.coordinator.consortium import read_consortium
-from collegium.coordinator.members import MembersFile, utc_now
 from collegium.coordinator.provision_cli import provision
 from collegium.parties.enrolment import enrol
 from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
-from collegium.protocol.enrolment import new_code
-from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials, load_authority
+from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials
 from collegium.protocol.messages import Description, Reply, Request
 from collegium.protocol.task import Task
 
@@ -85,7 +86,7 @@ class Fortress:
 
     def __init__(self, folder: Path) -> None:
         self._closing = ExitStack()
-        sessions, enrolment = _free_ports()
+        sessions, enrolment = free_ports(2)
         path = folder / "consortium.toml"
         path.write_text(CONFIG.format(sessions=sessions, enrolment=enrolment), encoding="utf-8")
         with redirect_stdout(StringIO()):
@@ -111,11 +112,9 @@ class Fortress:
             assert time.monotonic() < deadline_s, self.log.read_text()
 
     def enrol(self, name: str) -> None:
-        code = new_code()
-        members = MembersFile(self.folder / "consortium")
-        members.change(lambda found: (found.with_code(name, code, utc_now(), 1), None))
-        fingerprint = load_authority(self.folder / "consortium" / "authority").fingerprint
-        enrol(self.config.consortium.enrolment, name, code, fingerprint, self.folder / name)
+        served = self.folder / "consortium"
+        address, code = self.config.consortium.enrolment, code_for(served, name)
+        enrol(address, name, code, fingerprint_of(served), self.folder / name)
 
     def credentials(self, name: str) -> Credentials:
         return Credentials.load(self.folder / name / "credentials", "party")
@@ -218,8 +217,3 @@ def send_until_cut(connection: socket.socket, piece: Callable[[int], bytes], pie
         except OSError:
             return number
     return pieces
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("localhost", 0)) as first, socket.create_server(("localhost", 0)) as second:
-        return first.getsockname()[1], second.getsockname()[1]

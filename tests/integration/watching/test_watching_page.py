@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from watched_parts import NAMES, free_ports
+from ports import free_ports
+from watched_parts import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "watching.md"

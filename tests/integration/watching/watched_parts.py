@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from member_parts import PATIENCE_S, Member, code_for, fingerprint_of, join, leave
+from ports import free_ports
+
 from collegium.coordinator.consortium import ConsortiumConfig, read_consortium
 from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.members import MembersFile, utc_now
 from collegium.coordinator.provision_cli import provision
 from collegium.coordinator.public_data import load_public
 from collegium.coordinator.serving import Serving
 from collegium.coordinator.watching.board import Board
 from collegium.coordinator.watching.server import StatusServer
 from collegium.coordinator.watching.snapshot import Snapshots
-from collegium.parties.cli import PartyConfig, known_roster, membership_of
-from collegium.parties.enrolment import enrol
-from collegium.parties.party import Party
-from collegium.parties.session import Answers, PartySession
-from collegium.protocol.enrolment import new_code
-from collegium.protocol.identities import Credentials, load_authority
-from collegium.protocol.inputs import DataSource, PoolStore, load
-from collegium.protocol.task import Task
 
-PATIENCE_S = 60.0
 NAMES = ("ash", "birch", "cedar")
 
 CONFIG = """\
@@ -59,21 +49,6 @@ inputs = {{ kind = "image", height = 8, width = 8 }}
 """
 
 
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(number)]
-        return [listener.getsockname()[1] for listener in listeners]
-
-
-@dataclass
-class Member:
-    """A party in a thread of this process."""
-
-    session: PartySession
-    thread: threading.Thread
-    ended: list[str | Exception] = field(default_factory=list)
-
-
 @dataclass
 class Consortium:
     """Provisioned in ``folder``; `run` serves it to its end."""
@@ -98,33 +73,15 @@ class Consortium:
 
     def join(self, name: str) -> None:
         """Enrol by a fresh code and serve."""
-        code = new_code()
-        self.codes.append(code)
-        MembersFile(self.served).change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
-        fingerprint = load_authority(self.served / "authority").fingerprint
-        done = enrol(self.config.consortium.enrolment, name, code, fingerprint, self.folder / name)
-        config = PartyConfig.read(done.party_file)
-        known = known_roster(config, done.credentials)
-        assert known is not None
-        first = 200 * NAMES.index(name)
-        source = DataSource(source="digits", split="all", shuffle_seed=0, start=first, stop=first + 200)
-
-        def open_party(task: Task) -> Answers:
-            membership = membership_of(config, done.credentials, known)
-            pools = PoolStore(config.folder / "pools")
-            examples = load(source, task, data_root=None)
-            return Party(name, examples, task, folder=config.folder, pools=pools, device="cpu", membership=membership)
-
-        session = PartySession(
-            open_party,
-            lambda: Credentials.load(config.credentials, "party"),
-            config.coordinator,
-            on_roster=known.announced,
+        self.codes.append(code_for(self.served, name))
+        self.members[name] = join(
+            self.config,
+            name,
+            code=self.codes[-1],
+            fingerprint=fingerprint_of(self.served),
+            folder=self.folder / name,
+            first=200 * NAMES.index(name),
         )
-        member = Member(session, threading.Thread(target=lambda: member.ended.append(_end_of(session)), daemon=True))
-        config.folder.mkdir(parents=True, exist_ok=True)
-        member.thread.start()
-        self.members[name] = member
 
     def run(self, on_step: Callable[[Progress], None] = lambda step: None) -> dict[str, Any]:
         """The whole run with its page shown; ``on_step`` is called, after the board, as steps go on."""
@@ -156,9 +113,7 @@ class Consortium:
         return found
 
     def close(self) -> None:
-        for member in self.members.values():
-            member.session.stop()
-            member.thread.join(PATIENCE_S)
+        leave(self.members.values())
 
 
 class _Always:
@@ -170,10 +125,3 @@ class _Always:
     def __call__(self) -> float:
         self._at_s += 10.0
         return self._at_s
-
-
-def _end_of(session: PartySession) -> str | Exception:
-    try:
-        return session.run()
-    except Exception as error:
-        return error

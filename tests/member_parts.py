@@ -1,0 +1,80 @@
+"""Parties that enrol at a served consortium and attend it in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collegium.coordinator.consortium import ConsortiumConfig
+from collegium.coordinator.members import MembersFile, utc_now
+from collegium.parties.cli import PartyConfig, known_roster, membership_of
+from collegium.parties.enrolment import enrol
+from collegium.parties.party import Party
+from collegium.parties.session import Answers, PartySession
+from collegium.protocol.enrolment import new_code
+from collegium.protocol.identities import Credentials, load_authority
+from collegium.protocol.inputs import DataSource, PoolStore, load
+from collegium.protocol.task import Task
+
+PATIENCE_S = 240.0
+"""A slow and busy machine is given this long."""
+
+
+@dataclass
+class Member:
+    """A party in a thread of this process."""
+
+    session: PartySession
+    thread: threading.Thread
+    ended: list[str | Exception] = field(default_factory=list)
+
+
+def fingerprint_of(served: Path) -> str:
+    """The authority's, from the consortium's folder."""
+    return load_authority(served / "authority").fingerprint
+
+
+def code_for(served: Path, name: str) -> str:
+    """A fresh code with which ``name`` may enrol."""
+    code = new_code()
+    MembersFile(served).change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
+    return code
+
+
+def join(config: ConsortiumConfig, name: str, *, code: str, fingerprint: str, folder: Path, first: int) -> Member:
+    """Enrol into ``folder`` and serve 200 of the shuffled digits, from the ``first`` on."""
+    done = enrol(config.consortium.enrolment, name, code, fingerprint, folder)
+    party = PartyConfig.read(done.party_file)
+    known = known_roster(party, done.credentials)
+    assert known is not None
+    source = DataSource(source="digits", split="all", shuffle_seed=0, start=first, stop=first + 200)
+
+    def open_party(task: Task) -> Answers:
+        membership = membership_of(party, done.credentials, known)
+        pools = PoolStore(party.folder / "pools")
+        examples = load(source, task, data_root=None)
+        return Party(name, examples, task, folder=party.folder, pools=pools, device="cpu", membership=membership)
+
+    session = PartySession(
+        open_party, lambda: Credentials.load(party.credentials, "party"), party.coordinator, on_roster=known.announced
+    )
+    member = Member(session, threading.Thread(target=lambda: member.ended.append(_end_of(session)), daemon=True))
+    party.folder.mkdir(parents=True, exist_ok=True)
+    member.thread.start()
+    return member
+
+
+def leave(members: Iterable[Member]) -> None:
+    """End what still attends."""
+    for member in members:
+        member.session.stop()
+        member.thread.join(PATIENCE_S)
+
+
+def _end_of(session: PartySession) -> str | Exception:
+    try:
+        return session.run()
+    except Exception as error:
+        return error
