@@ -108,10 +108,11 @@ class QueriesConfig(Frozen):
 class NeighboursConfig(Frozen):
     """How records near a query are found: for ``individual-knn`` and ``knn``. Everything comes from public data."""
 
-    features: Literal["hog", "raw", "standard", "network", "student"] = "hog"
+    features: Literal["hog", "raw", "standard", "network", "pretrained", "student"] = "hog"
     """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
-    the pool's means and deviations; what the last layer of ``network`` takes in; or that of the student of the labels
-    so far, and before there is one gradient histograms or scaled columns."""
+    the pool's means and deviations; what the last layer of ``network`` takes in, of a network pretrained on the pool
+    without labels (as for queries), or of the student of the labels so far, and before there is one gradient
+    histograms or scaled columns."""
     network: Path | None = None
     """Safetensors file of a named network: a student, or one trained on the pool without labels."""
     dimensions: int | None = Field(default=64, ge=1)

@@ -176,7 +176,7 @@ class Coordinator:
             self._config, pool, self._pool, self._cache, device=self._device, threads=self._threads, tell=self._tell
         )
         self._choosing = Choosing(self._config, self._plan, pool, self._learning)
-        self._questions = questions_of(self._config, pool, ledger_id(ledger))
+        self._questions = questions_of(self._config, pool, ledger_id(ledger), self._learning.pretrained_network)
         self._histograms: dict[str, IntArray] = {}
         run_record.begin(self._run, self._config, self._mechanism, self._vote_sum.mode, self._draw.private, self._pool)
         self._run["privacy"]["votes_per_unit"] = dict(self._questions.votes_per_unit)

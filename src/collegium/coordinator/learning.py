@@ -5,6 +5,7 @@ All of it from public data and released labels. Torch is loaded when something i
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from collegium.protocol.messages import ArraySpec
 from collegium.protocol.unfinished import replacing
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Pretraining, Student
+    from collegium.coordinator.students import Encoder, Pretraining, Student
 
 
 class Learning:
@@ -101,6 +102,19 @@ class Learning:
 
     def pretrained_features(self) -> NDArray[np.float32]:
         """Of the pool, ``[inputs, dimensions]``, by a network that saw no label."""
+        return self._pretrained().features(self._pool)
+
+    def pretrained_network(self) -> bytes:
+        """That network, as a safetensors file which parties may be sent."""
+        from collegium.protocol.models import save_network
+
+        encoder = self._pretrained()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "pretrained.safetensors"
+            save_network(file, encoder.network, encoder.architecture, encoder.task)
+            return file.read_bytes()
+
+    def _pretrained(self) -> Encoder:
         from collegium.coordinator.students import Problem, pretrained
 
         set_threads(self._threads)
@@ -115,7 +129,7 @@ class Learning:
             lambda done, total: self._tell("pretraining", done, total),
             self._cache,
         )
-        return pretrained(problem, self._pretraining()).features(self._pool)
+        return pretrained(problem, self._pretraining())
 
     def student_features(self, issued: Issued) -> NDArray[np.float32]:
         """Of the pool, ``[inputs, dimensions]``, by the student of the labels so far; a network has some."""

@@ -6,7 +6,7 @@ A new kind of questions is a class here or beside it, a line in `questions_of`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -98,10 +98,12 @@ class NeighbourQuestions(RecordQuestions):
         return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
 
 
-def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str) -> Questions:
-    """How ``config`` asks about the pool ``[inputs, …]``."""
+def questions_of(
+    config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]
+) -> Questions:
+    """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
     if config.neighbours is None:
         return VoteQuestions(config)
     if config.mechanism.name == SAMPLED_KNN:
-        return NearestQuestions(config, config.neighbours, pool, ledger_id)
-    return NeighbourQuestions(config, config.neighbours, pool, ledger_id)
+        return NearestQuestions(config, config.neighbours, pool, ledger_id, pretrained)
+    return NeighbourQuestions(config, config.neighbours, pool, ledger_id, pretrained)

@@ -225,6 +225,21 @@ def test_the_exact_mode_answers_through_the_same_interface_and_nearly_the_same(
     assert np.mean(same) > 0.9
 
 
+def no_network() -> bytes:
+    raise AssertionError("nobody asked for a network pretrained on the pool")
+
+
+def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go: Any, tmp_path: Path) -> None:
+    pretraining = {"count": 4, "batch": 2, "pretraining": {"steps": 3}}
+    run = go("learned", neighbours__features="pretrained", queries=pretraining)
+    assert run["labels"]["answered"] + run["labels"]["abstained"] == 4
+    sent = {body.features.digest(): body.features for _, body in go.consortium.asked}
+    assert [one.name for one in sent.values()] == ["network"], "every question names the same one"
+    assert len(list(tmp_path.rglob("pretrained-*.safetensors"))) == 1
+    go("again", neighbours__features="pretrained", queries=pretraining)
+    assert {body.features.digest() for _, body in go.consortium.asked} == set(sent)
+
+
 @pytest.mark.parametrize("mechanism", ["knn", "individual-knn"])
 def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
     import torch
@@ -238,7 +253,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
         changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
         del changes["neighbours__features"]
     asked = config(**changes)
-    questions = questions_of(asked, public.pool.x, "ledger")
+    questions = questions_of(asked, public.pool.x, "ledger", no_network)
     torch.manual_seed(1)
     student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
     informed = questions.informed_by(student)
@@ -255,7 +270,7 @@ def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) ->
         def save(self, path: Path) -> None:
             path.write_bytes(b"leaves")
 
-    questions = questions_of(config(neighbours__features="student"), public.pool.x, "ledger")
+    questions = questions_of(config(neighbours__features="student"), public.pool.x, "ledger", no_network)
     with pytest.raises(ConfigurationError, match="needs a student that is a network"):
         questions.informed_by(Tree())  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,25 @@ from collegium.protocol.task import Inputs
 if TYPE_CHECKING:
     from collegium.coordinator.students import Student
 
+PRETRAINED = "pretrained"
+"""Features that a network learned from the pool without labels."""
+
 STUDENT = "student"
 """Features of the student of the labels so far; Private-kNN's iterations (Zhu et al. 2020, section 3)."""
 
 
 def features_of(
-    settings: NeighboursConfig, pool: NDArray[Any], inputs: Inputs, student: Student | None = None
+    settings: NeighboursConfig,
+    pool: NDArray[Any],
+    inputs: Inputs,
+    pretrained: Callable[[], bytes],
+    student: Student | None = None,
 ) -> Features:
     """What ``settings`` ask for, made from the pool; before there is a student, what the inputs give without one.
+
+    Parameters
+    ----------
+    pretrained : makes the network that learned from the pool without labels, as a file; called where it is asked for.
 
     Raises
     ------
@@ -33,6 +45,8 @@ def features_of(
         If the student is no network, or too few principal components exist.
     """
     name, network = settings.features, settings.network_bytes()
+    if name == PRETRAINED:
+        name, network = "network", pretrained()
     if name == STUDENT:
         name = "hog" if inputs.kind == "image" else "standard"
         if student is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ class RecordQuestions(ABC):
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
+    pretrained : see `finding.features_of`.
     student : of the labels so far, where the settings want its features.
     """
 
@@ -38,15 +39,17 @@ class RecordQuestions(ABC):
         settings: NeighboursConfig,
         pool: NDArray[Any],
         ledger_id: str,
+        pretrained: Callable[[], bytes],
         student: Student | None = None,
     ) -> None:
         self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
+        self._pretrained = pretrained
         self.want_student = settings.features == STUDENT
-        self.features = features_of(settings, pool, config.task.inputs, student)
+        self.features = features_of(settings, pool, config.task.inputs, pretrained, student)
         self._values = extract(self.features, pool, config.task.inputs)
 
     def informed_by(self, student: Student) -> Self:
-        return type(self)(self._config, self._settings, self._pool, self._ledger_id, student)
+        return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
     def request(
         self, mechanism: str, parameters: Mapping[str, float], mode: str, asked: PoolRange, purpose: str
