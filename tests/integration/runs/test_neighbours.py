@@ -1,48 +1,197 @@
-"""Records that vote on their neighbours, over Flower's engine and over real processes: the same run."""
+"""Records that vote on their neighbours, over Flower's engine and over real processes: the same runs as in one process.
+
+Both mechanisms ask the same parties, one after the other; the processes lose a party between the two sums of a round
+of sampled neighbours.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import but_for_time, failures, labels_csv, paid, tiny
+from run_parts import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
+from collegium.coordinator import coordinator as coordinator_module
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.neighbours import nearest_sum
+from collegium.coordinator.parties import Parties
 from collegium.parties.neighbours.budgets import FILE
-from collegium.simulations.launcher import launch
-from collegium.simulations.simulate import prepare_run, simulate
+from collegium.protocol.messages import Failure, ReplyBody, RequestBody
+from collegium.simulations import launcher
+from collegium.simulations.cohort import ROSTER
+from collegium.simulations.launcher import PartyProcess, launch
+from collegium.simulations.simulate import PreparedRun, coordinator_of, on_engine, prepare_run
 
 pytest.importorskip("flwr")
 
-CHANGES: dict[str, Any] = {
+RADIUS: dict[str, Any] = {
     # Within the ρ that a party's policy allows a record unless it says otherwise.
     "mechanism": {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": 1}},
     "neighbours": {"share": 0.1, "dimensions": 16},
+    "partition": {"parties": 4},
 }
+SAMPLED: dict[str, Any] = {
+    "mechanism": {
+        "name": "knn",
+        "parameters": {"threshold": 6.0, "sigma1": 1.0, "sigma2": 1.0, "sampling_rate": 0.5},
+    },
+    "neighbours": {"features": "student", "dimensions": 8, "share": 0.03, "k": 8},
+    "queries": {"count": 12, "batch": 5, "rounds": 2},
+    "partition": {"parties": 4},
+    "votes": {"quorum": 0.7},
+}
+"""By gradient histograms, then by what the student of the first six queries has learned."""
+RUNS = {"radius": RADIUS, "sampled": SAMPLED}
+LEAVES = "party-3"
+AT_SUM = 2
+"""Of sampled neighbours; the first belongs to the test against the threshold, the second to the release."""
+
+Done = tuple[Path, dict[str, Any]]
+
+
+class Leaving(InProcess):
+    """A party that can be taken away."""
+
+    gone: frozenset[str] = frozenset()
+
+    def ask(self, requests: Mapping[str, RequestBody], **options: Any) -> dict[str, ReplyBody]:
+        heard = {name: body for name, body in requests.items() if name not in self.gone}
+        silent = requests.keys() - heard.keys()
+        return super().ask(heard, **options) | dict.fromkeys(silent, Failure("unreachable", "gone"))
+
+
+class InTurn:
+    """Coordinators of several runs, one after the other in the place of one."""
+
+    def __init__(self, coordinators: list[Coordinator]) -> None:
+        self._coordinators = coordinators
+
+    def check(self) -> None:
+        for one in self._coordinators:
+            one.check()
+
+    def run(self) -> list[dict[str, Any]]:
+        return [one.run() for one in self._coordinators]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
-    base = tmp_path_factory.mktemp("runs")
-    done = {}
-    for name, drive in (("flower", simulate), ("processes", launch)):
-        prepared = prepare_run(tiny(**CHANGES), base / name, data_root=None)
-        done[name] = (base / name, drive(prepared))
-    return done
+def between_sums() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Has something done once, between the two sums of round `AT_SUM` of sampled neighbours."""
+    original = nearest_sum.edges_of_cut
+    waiting: list[Callable[[], None]] = []
+
+    def watched(*arguments: Any) -> Any:
+        if waiting:
+            waiting.pop()()
+        return original(*arguments)
+
+    def plan(act: Callable[[], None]) -> None:
+        waiting[:] = [act, *[lambda: None] * (AT_SUM - 1)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearest_sum, "edges_of_cut", watched)
+        # Ledgers of other names draw other samples; here runs are compared label by label.
+        patch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+        yield plan
 
 
-def test_labels_and_costs_are_the_same_over_both_transports(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
-    (flower, of_flower), (processes, of_processes) = runs["flower"], runs["processes"]
-    assert failures(of_flower) == {} == failures(of_processes)
-    assert labels_csv(flower) == labels_csv(processes) and len(labels_csv(flower).splitlines()) == 13
-    assert paid(flower).epsilon == paid(processes).epsilon
+def prepared(folder: Path) -> list[PreparedRun]:
+    """Two runs by the parties of the first."""
+    runs = [prepare_run(tiny(**changes), folder / name, data_root=None) for name, changes in RUNS.items()]
+    shutil.copy(runs[0].folder / ROSTER, runs[1].folder / ROSTER)
+    return runs
+
+
+def finished(runs: list[PreparedRun], said: list[dict[str, Any]]) -> dict[str, Done]:
+    return {name: (run.folder, record) for name, run, record in zip(RUNS, runs, said, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> dict[str, Done]:
+    runs, said = prepared(tmp_path_factory.mktemp("flower")), []
+
+    def drive(parties: Parties) -> None:
+        said.extend(coordinator_of(run, parties, None).run() for run in runs)
+
+    on_engine(runs[0], drive)
+    return finished(runs, said)
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> dict[str, Done]:
+    runs = prepared(tmp_path_factory.mktemp("processes"))
+
+    def both(_: PreparedRun, parties: Parties, on_progress: Any, **options: Any) -> InTurn:
+        return InTurn([coordinator_of(run, parties, on_progress, **options) for run in runs])
+
+    def on_started(started: list[PartyProcess]) -> None:
+        (leaving,) = (party.process for party in started if party.name == LEAVES)
+
+        def kill() -> None:
+            leaving.kill()
+            leaving.wait()
+
+        between_sums(kill)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launcher, "coordinator_of", both)
+        said: Any = launch(runs[0], on_started=on_started)
+    return finished(runs, said)
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> Callable[..., Done]:
+    def run(name: str, *, leaving: bool = False) -> Done:
+        chosen = prepare_run(tiny(**RUNS[name]), tmp_path_factory.mktemp(name), data_root=None)
+        parties = Leaving(chosen)
+        if leaving:
+            between_sums(lambda: setattr(parties, "gone", frozenset({LEAVES})))
+        return chosen.folder, coordinator_of(chosen, parties, None).run()
+
+    return run
+
+
+def same(one: Done, other: Done) -> None:
+    (folder, of_one), (beside, of_other) = one, other
+    assert labels_csv(folder) == labels_csv(beside) and len(labels_csv(folder).splitlines()) == 13
+    assert paid(folder).epsilon == paid(beside).epsilon
     for key in ("asked", "labels", "privacy", "pool", "student", "state"):
-        assert but_for_time(of_flower[key]) == but_for_time(of_processes[key]), key
-    assert of_flower["state"] == "finished" and of_flower["labels"]["answered"] == 12
-    assert (processes / "report.html").is_file()
+        assert but_for_time(of_one[key]) == but_for_time(of_other[key]), key
+    assert of_one["state"] == "finished" and of_one["sum_mode"] == "masked"
 
 
-def test_every_party_keeps_the_budgets_of_its_records(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
-    for folder, _ in runs.values():
-        assert len(list((folder / "parties").glob(f"*/{FILE}"))) == 3
+def test_records_within_a_radius_answer_alike_over_every_transport(
+    flower: dict[str, Done], processes: dict[str, Done], in_process: Callable[..., Done]
+) -> None:
+    here = in_process("radius")
+    for done in (flower["radius"], processes["radius"]):
+        same(done, here)
+        assert failures(done[1]) == {} and done[1]["labels"]["answered"] == 12
+
+
+def test_every_party_keeps_the_budgets_of_its_records(flower: dict[str, Done], processes: dict[str, Done]) -> None:
+    for folder in (flower["radius"][0], processes["radius"][0]):
+        assert len(list((folder / "parties").glob(f"*/{FILE}"))) == 4
         assert not (folder / FILE).exists()
+
+
+def test_the_nearest_of_a_sample_answer_alike_over_flower(
+    flower: dict[str, Done], in_process: Callable[..., Done]
+) -> None:
+    folder, run = flower["sampled"]
+    same((folder, run), in_process("sampled"))
+    assert failures(run) == {} and 2 < run["labels"]["answered"] < run["labels"]["asked"] == 12
+    assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
+
+
+def test_a_process_killed_between_the_two_sums_is_in_neither(
+    processes: dict[str, Done], in_process: Callable[..., Done]
+) -> None:
+    folder, run = processes["sampled"]
+    same((folder, run), in_process("sampled", leaving=True))
+    assert list(failures(run)) == [LEAVES] and failures(run)[LEAVES][0]["outcome"] == "unreachable"
+    assert [done["answered"] for done in run["rounds"]] == [4] + [3] * (len(run["rounds"]) - 1)
+    assert (folder / "report.html").is_file()
