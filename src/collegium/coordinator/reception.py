@@ -24,8 +24,8 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified
 from collegium.protocol import limits
 from collegium.protocol.certificates import Subject
-from collegium.protocol.channels import SERVER_OPTIONS, SERVICE, refusal
-from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation, VersionMismatch
+from collegium.protocol.channels import SERVICE, refusal, server_options
+from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
 from collegium.protocol.roster import Roster
 from collegium.protocol.task import Task
@@ -94,6 +94,7 @@ class Reception:
         self._roster, self._on_event, self._limits = roster, on_event, session_limits
         self._task_json = task.model_dump_json()
         self._announced: pb.RosterUpdate | None = None
+        self._arriving: dict[str, asyncio.Future[Any]] = {}
         self._sessions: dict[str, _Session] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
         self._farewell: str | None = None
@@ -102,7 +103,8 @@ class Reception:
     async def listen(
         self, address: str, credentials: grpc.ServerCredentials, services: Sequence[Service] = ()
     ) -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
+        options = server_options(len(self._roster.admitted()))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
         # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         own: Service = grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler})
@@ -156,6 +158,7 @@ class Reception:
             try:
                 subject = certified(context, "party")
                 name = subject.name
+                self._roster.admit(subject)  # before anything that it sends is read
                 await self._take_hello(subject, context)
             except CollegiumError as error:
                 self._tell("refused", name, peer, str(error), error.code)
@@ -167,11 +170,7 @@ class Reception:
 
     async def _take_hello(self, subject: Subject, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Raise what is wrong with whoever opened this stream; greet it otherwise."""
-        try:
-            async with asyncio.timeout(self._limits.hello_timeout_s):
-                message = _parse(await context.read())
-        except TimeoutError as error:
-            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s") from error
+        message = _parse(await self._first_message(subject.name, context))
         if message.WhichOneof("body") != "hello":
             raise ProtocolViolation("a party says Hello first")
         hello = message.hello
@@ -187,6 +186,25 @@ class Reception:
             protocol_version=limits.PROTOCOL_VERSION, consortium=self._roster.consortium, task_json=self._task_json
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
+
+    async def _first_message(self, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Any:
+        """What a stream begins with. Of each party one stream at a time is read, so that memory does not grow with
+        their number: the newest, as the older ones may be connections that are dead."""
+        if (older := self._arriving.get(name)) is not None:
+            older.cancel()
+        reading = self._arriving[name] = asyncio.ensure_future(context.read())
+        try:
+            async with asyncio.timeout(self._limits.hello_timeout_s):
+                return await reading
+        except TimeoutError as error:
+            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s") from error
+        except asyncio.CancelledError:
+            if (here := asyncio.current_task()) is None or here.cancelling():
+                raise  # the peer is gone
+            raise Unreachable(f"{name} has opened another stream since") from None
+        finally:
+            if self._arriving.get(name) is reading:
+                del self._arriving[name]
 
     async def _hold(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
@@ -332,8 +350,8 @@ def _retrieve(work: asyncio.Future[None]) -> None:
 def _parse(data: Any) -> pb.FromParty:
     if data is EOF:
         raise ProtocolViolation("the stream ended before its Hello")
-    if len(data) > limits.MAX_MESSAGE_BYTES:
-        raise ProtocolViolation(f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes")
+    if len(data) > limits.MAX_REPLY_BYTES:
+        raise ProtocolViolation(f"a message has at most {limits.MAX_REPLY_BYTES} bytes")
     try:
         return pb.FromParty.FromString(data)
     except DecodeError as error:

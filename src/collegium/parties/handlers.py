@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _MAX_FACULTIES = 4
 _MAX_POOLS_REMEMBERED = 8
 _MAX_ROUNDS_PREPARED = 8
-# 16-bit counts that fill half a message.
-_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 4
 
 
 Charge = Callable[[Question, NDArray[np.int64] | None], None]
@@ -163,7 +161,7 @@ class CastVotesHandler:
 
     def _votes(self, body: CastVotes) -> NDArray[np.int64]:
         queries = len(body.inputs.array if isinstance(body.inputs, InlineInputs) else body.inputs.indices)
-        if queries * len(self._task.classes) > _MAX_COUNTS:
+        if queries * len(self._task.classes) > limits.MAX_COUNTS_PER_ANSWER:
             raise ProtocolViolation(f"{queries} queries are too many at once for this many classes: ask in parts")
         if isinstance(body.inputs, InlineInputs):
             check_inputs(self._task, body.inputs.array)

@@ -262,7 +262,7 @@ class Worker:
 
     def _send(self, reply: Reply) -> None:
         data = pb.FromParty(reply=reply.to_proto()).SerializeToString()
-        if len(data) > limits.MAX_MESSAGE_BYTES:
+        if len(data) > limits.MAX_REPLY_BYTES:
             too_long = Failure("protocol", "the answer is too long: ask for fewer queries at once")
             data = pb.FromParty(reply=Reply(reply.request_id, too_long).to_proto()).SerializeToString()
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -36,25 +37,50 @@ _TLS_HANDSHAKE = b"\x16"
 
 Options = list[tuple[str, Any]]
 
+_MARGIN_BYTES = 64 * 1024
+"""More is received than is allowed, so that what is slightly too long is ours to refuse by name: gRPC itself ends the
+stream as if the connection were lost, as soon as it has read how long the message is."""
+
 _SHARED_OPTIONS: Options = [
-    # A little more than is allowed, so that what is slightly too long is ours to refuse by name: gRPC
-    # itself ends the stream as if the connection were lost.
-    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES + 64 * 1024),
-    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
-SERVER_OPTIONS: Options = [
+_SERVER_OPTIONS: Options = [
     *_SHARED_OPTIONS,
+    ("grpc.max_receive_message_length", limits.MAX_REPLY_BYTES + _MARGIN_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
+    # What a peer may send before anybody reads it does not grow: 64 KiB a stream.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 4),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * 1000),
     ("grpc.max_connection_idle_ms", 3 * HANDSHAKE_TIMEOUT_S * 1000),
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_S * 500),
 ]
+
+MIN_CONNECTIONS = 2048
+"""So many may be open at a coordinator's port, however small its roster is."""
+_OTHER_FILES = 256
+"""Files that a coordinator needs for everything else: its ledger, logs, enrolment, the status page."""
+
+
+def server_options(parties: int) -> Options:
+    """Options of a coordinator that expects so many parties.
+
+    Whoever connects beyond twice their number, or beyond what this process may open, is turned away, so that neither
+    memory nor files run out: the limit on open files is raised as far as the system allows.
+    """
+    wanted = max(MIN_CONNECTIONS, 2 * parties)
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < wanted + _OTHER_FILES:
+        allowed = wanted + _OTHER_FILES if most == resource.RLIM_INFINITY else min(most, wanted + _OTHER_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    connections = min(wanted, max(1, allowed - _OTHER_FILES))
+    return [*_SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections)]
+
 
 STATUS_OF_CODE: dict[str, grpc.StatusCode] = {
     "configuration": grpc.StatusCode.FAILED_PRECONDITION,
@@ -94,7 +120,13 @@ def is_loopback(host: str) -> bool:
 def channel_options(address: str) -> Options:
     """Options of a party's channel: one connection of its own, never a proxy for this machine itself."""
     proxy = int(not is_loopback(split_address(address)[0]))
-    return [*_SHARED_OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", proxy)]
+    return [
+        *_SHARED_OPTIONS,
+        ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES + _MARGIN_BYTES),
+        ("grpc.max_send_message_length", limits.MAX_REPLY_BYTES),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", proxy),
+    ]
 
 
 def server_credentials(

@@ -3,6 +3,11 @@
 PROTOCOL_VERSION = 1
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""Of what the coordinator sends: a network, a projection, a roster."""
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""Of what a party or a student sends: the coordinator hears many at once, and has to have the memory for it."""
+MAX_COUNTS_PER_ANSWER = 1_000_000
+"""Queries times counts for each: of 4 bytes, so that they fit into a reply."""
 MAX_CHUNK_BYTES = 1024 * 1024
 MAX_POOL_BYTES = 8 * 1024**3
 MAX_POOL_INPUTS = 10_000_000

@@ -222,7 +222,7 @@ def test_a_stream_that_says_nothing_is_closed(kits: Kits, listen: Listen) -> Non
     [
         b"\xff\xff\xff\xff",
         pb.FromParty(hello=pb.Hello(protocol_version=1, party="ash")).SerializeToString(),
-        b"\x00" * (limits.MAX_MESSAGE_BYTES + 1),
+        b"\x00" * (limits.MAX_REPLY_BYTES + 1),
     ],
     ids=["garbage", "second hello", "oversized"],
 )
@@ -250,7 +250,7 @@ def test_a_message_far_beyond_the_limit_is_not_even_read(kits: Kits, listen: Lis
         raw.receive()
         asking = Asking(hub, ("ash",))
         raw.receive()
-        raw.send(b"\x00" * (2 * limits.MAX_MESSAGE_BYTES))
+        raw.send(b"\x00" * (2 * limits.MAX_REPLY_BYTES))
         status, _ = raw.refusal()
     assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
     reply = asking.result()["ash"]

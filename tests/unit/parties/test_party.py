@@ -217,7 +217,7 @@ def test_inputs_of_another_form_are_refused(make_party: MakeParty, pools: PoolSt
 def test_more_counts_than_a_message_holds_are_refused(
     make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collegium.parties.handlers._MAX_COUNTS", 19)
+    monkeypatch.setattr("collegium.protocol.limits.MAX_COUNTS_PER_ANSWER", 19)
     ask = Asker(make_party())
     assert isinstance(ask.votes(pool, (0,)), Votes)
     assert ask.votes(pool, (0, 1)).code == "protocol"

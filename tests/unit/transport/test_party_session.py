@@ -93,7 +93,7 @@ def test_a_request_that_is_not_valid_is_answered_with_what_is_wrong() -> None:
 
 
 def test_an_answer_too_long_for_a_message_becomes_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.limits, "MAX_MESSAGE_BYTES", 20)
+    monkeypatch.setattr(session.limits, "MAX_REPLY_BYTES", 20)
     party = Slow()
     party.release.set()
     worker = Worker(party)

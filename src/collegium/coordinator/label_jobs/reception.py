@@ -36,8 +36,8 @@ from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 logger = logging.getLogger("collegium.students")
 
 MAX_CALLS_PER_STUDENT = 4
-READING_AT_ONCE = 2
-"""So many students' messages are being read at any time; each may have gRPC's own limit before it is refused."""
+READING_AT_ONCE = 8
+"""So many students' messages are read at any time; each may have `limits.MAX_REPLY_BYTES` before it is refused."""
 READING_S = 5.0
 """How long one message may take to arrive."""
 HEARTBEAT_S = 15.0

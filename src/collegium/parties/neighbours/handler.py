@@ -23,8 +23,6 @@ from collegium.protocol.task import Task
 if TYPE_CHECKING:
     from collegium.protocol.inputs import PoolStore
 
-_MAX_COUNTS = limits.MAX_MESSAGE_BYTES // 8
-
 Count = Callable[[CastNeighbours | CountNearest], None]
 """Counts the queries of an answer about to be given; raises Refused when it must not be."""
 
@@ -77,7 +75,7 @@ class CastNeighboursHandler:
 def inputs_asked(pools: PoolStore, body: CastNeighbours | CountNearest, width: int) -> NDArray[Any]:
     """The inputs that ``body`` names; ProtocolViolation where there are none such, or too many for a message."""
     positions = body.inputs.indices
-    if len(positions) * width > _MAX_COUNTS:
+    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
         raise ProtocolViolation(f"{len(positions)} queries are too many at once for this many counts each")
     pool = pools.open(body.inputs.pool_sha256)
     if not 0 <= min(positions) <= max(positions) < len(pool):
