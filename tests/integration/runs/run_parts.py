@@ -43,6 +43,9 @@ TINY: dict[str, Any] = {
 }
 """Three parties with two linear teachers each, twelve queries in three rounds."""
 
+FORESTS: dict[str, Any] = {"kind": "random-forest", "options": {"trees": 5}}
+"""Teachers for whom a party's process need not load torch."""
+
 
 def values(**sections: Any) -> dict[str, Any]:
     """TINY with some keys changed: a mapping changes keys of its section, anything else takes the key's place."""

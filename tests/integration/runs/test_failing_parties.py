@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import COMMAND_S, failures, paid, tiny
+from run_parts import COMMAND_S, FORESTS, failures, paid, tiny
 
 from collegium.coordinator.coordinator import Progress
 from collegium.protocol.errors import QuorumNotReached
@@ -40,7 +40,7 @@ def mnist(parties: int) -> SimulationConfig:
         pool={"source": "mnist", "split": "test", "start": 0, "stop": 200},
         holdout={"source": "mnist", "split": "test", "start": 9000, "stop": 9500},
         partition={"parties": parties},
-        teachers={"per_party": 1},
+        teachers=FORESTS | {"per_party": 1},
         queries={"count": 12, "batch": 4},
         votes={"mode": "clear", "quorum": 0.7},
     )
@@ -143,7 +143,9 @@ def test_no_process_is_left(sabotaged: tuple[Path, dict[str, Any], Saboteur]) ->
 
 def test_too_many_failures_stop_the_run_and_name_them(tmp_path: Path) -> None:
     prepared = prepare_run(
-        tiny(votes={"mode": "clear", "quorum": 1.0}, partition={"parties": 2}), tmp_path, data_root=None
+        tiny(votes={"mode": "clear", "quorum": 1.0}, partition={"parties": 2}, teachers=FORESTS),
+        tmp_path,
+        data_root=None,
     )
     died = threading.Event()
 

@@ -13,11 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import COMMAND_S, Finished, Paid, command, labels_csv, paid, run_in_process, start, tiny, write_config
+from run_parts import (
+    COMMAND_S,
+    FORESTS,
+    Finished,
+    Paid,
+    command,
+    labels_csv,
+    paid,
+    run_in_process,
+    start,
+    tiny,
+    write_config,
+)
 
 from collegium.protocol.ledger import Ledger
 
-TWO: dict[str, Any] = {"partition": {"parties": 2}, "votes": {"mode": "clear"}}
+TWO: dict[str, Any] = {"partition": {"parties": 2}, "teachers": FORESTS, "votes": {"mode": "clear"}}
 """Two parties, to start few processes; a masked sum would need three."""
 
 
