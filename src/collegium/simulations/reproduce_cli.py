@@ -44,10 +44,11 @@ def reproduce(
 
     from collegium.protocol.errors import ConfigurationError
     from collegium.protocol.inputs import data_root as find_data_root
-    from collegium.simulations.experiments import EXPERIMENTS, render_results
+    from collegium.simulations.experiments import EXPERIMENTS
     from collegium.simulations.experiments.base import Setting, save_results
     from collegium.simulations.experiments.figures import save_figures
     from collegium.simulations.experiments.making import make
+    from collegium.simulations.experiments.results_page import render_results
     from collegium.simulations.progress import RunProgress
 
     if list_them:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from collegium.simulations.experiments import EXPERIMENTS, render_results
+from collegium.simulations.experiments import EXPERIMENTS
 from collegium.simulations.experiments.base import MADE, Drawn, Experiment, save_results
+from collegium.simulations.experiments.results_page import CHAPTERS, render_results
 from collegium.simulations.reproduce_cli import app
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -24,6 +26,14 @@ def test_every_result_has_its_experiment_and_every_drawn_one_its_picture() -> No
     assert names and names <= set(EXPERIMENTS)
     drawn = {name for name in names if isinstance(EXPERIMENTS[name], Drawn)}
     assert {path.stem for path in (DOCS / "results").glob("*.svg")} == drawn
+
+
+def test_every_experiment_has_its_chapter_and_links_lead_somewhere() -> None:
+    known = tuple(beginning for _, beginnings in CHAPTERS for beginning in beginnings)
+    assert all(name.startswith(known) for name in EXPERIMENTS)
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    links = set(re.findall(r"\]\(#([^)]+)\)", page))
+    assert links and links == set(re.findall(r'<a id="([^"]+)"></a>', page)) <= set(EXPERIMENTS)
 
 
 def test_the_list_says_what_each_row_needs() -> None:
@@ -68,7 +78,7 @@ def test_a_run_writes_its_results_with_how_they_were_made_and_the_page(counted: 
     assert kept["count"] == 3 and kept[MADE]["seeds"] == [0, 1]
     assert {"wall_s", "cpu_s", "versions"} <= set(kept[MADE]) and "torch" in kept[MADE]["versions"]
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "## A count" in page and "3 counted" in page and "Seeds 0, 1;" in page
+    assert "### A count" in page and "[A count](#counted)" in page and "3 counted" in page and "Seeds 0, 1;" in page
 
 
 def test_an_unknown_name_is_one_clear_line(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ Every module of this package is imported here, so that a new experiment is a new
 import pkgutil
 from importlib import import_module
 
-from collegium.simulations.experiments.base import EXPERIMENTS, Experiment, register, render_results
+from collegium.simulations.experiments.base import EXPERIMENTS, Experiment, register
 
-__all__ = ["EXPERIMENTS", "Experiment", "register", "render_results"]
+__all__ = ["EXPERIMENTS", "Experiment", "register"]
 
 for _module in pkgutil.iter_modules(__path__, __name__ + "."):
     import_module(_module.name)

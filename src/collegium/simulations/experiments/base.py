@@ -1,9 +1,9 @@
-"""What an experiment is, how its results are kept, and how they become a page."""
+"""What an experiment is, and how its results are kept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -113,36 +113,3 @@ def save_results(folder: Path, name: str, results: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
     return path
-
-
-def render_results(folder: Path) -> str:
-    """The page of all results under ``folder``, in the order of their names."""
-    parts = [
-        "# Results",
-        "Every figure here comes from the JSON files in `docs/results/`, which `collegium reproduce NAME` writes; "
-        "`collegium reproduce --page` makes this page and its pictures from them. ε is at δ = 1e-5 unless said "
-        "otherwise. ε marked *secret* depends on the votes: it is for comparison only and may not be published as it "
-        "stands.",
-    ]
-    for name, experiment, results in kept_results(folder):
-        parts += [f"## {experiment.title}", f"{experiment.source}. `collegium reproduce {name}`"]
-        if isinstance(experiment, Drawn):
-            parts.append(f"![{experiment.title}]({folder.name}/{name}.svg)")
-        parts.append(experiment.render(results))
-        if MADE in results:
-            parts.append(_how_made(results[MADE]))
-    return "\n\n".join(parts) + "\n"
-
-
-def kept_results(folder: Path) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
-    """The experiments that have results under ``folder``, with these."""
-    for name, experiment in sorted(EXPERIMENTS.items()):
-        path = folder / f"{name}.json"
-        if path.is_file():
-            yield name, experiment, json.loads(path.read_text(encoding="utf-8"))
-
-
-def _how_made(made: Mapping[str, Any]) -> str:
-    seeds = ", ".join(map(str, made["seeds"]))
-    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    return f"<sub>Seeds {seeds}; {made['wall_s']:.0f} s, {made['cpu_s']:.0f} s of processor time; {versions}.</sub>"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from collegium.protocol.errors import StorageError
-from collegium.simulations.experiments.base import Drawn, kept_results
+from collegium.simulations.experiments.base import Drawn
+from collegium.simulations.experiments.results_page import kept_results
 
 OURS = "#1f5fa8"
 PAPERS = "#c4451c"
