@@ -2,7 +2,9 @@
 
 A run is a consortium of real processes (``collegium coordinator serve`` and ``collegium party serve``) that labels its
 pool by masked sums, a proxy between each party and the coordinator. Tens of faults hit each run; processes live through
-them, or are started again where they were killed. The exit status is 1 when anything was violated.
+them, or are started again where they were killed. Some runs cannot get every label: the budget or the parties' policies
+allow less, or too many parties are killed for good. These have to stop cleanly. The exit status is 1 when anything was
+violated.
 """
 
 from __future__ import annotations
@@ -13,44 +15,33 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.consortium import Consortium
+from benchmarks.chaos.consortium import Consortium, needed_of
+from benchmarks.chaos.endings import Ending, endings
 from benchmarks.chaos.faults import MIX, Fault, Kind, faults
 from benchmarks.chaos.judging import judge, left_processes
 from benchmarks.chaos.story import Outcome, Story
 from collegium.protocol.errors import CollegiumError
 
-STRICT_EVERY = 5
-"""Every so many-th run parties keep the usual limit of two answers to a query, which faults soon use up: it has to
-stop with one clear line."""
-OFTEN = 1_000_000
-
 
 def one_run(
     folder: Path,
-    number: int,
     seed: int,
+    ending: Ending,
     *,
-    parties: int,
+    names: Sequence[str],
     queries: int,
     deadline_s: float,
     wanted: int,
     mix: dict[Kind, int] = MIX,
 ) -> Outcome:
     """One run in ``folder``, which must not exist, with up to ``wanted`` faults."""
-    own_seed, strict = 1000 * seed + number, number % STRICT_EVERY == 1
-    scene = Consortium(
-        folder,
-        seed=own_seed,
-        parties=parties,
-        queries=queries,
-        deadline_s=deadline_s,
-        times_per_query=2 if strict else OFTEN,
-    )
-    story = Story(scene, faults(own_seed, scene.names, deadline_s, mix), wanted=wanted, restarts=1 if strict else 20)
+    scene = Consortium(folder, ending, seed=seed, names=names, queries=queries, deadline_s=deadline_s)
+    story = Story(scene, faults(seed, names, deadline_s, mix), wanted=wanted)
     with scene:
         outcome = story.play()
         outcome.violations += left_processes(str(folder), set()) if outcome.state != "hung" else []
@@ -72,6 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="keep the runs here; otherwise those in which all was well go")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(arguments)
+    names = tuple(f"party-{number + 1}" for number in range(asked.parties))
+    bound_to_end = endings(asked.seed, names, needed_of(asked.parties))
     base = asked.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     began_s, outcomes = time.monotonic(), list[Outcome]()
     hit: Counter[str] = Counter()
@@ -81,9 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
         folder = base / f"run-{number + 1}"
         outcome = one_run(
             folder,
-            number,
-            asked.seed,
-            parties=asked.parties,
+            1000 * asked.seed + number,
+            next(bound_to_end),
+            names=names,
             queries=asked.queries,
             deadline_s=asked.deadline,
             wanted=wanted,
@@ -115,7 +108,7 @@ def summary(outcomes: list[Outcome], seed: int) -> dict[str, Any]:
         "faults": hit.total(),
         "faults_by_kind": {kind: hit[kind] for kind in MIX},
         "runs": len(outcomes),
-        "outcomes": dict(Counter(outcome.state for outcome in outcomes)),
+        "outcomes": dict(Counter(f"{outcome.ending}: {outcome.state}" for outcome in outcomes)),
         "clean_stops": sum(len(outcome.clean_stops) for outcome in outcomes),
         "labels": sum(outcome.labels for outcome in outcomes),
         "queries_charged": sum(outcome.queries_charged for outcome in outcomes),
@@ -136,7 +129,8 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _line(number: int, outcome: Outcome) -> str:
-    what = f"{outcome.state}, {outcome.labels} labels, {outcome.queries_charged} charged, {outcome.rounds} rounds"
+    paid = f"{outcome.labels} labels, {outcome.queries_charged} charged, {outcome.rounds} rounds"
+    what = f"{outcome.ending}: {outcome.state}, {paid}"
     told = (
         f"run {number}: {outcome.faults.total()} faults, {what}, {outcome.lives} coordinators, {outcome.seconds:.0f} s"
     )

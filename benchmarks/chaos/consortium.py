@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,19 +24,30 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from benchmarks.chaos.cable import Cable, Cables
+from benchmarks.chaos.endings import Ending
 from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.members import utc_now
 from collegium.coordinator.provision_cli import provision
+from collegium.coordinator.rounds import quorum_count
 from collegium.parties.enrolment import enrol
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.errors import Unreachable
 from collegium.protocol.identities import load_authority
+from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 CLASSES = ("low", "right", "high")
+_ROUNDING = 1e-12
 _CORNERS = np.array([[10.0, 10.0], [90.0, 10.0], [10.0, 90.0]])
 RECORDS, PER_PARTY, SIGMA, DELTA = 180, 6, 1.0, 1e-5
+QUORUM = 0.7
+AMPLE_EPSILON = 1e5
+OFTEN = 1_000_000
+"""Faults would soon use up the two answers to a query that policies usually allow."""
 REPEATED = 0.2
 """Share of the pool's inputs that are there a second time."""
+
+JSON_LOG = ("--log-format", "json")
 
 CONFIG = """\
 name = "chaos"
@@ -43,13 +55,13 @@ seed = {seed}
 pool = {{ source = "pool.csv" }}
 teachers = {{ kind = "random-forest", per_party = {per_party}, options = {{ trees = 3 }} }}
 mechanism = {{ name = "gnmax", parameters = {{ sigma = {sigma} }} }}
-budget = {{ epsilon = 100000.0, delta = {delta}, bound = "classic" }}
+budget = {{ epsilon = {epsilon!r}, delta = {delta}, bound = "classic" }}
 queries = {{ count = {queries}, batch = 2 }}
 student = {{ method = "random-forest", options = {{ trees = 5 }} }}
 
 [votes]
 mode = "masked"
-quorum = 0.7
+quorum = {quorum}
 deadline_s = {deadline_s}
 fit_deadline_s = 120
 
@@ -81,8 +93,13 @@ class Process:
     ended_by_us: bool = False
 
     def last_line(self) -> str:
+        return (self.last_words() or [""])[-1]
+
+    def last_words(self) -> list[str]:
+        """The lines after the last one that is for a program."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        at = max((at for at, line in enumerate(lines) if line.startswith("{")), default=-1)
+        return lines[at + 1 :]
 
     def signal(self, number: int) -> None:
         if self.popen.poll() is None:
@@ -105,17 +122,12 @@ class Heard:
 
 
 class Consortium:
-    """Makes the folder's files; starts, watches and ends the processes. `close` ends all of them, come what may.
-
-    Parameters
-    ----------
-    times_per_query : what parties' policies let one query be asked.
-    """
+    """Makes the folder's files; starts, watches and ends the processes; its end ends all of them, come what may."""
 
     def __init__(
-        self, folder: Path, *, seed: int, parties: int, queries: int, deadline_s: float, times_per_query: int
+        self, folder: Path, ending: Ending, *, seed: int, names: Sequence[str], queries: int, deadline_s: float
     ) -> None:
-        self.folder, self.names = folder, tuple(f"party-{number + 1}" for number in range(parties))
+        self.folder, self.names, self.ending = folder, tuple(names), ending
         self.scratch = folder / "tmp"
         self.scratch.mkdir(parents=True)
         self.cables = Cables()
@@ -124,9 +136,10 @@ class Consortium:
         self.coordinator: Process | None = None
         self.heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self.lives = 0
-        self._times_per_query = times_per_query
         self._listeners: list[threading.Thread] = []
         self.truth = self._write_data(np.random.default_rng(seed), queries)
+        self.allowed = round(ending.share * (queries - _repeated(queries)))
+        """Labels after which the run is bound to end, where it is."""
         sessions, enrolment = _free_ports(2)
         path = folder / "consortium.toml"
         path.write_text(
@@ -135,6 +148,8 @@ class Consortium:
                 per_party=PER_PARTY,
                 sigma=SIGMA,
                 delta=DELTA,
+                epsilon=epsilon_of(self.allowed) if ending.kind == "budget spent" else AMPLE_EPSILON,
+                quorum=QUORUM,
                 queries=queries,
                 deadline_s=deadline_s,
                 sessions=sessions,
@@ -163,7 +178,7 @@ class Consortium:
             lines = [f"{a},{b},{CLASSES[number]}" for number, (a, b) in zip(classes, points, strict=True)]
             (self.folder / name / "records.csv").write_text("\n".join(["a,b,y", *lines]) + "\n", encoding="utf-8")
         classes, points = rows(queries)
-        again = max(1, round(REPEATED * queries))
+        again = _repeated(queries)
         classes[-again:], points[-again:] = classes[:again], points[:again]
         lines = [f"{a},{b}" for a, b in points]
         (self.folder / "pool.csv").write_text("\n".join(["a,b", *lines]) + "\n", encoding="utf-8")
@@ -171,7 +186,7 @@ class Consortium:
 
     def start_coordinator(self) -> None:
         self.lives += 1
-        words = ["coordinator", "serve", str(self.path), "--wait", "5", "--log-format", "json"]
+        words = ["coordinator", "serve", str(self.path), "--wait", "5", *JSON_LOG]
         process = self._start("coordinator", words, stderr=subprocess.PIPE)
         assert process.popen.stderr is not None
         listener = threading.Thread(
@@ -193,10 +208,13 @@ class Consortium:
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")
         policy = done.party_file.with_name("policy.toml")
         text = policy.read_text(encoding="utf-8")
-        policy.write_text(re.sub(r"times_per_query = \d+", f"times_per_query = {self._times_per_query}", text))
+        text = re.sub(r"times_per_query = \d+", f"times_per_query = {OFTEN}", text)
+        if self.ending.kind == "policies exhausted" and name in self.ending.parties:
+            text = re.sub(r"# queries = \d+", f"queries = {self.allowed}", text)
+        policy.write_text(text)
 
     def start_party(self, name: str) -> None:
-        words = ["party", "serve", str(self.folder / name / "party.toml"), "--until-stdin-closes"]
+        words = ["party", "serve", str(self.folder / name / "party.toml"), "--until-stdin-closes", *JSON_LOG]
         self.parties[name] = self._start(name, words)
 
     def _start(self, name: str, words: list[str], *, stderr: int | None = None) -> Process:
@@ -228,6 +246,13 @@ class Consortium:
         process.popen.wait()
         self.heard.put(Heard("end", {}, life))
 
+    def lose(self, name: str) -> None:
+        """Kill a party that nobody starts again."""
+        party = self.parties.pop(name)
+        party.kill()
+        if party.popen.stdin is not None:
+            party.popen.stdin.close()
+
     def processes(self) -> list[Process]:
         return [*self.parties.values(), *([self.coordinator] if self.coordinator else [])]
 
@@ -244,6 +269,21 @@ class Consortium:
         for listener in self._listeners:
             listener.join()
         self.cables.__exit__()
+
+
+def needed_of(parties: int) -> int:
+    """How many of so many parties a round needs."""
+    return max(quorum_count(QUORUM, parties), SMALLEST_SUM)
+
+
+def epsilon_of(labels: int) -> float:
+    """What so many labels cost: one vote that moves changes the histogram by √2, so each is (α, α/σ²)-Rényi private."""
+    orders = np.array(WIDE_ORDERS)
+    return RenyiCurve(WIDE_ORDERS, labels * orders / SIGMA**2).to_epsilon(DELTA).epsilon * (1 + _ROUNDING)
+
+
+def _repeated(queries: int) -> int:
+    return max(1, round(REPEATED * queries))
 
 
 def _free_ports(number: int) -> list[int]:

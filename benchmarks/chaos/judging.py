@@ -53,19 +53,42 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     found += forgotten_labels(labels, outcome.labels_seen)
     found += unpaid_labels(entries)
     found += undercounted(epsilon, delta, labels, scene_sigma(entries))
+    found += wrong_end(scene.ending.kind, outcome, len(labels), len(set(pool)), scene.allowed)
     if outcome.state == "finished":
-        if len(labels) != len(set(pool)):
-            found.append(f"finished with {len(labels)} of {len(set(pool))} labels")
         if report.queries_charged != len(labels):
             found.append(f"paid for {report.queries_charged} queries to give {len(labels)} labels")
         given = dict(read_labels(scene.kept.run / "labels.csv"))
-        if given != {at: labels[query] for at, query in enumerate(pool)}:
+        if given != {at: labels.get(query) for at, query in enumerate(pool)}:
             found.append("labels.csv is not what the ledger released")
+        stopped = str(read_run(scene.kept.run)["labels"]["stopped"])
+        if (len(labels) < len(set(pool))) != ("raise budget.epsilon" in stopped):
+            found.append(f"{len(labels)} of {len(set(pool))} labels, and the run says of its end: {stopped}")
     found += parties_undercounted(scene)
     found += left_files(scene.folder, scene.scratch)
     found += left_processes(str(scene.folder), {os.getpid()})
     found += tracebacks(sorted((scene.folder / "logs").iterdir()))
     return found
+
+
+def wrong_end(kind: str, outcome: Outcome, labels: int, inputs: int, allowed: int) -> list[str]:
+    """Whether a run ended as it was bound to.
+
+    Parameters
+    ----------
+    labels, inputs, allowed : labels given; distinct inputs of the pool; labels after which it was to end.
+    """
+    stops = [line for line in outcome.clean_stops if line.startswith("coordinator: ")]
+    last = stops[-1] if stops else ""
+    match kind:
+        case "every label":  # a run that faults stopped more often than anybody starts it again has stopped cleanly
+            right = labels == inputs if outcome.state == "finished" else outcome.state == "stopped"
+        case "budget spent":
+            right = outcome.state == "finished" and labels == allowed
+        case "policies exhausted":  # two parties that take turns answer twice what one does
+            right = outcome.state == "stopped" and "QuorumNotReached" in last and 0 < labels <= 2 * allowed
+        case _:
+            right = outcome.state == "stopped" and "Interrupted" in last and allowed <= labels < inputs
+    return [] if right else [f"{kind}: {outcome.state} with {labels} of {inputs} labels, {allowed} were due; {last}"]
 
 
 def _pool(scene: Consortium) -> list[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.consortium import Consortium, Heard, Process
 from benchmarks.chaos.faults import MOMENTS, Fault
 from benchmarks.chaos.judging import typed
+from collegium.cli import INTERRUPTED
 from collegium.protocol.errors import CollegiumError
 from collegium.protocol.ledger import Ledger
 
@@ -27,14 +28,21 @@ LEAVE_S = 60.0
 _AT_ONCE = 2
 """So many faults may be going on when the next one comes, and more come together with it now and then."""
 _LOOK_S = 0.5
+_TRIES = 2
+"""So often a coordinator stops since policies allow no more: the operator tries again once."""
+_MOST_STOPS = 20
+FORBIDDEN = "refused: policy"
+INTERRUPTED_LINE = "Interrupted. Nothing is lost: the same command goes on where this one was."
 
 
 @dataclass
 class Outcome:
     """What came of a run."""
 
+    ending: str = "every label"
+    """What the run was bound to."""
     state: str = "unfinished"
-    """finished, stopped (cleanly, more often than it was started again) or hung."""
+    """finished, stopped (as nothing could make it go on) or hung."""
     faults: Counter[str] = field(default_factory=Counter)
     clean_stops: list[str] = field(default_factory=list)
     """Last lines of a coordinator or party that stopped by itself with a typed error."""
@@ -55,12 +63,14 @@ class Story:
     Parameters
     ----------
     wanted : faults.
-    restarts : how often a coordinator that stopped cleanly is started again.
     """
 
-    def __init__(self, scene: Consortium, faults: Iterator[Fault], *, wanted: int, restarts: int) -> None:
-        self._scene, self._faults, self._wanted, self._restarts = scene, faults, wanted, restarts
-        self.outcome = Outcome()
+    def __init__(self, scene: Consortium, faults: Iterator[Fault], *, wanted: int) -> None:
+        self._scene, self._faults, self._wanted = scene, faults, wanted
+        self.outcome = Outcome(ending=scene.ending.kind)
+        self._forbidden = 0
+        """Stops because the parties' policies allow no more."""
+        self._lost = self._given_up = False
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._going_on = 0
@@ -101,6 +111,10 @@ class Story:
             return
         moment = heard.fields.get("step") if heard.event == "step" else heard.event
         self.outcome.rounds += moment == "labels"
+        if moment == "labels" and heard.fields["done"] >= self._scene.allowed:
+            self._lose_parties()
+        if self._lost and moment == "waiting-for-quorum" and not self._given_up:
+            self._give_up()
         if moment in self._queues and self._going_on < _AT_ONCE and self._played() < self._wanted:
             self._plan(self._drawn(moment).popleft())
             while self._drawn(moment)[0].together:
@@ -133,6 +147,20 @@ class Story:
     def _played(self) -> int:
         return sum(self.outcome.faults.values())
 
+    # -- what no restart mends -------------------------------------------------------------------
+
+    def _lose_parties(self) -> None:
+        if self._scene.ending.kind == "parties lost" and not self._lost:
+            self._lost = True
+            for name in self._scene.ending.parties:
+                self._scene.lose(name)
+
+    def _give_up(self) -> None:
+        """Stop a coordinator that waits for parties which do not come back, as its operator would."""
+        assert self._scene.coordinator is not None
+        self._given_up = True
+        self._scene.coordinator.signal(signal.SIGTERM)
+
     # -- faults ----------------------------------------------------------------------------------
 
     def _plan(self, fault: Fault) -> None:
@@ -158,7 +186,7 @@ class Story:
     def _hit(self, fault: Fault) -> Callable[[], None] | None:
         """Do it; what undoes it, or None where there was nothing to do it to."""
         scene = self._scene
-        process = scene.coordinator if fault.party is None else scene.parties[fault.party]
+        process = scene.coordinator if fault.party is None else scene.parties.get(fault.party)
         if process is None or process.popen.poll() is not None:
             return None
         if fault.kind.startswith("stall"):
@@ -197,9 +225,11 @@ class Story:
                 self.outcome.state = "finished"
                 return
             self._note_stop(process)
-            if len(self.outcome.clean_stops) > self._restarts:
+            self._forbidden += FORBIDDEN in process.last_line()
+            if self._given_up or self._forbidden >= _TRIES or len(self.outcome.clean_stops) > _MOST_STOPS:
                 self.outcome.state = "stopped"
                 return
+        self._given_up = False  # killed before it had stopped
         self._close(process)
         scene.start_coordinator()
 
@@ -212,12 +242,15 @@ class Story:
         self._scene.start_party(party.name)
 
     def _note_stop(self, process: Process) -> None:
-        line = process.last_line()
-        if typed(line):
+        line, status = process.last_line(), process.popen.returncode
+        told_to = self._given_up and process is self._scene.coordinator
+        clean = (line == INTERRUPTED_LINE and status == INTERRUPTED) if told_to else (typed(line) and status > 0)
+        if clean and len(process.last_words()) == 1:
             self.outcome.clean_stops.append(f"{process.name}: {line}")
         else:
-            status = process.popen.returncode
-            self.outcome.violations.append(f"{process.name} ended with status {status} and no typed line: {line[:300]}")
+            self.outcome.violations.append(
+                f"{process.name} ended with status {status}, not with one clear line: {line[:300]}"
+            )
             self.outcome.clean_stops.append(f"{process.name}: not clean")
 
     def _look_at_ledger(self) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.chaos.__main__ import one_run, summary, table
+from benchmarks.chaos.consortium import epsilon_of, needed_of
+from benchmarks.chaos.endings import DECK, Ending, endings
 from benchmarks.chaos.faults import MIX, Fault, Kind, faults
 from benchmarks.chaos.judging import (
     forgotten_labels,
@@ -20,6 +22,7 @@ from benchmarks.chaos.judging import (
     typed,
     undercounted,
     unpaid_labels,
+    wrong_end,
     wrong_labels,
 )
 from benchmarks.chaos.story import Outcome
@@ -45,7 +48,8 @@ CHEAP: dict[Kind, int] = {
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("chaos") / "run"
-    return one_run(folder, 0, SEED, parties=3, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
+    whole = Ending("every label", 0.3, NAMES[:1])
+    return one_run(folder, 1000 * SEED, whole, names=NAMES, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
 
 
 def planned(number: int, mix: dict[Kind, int] = MIX, seed: int = 1000 * SEED) -> list[Fault]:
@@ -82,6 +86,50 @@ def test_a_seed_gives_the_same_faults_again_and_all_kinds_come() -> None:
     assert {fault.kind for fault in planned(200)} == set(MIX)
     for fault in planned(200):
         assert (fault.party is None) == fault.kind.endswith("coordinator")
+
+
+def test_every_way_to_end_comes_in_a_few_runs_and_names_parties_that_no_round_can_do_without() -> None:
+    four = ("a", "b", "c", "d")
+    ways = list(itertools.islice(endings(3, four, needed_of(4)), 2 * len(DECK)))
+    assert ways == list(itertools.islice(endings(3, four, needed_of(4)), 2 * len(DECK)))
+    for block in (ways[: len(DECK)], ways[len(DECK) :]):
+        assert sorted(way.kind for way in block) == sorted(DECK)
+    assert needed_of(4) == 3 and all(len(set(way.parties)) == 2 and way.share < 0.5 for way in ways)
+
+
+def test_an_end_other_than_the_one_that_was_due_is_seen() -> None:
+    finished, stopped = Outcome(state="finished"), Outcome(state="stopped")
+    refused = Outcome(state="stopped", clean_stops=["coordinator: QuorumNotReached: refused: policy"])
+    told = Outcome(state="stopped", clean_stops=["coordinator: Interrupted. Nothing is lost"])
+    right = [
+        ("every label", finished, 100),
+        ("every label", stopped, 40),
+        ("budget spent", finished, 30),
+        ("policies exhausted", refused, 31),
+        ("parties lost", told, 32),
+    ]
+    for kind, outcome, labels in right:
+        assert wrong_end(kind, outcome, labels, 100, 30) == []
+    wrong = [
+        ("every label", finished, 99),
+        ("budget spent", finished, 31),
+        ("budget spent", stopped, 30),
+        ("policies exhausted", refused, 61),
+        ("policies exhausted", told, 30),
+        ("policies exhausted", finished, 100),
+        ("parties lost", told, 29),
+        ("parties lost", refused, 32),
+        ("parties lost", finished, 100),
+        ("parties lost", Outcome(state="hung"), 32),
+    ]
+    for kind, outcome, labels in wrong:
+        assert len(wrong_end(kind, outcome, labels, 100, 30)) == 1, (kind, outcome)
+
+
+def test_the_budget_of_a_run_that_has_to_end_early_buys_its_labels_and_no_more() -> None:
+    labels = {str(number): 1 for number in range(30)}
+    assert undercounted(epsilon_of(30), 1e-5, labels, 1.0) == []
+    assert undercounted(epsilon_of(30), 1e-5, labels | {"x": 1}, 1.0) != []
 
 
 def test_a_label_without_its_own_charge_is_seen(tmp_path: Path) -> None:
