@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from digit_parts import NAMES, PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator import coordinator as coordinator_module
 from collegium.coordinator.config import RunConfig
@@ -22,7 +22,6 @@ from collegium.coordinator.questions import questions_of
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
-from collegium.parties.summing import Membership
 from collegium.protocol.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -33,51 +32,22 @@ from collegium.protocol.errors import (
 from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request
-from collegium.protocol.toml_files import validate_config
 from collegium.simulations.exact_nearest import ExactNearest
 from collegium.simulations.in_process import InProcessParties
 
-PARTIES = 4
-NAMES = [f"party-{number}" for number in range(PARTIES)]
-KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
-ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
 NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
 
-
-@pytest.fixture(scope="module")
-def digits() -> Examples:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
-
-
-@pytest.fixture(scope="module")
-def public(digits: Examples) -> PublicData:
-    return PublicData(digits.take(np.arange(300)))
-
-
-@pytest.fixture(scope="module")
-def private(digits: Examples) -> Examples:
-    return digits.take(np.arange(300, 1797))
+SETTINGS: dict[str, Any] = {
+    "mechanism": {"name": "knn", "parameters": NOISE},
+    "neighbours": {"features": "hog", "dimensions": 16, "share": 0.045, "k": 20},
+    "budget": {"epsilon": 60},
+    "queries": {"count": 30, "batch": 12},
+    "votes": {"mode": "clear", "quorum": 0.5},
+}
 
 
 def config(**changes: Any) -> RunConfig:
-    values: dict[str, Any] = {
-        "name": "trial",
-        "task": {"classes": list("0123456789"), "inputs": {"kind": "image", "height": 8, "width": 8}},
-        "pool": {"source": "digits"},
-        "mechanism": {"name": "knn", "parameters": NOISE},
-        "neighbours": {"features": "hog", "dimensions": 16, "share": 0.045, "k": 20},
-        "budget": {"epsilon": 60},
-        "queries": {"count": 30, "batch": 12},
-        "votes": {"mode": "clear", "quorum": 0.5},
-        "seed": 5,
-    }
-    for dotted, value in changes.items():
-        section, _, key = dotted.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return validate_config(values, RunConfig, "test")
+    return run_config(SETTINGS, changes)
 
 
 class Consortium(InProcessParties):
@@ -86,19 +56,7 @@ class Consortium(InProcessParties):
     def __init__(self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None) -> None:
         self.asked: list[tuple[str, CountNearest]] = []
         self._silent = silent or (lambda name, body: False)
-        members = [
-            Party(
-                name,
-                private.take(np.arange(number, len(private), PARTIES)),
-                config().task,
-                folder=folder / name,
-                pools=PoolStore(None),
-                split_key=simulated_key(1, name),
-                membership=Membership("trial", ROSTER, KEYS[name].sign),
-            )
-            for number, name in enumerate(NAMES)
-        ]
-        super().__init__(members, "trial")
+        super().__init__(members(private, folder), "trial")
 
     def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
         self.asked += [(name, body) for name, body in requests.items() if isinstance(body, CountNearest)]

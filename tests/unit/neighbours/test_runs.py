@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from digit_parts import PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator import questions
 from collegium.coordinator.config import RunConfig
@@ -21,9 +21,6 @@ from collegium.coordinator.neighbours.geometry import public_radii_squared
 from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.representatives import farthest_first, representatives
 from collegium.parties import summing
-from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
-from collegium.parties.summing import Membership
 from collegium.protocol.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -31,55 +28,26 @@ from collegium.protocol.errors import (
     QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.protocol.inputs import Examples, PoolStore
+from collegium.protocol.inputs import Examples
 from collegium.protocol.ledger import Ledger
 from collegium.protocol.messages import CastNeighbours, Request
 from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.protocol.toml_files import validate_config
 from collegium.simulations.in_process import InProcessParties
 
-PARTIES = 4
-NAMES = [f"party-{number}" for number in range(PARTIES)]
-KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
-ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
 SIGMA, PARTICIPATIONS = 4.0, 2
 NONE = np.empty(0, dtype=np.int64)
 
-
-@pytest.fixture(scope="module")
-def digits() -> Examples:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
-
-
-@pytest.fixture(scope="module")
-def public(digits: Examples) -> PublicData:
-    return PublicData(digits.take(np.arange(300)))
-
-
-@pytest.fixture(scope="module")
-def private(digits: Examples) -> Examples:
-    return digits.take(np.arange(300, 1797))
+SETTINGS: dict[str, Any] = {
+    "mechanism": {"name": "individual-knn", "parameters": {"sigma": SIGMA, "participations": PARTICIPATIONS}},
+    "neighbours": {"features": "hog", "dimensions": 16, "share": 0.04},
+    "budget": {"epsilon": 2.5},
+    "queries": {"count": 20, "batch": 7, "choice": "representative"},
+    "votes": {"mode": "clear", "quorum": 1.0},
+}
 
 
 def config(**changes: Any) -> RunConfig:
-    values: dict[str, Any] = {
-        "name": "trial",
-        "task": {"classes": list("0123456789"), "inputs": {"kind": "image", "height": 8, "width": 8}},
-        "pool": {"source": "digits"},
-        "mechanism": {"name": "individual-knn", "parameters": {"sigma": SIGMA, "participations": PARTICIPATIONS}},
-        "neighbours": {"features": "hog", "dimensions": 16, "share": 0.04},
-        "budget": {"epsilon": 2.5},
-        "queries": {"count": 20, "batch": 7, "choice": "representative"},
-        "votes": {"mode": "clear", "quorum": 1.0},
-        "seed": 5,
-    }
-    for dotted, value in changes.items():
-        section, _, key = dotted.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return validate_config(values, RunConfig, "test")
+    return run_config(SETTINGS, changes)
 
 
 class Consortium(InProcessParties):
@@ -87,20 +55,7 @@ class Consortium(InProcessParties):
 
     def __init__(self, private: Examples, folder: Path, parties: int = PARTIES) -> None:
         self.asked: list[CastNeighbours] = []
-        members = [
-            Party(
-                name,
-                private.take(np.arange(number, len(private), parties)),
-                config().task,
-                folder=folder / name,
-                pools=PoolStore(None),
-                split_key=simulated_key(1, name),
-                record_rho=0.2,
-                membership=Membership("trial", ROSTER, KEYS[name].sign),
-            )
-            for number, name in enumerate(NAMES[:parties])
-        ]
-        super().__init__(members, "trial")
+        super().__init__(members(private, folder, parties=parties, record_rho=0.2), "trial")
 
     def ask(self, requests: Any, **options: Any) -> Any:
         self.asked += [body for body in requests.values() if isinstance(body, CastNeighbours)]

@@ -17,14 +17,6 @@ from collegium.protocol.task import ImageInputs, Task
 
 
 @pytest.fixture(scope="session")
-def digits() -> Examples:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
-
-
-@pytest.fixture(scope="session")
 def task() -> Task:
     return Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 
