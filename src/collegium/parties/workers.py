@@ -3,7 +3,8 @@
 They are started afresh (spawn), so nothing of this process but what is sent to them is in their memory,
 and a GPU's or a thread pool's state is never copied. A fitted teacher comes back through the store, as the
 file that a restart would find; one of a kind that no file can hold comes back through the pipe between
-the two. However this process ends, its workers end with it.
+the two, and so do the values of a fit's curve where curves are recorded. However this process ends, its
+workers end with it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collegium.parties.store import TeacherStore
 from collegium.parties.teachers.base import Teacher, can_be_kept
 from collegium.protocol.devices import set_threads
 from collegium.protocol.errors import CollegiumError, FittingFailed, error_for_code
+from collegium.protocol.scalars import Noted, Received, is_recording, sending
 
 _LEAVE_S = 5.0
 
@@ -70,10 +72,11 @@ def _replies(maker: Maker, places: list[Place], device: str, workers: int) -> It
     waiting = places[::-1]
     busy: dict[connection.Connection, Place] = {}
     processes = {}
+    curves, drawn = is_recording(), Received()
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, maker, device), daemon=True)
+            process = context.Process(target=_work, args=(theirs, maker, device, curves), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -87,6 +90,9 @@ def _replies(maker: Maker, places: list[Place], device: str, workers: int) -> It
                 except (EOFError, OSError):
                     processes[ready].join(_LEAVE_S)
                     raise FittingFailed(_ended(processes[ready].exitcode)) from None
+                if isinstance(reply, Noted):
+                    drawn.draw(ready, reply)
+                    continue
                 yield busy.pop(ready), reply
                 _hand_out(ready, waiting, busy)
     finally:
@@ -115,18 +121,19 @@ def _ended(exit_code: int | None) -> str:
     )
 
 
-def _work(pipe: connection.Connection, maker: Maker, device: str) -> None:
-    """The worker: fits what it is handed until nobody is there to hand it anything."""
+def _work(pipe: connection.Connection, maker: Maker, device: str, curves: bool) -> None:
+    """The worker: fits what it is handed until nobody is there to hand it anything; ``curves``: draws them too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
     threading.Thread(target=_end_with_the_party, daemon=True).start()
     from threadpoolctl import threadpool_limits
 
     try:
-        while True:
-            place: Place = pipe.recv()
-            with threadpool_limits(1):
-                pipe.send(_fitted(maker, place, device))
+        with sending(pipe.send) if curves else contextlib.nullcontext():
+            while True:
+                place: Place = pipe.recv()
+                with threadpool_limits(1):
+                    pipe.send(_fitted(maker, place, device))
     except (EOFError, OSError):
         return
     finally:

@@ -1,14 +1,16 @@
 """Curves of a fit for TensorBoard: recorded where a process asked for it, and next to no work elsewhere.
 
-A recorder belongs to its process, as a log does: a fit draws its curve without knowing whether anybody looks.
+A recorder belongs to its process, as a log does: a fit draws its curve without knowing whether anybody looks. A process
+that fits for another sends its values there.
 A teacher's curve comes from private records: it stays in the folder that its institution named, and goes nowhere.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, SupportsFloat
 
@@ -52,10 +54,9 @@ class _Recorder:
             self._writers.append(writer)
 
         def note(step: int, **values: Value) -> None:
-            if step % EVERY_STEPS and step != 1:
-                return
-            for tag, value in values.items():
-                writer.add_scalar(tag, float(value() if callable(value) else value), step)
+            if _is_written(step):
+                for tag, value in _read(values).items():
+                    writer.add_scalar(tag, value, step)
 
         return note
 
@@ -64,12 +65,77 @@ class _Recorder:
             writer.close()
 
 
-_recorder: _Recorder | None = None
+@dataclass(frozen=True)
+class Noted:
+    """Values of one step of a fit in another process, where it was the ``number``-th."""
+
+    name: str
+    number: int
+    step: int
+    values: Mapping[str, float]
+
+
+class _Sender:
+    """Sends each value instead of writing it."""
+
+    def __init__(self, send: Callable[[Noted], object]) -> None:
+        self._send, self._fits = send, 0
+
+    def curve(self, name: str) -> Curve:
+        self._fits += 1
+        number = self._fits
+
+        def note(step: int, **values: Value) -> None:
+            if _is_written(step):
+                self._send(Noted(name, number, step, _read(values)))
+
+        return note
+
+
+class Received:
+    """Draws in this process, where it is `recording`, what others have `sending`."""
+
+    def __init__(self) -> None:
+        self._curves: dict[tuple[object, int], Curve] = {}
+
+    def draw(self, source: object, noted: Noted) -> None:
+        """Draw values that came from ``source``, which stands for the process."""
+        key = (source, noted.number)
+        if key not in self._curves:
+            self._curves[key] = curve(noted.name)
+        self._curves[key](noted.step, **noted.values)
+
+
+def _is_written(step: int) -> bool:
+    return step == 1 or step % EVERY_STEPS == 0
+
+
+def _read(values: Mapping[str, Value]) -> dict[str, float]:
+    return {tag: float(value() if callable(value) else value) for tag, value in values.items()}
+
+
+_recorder: _Recorder | _Sender | None = None
 
 
 def curve(name: str) -> Curve:
     """A curve called ``name`` and a number; one that is written nowhere unless this process is `recording`."""
     return _nowhere if _recorder is None else _recorder.curve(name)
+
+
+def is_recording() -> bool:
+    """Whether this process writes or sends curves."""
+    return _recorder is not None
+
+
+@contextmanager
+def sending(send: Callable[[Noted], object]) -> Iterator[None]:
+    """Have the values of this process's fits sent within, to be drawn by another (`Received`)."""
+    global _recorder
+    _recorder = _Sender(send)
+    try:
+        yield
+    finally:
+        _recorder = None
 
 
 def _nowhere(step: int, **values: Value) -> None:
@@ -94,12 +160,12 @@ def recording(folder: Path | None) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"cannot write {folder}: {error.strerror}; name another folder for --tensorboard") from error
-    _recorder = _Recorder(folder, SummaryWriter)
+    _recorder = recorder = _Recorder(folder, SummaryWriter)
     try:
         yield
     finally:
-        _recorder.close()
         _recorder = None
+        recorder.close()
 
 
-__all__ = ["Curve", "curve", "recording"]
+__all__ = ["Curve", "Noted", "Received", "curve", "is_recording", "recording", "sending"]

@@ -18,6 +18,7 @@ from collegium.parties.party import Party
 from collegium.parties.store import TeacherStore
 from collegium.protocol.errors import FittingFailed, StorageError
 from collegium.protocol.inputs import Examples
+from collegium.protocol.scalars import recording
 from collegium.protocol.task import Task, TeacherSettings
 
 MODULE = '''
@@ -25,6 +26,7 @@ import os, signal, sys, threading
 from pathlib import Path
 import numpy as np
 from collegium.protocol.errors import StorageError
+from collegium.protocol.scalars import curve
 
 class Plain:
     """Votes for a class that its seed and records give; light, so that a process that fits it starts fast."""
@@ -57,6 +59,13 @@ class Plain:
         path.write_text(str(self.label))
     def load(self, path, *, device):
         self.label = int(path.read_text())
+
+class Drawn(Plain):
+    def fit(self, examples, *, seed, device):
+        super().fit(examples, seed=seed, device=device)
+        note = curve("teacher")
+        for step in (1, 2, 10):
+            note(step, loss=seed % 1000 + step)
 
 class Unkept(Plain):
     kept = False
@@ -113,6 +122,19 @@ def test_processes_give_the_files_and_votes_of_the_loop(fit: Fit, tmp_path: Path
     assert np.array_equal(loop.votes(digits.x[:3]), shared.votes(digits.x[:3]))
     again, _ = fit(tmp_path / "shared", 2)
     assert again.reused == TEACHERS
+
+
+def test_the_curves_of_processes_are_those_of_the_loop(fit: Fit, tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no TensorBoard here")
+    drawn = []
+    for threads in (1, 2):
+        folder = tmp_path / f"curves-{threads}"
+        with recording(folder):
+            fit(None, threads, "light_teachers:Drawn")
+        curves = [reader.EventAccumulator(str(place)).Reload().Scalars("loss") for place in folder.iterdir()]
+        drawn.append(sorted([(event.step, event.value) for event in curve] for curve in curves))
+    assert drawn[0] == drawn[1]
+    assert [step for step, _ in drawn[1][0]] == [1, 10] and len(drawn[1]) == TEACHERS
 
 
 def test_networks_come_out_the_same(make_party: Callable[..., Party], digits: Examples, tmp_path: Path) -> None:
