@@ -69,7 +69,7 @@ class RecordPlan:
 
     @property
     def key(self) -> str:
-        return f"records-{self.queries}-{self.neighbours}-{self.sigma:g}-{self.participations}"
+        return f"pretrained-{self.queries}-{self.neighbours}-{self.sigma:g}-{self.participations}"
 
     @property
     def title(self) -> str:
@@ -138,7 +138,7 @@ class MnistFrontier:
             f"student is measured on the last {10_000 - TEACHERS_POOL:,} test images; with neighbours a record is "
             f"added or removed, and it is measured on the last {10_000 - RECORDS_POOL:,}. Queries are cluster centres "
             "of the public images among features that a network learned from them without labels, and the student "
-            "starts from that network; distances to records are taken among histograms of gradients. Once that network "
+            "starts from that network; distances to records are taken among its features too. Once that network "
             "is there, the labels and the student of one row and seed took "
             f"{np.mean([row['cpu_s'] for row in results['rows']]):.0f} s of processor time on average; what the line "
             "below says is the last call alone, which may have found rows measured before."
@@ -274,19 +274,10 @@ class _RecordRuns:
 
     def measure(self, plan: RecordPlan) -> dict[str, Any]:
         config = self._config(plan)
-        folder = self._setting.folder / f"{plan.key}-seed-{self._seed}"
-        party = Party(
-            "all-records",
-            self._private,
-            config.task,
-            folder=folder / "party",
-            pools=PoolStore(None),
-            split_key=simulated_key(self._seed, "all-records"),
-        )
         run = Coordinator(
             config,
-            InProcessParties([party], config.name),
-            folder,
+            InProcessParties([self._party], config.name),
+            self._setting.folder / f"{plan.key}-seed-{self._seed}",
             public=load_public(config, self._setting.data_root),
             cache=_cache(self._setting),
             threads=self._setting.workers,
@@ -299,6 +290,18 @@ class _RecordRuns:
             "epsilon_pld": record["pld"],
             "student": float(run["student"]["accuracy"]),
         }
+
+    @cached_property
+    def _party(self) -> Party:
+        """One for all plans, so that records become features once; each plan's ledger has budgets of its own."""
+        return Party(
+            "all-records",
+            self._private,
+            MNIST.task,
+            folder=self._setting.folder / f"party-seed-{self._seed}",
+            pools=PoolStore(None),
+            split_key=simulated_key(self._seed, "all-records"),
+        )
 
     def _config(self, plan: RecordPlan) -> RunConfig:
         return validate_config(
@@ -316,8 +319,7 @@ class _RecordRuns:
                 "budget": {"epsilon": 1.0},
                 "queries": {"count": plan.queries, "choice": "representative", "features": "pretrained"},
                 "neighbours": {
-                    "features": "hog",
-                    "dimensions": 64,
+                    "features": "pretrained",
                     "share": plan.neighbours / RECORDS,
                 },
                 "student": {"method": "contrastive"},
