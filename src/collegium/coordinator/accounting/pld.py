@@ -1,12 +1,13 @@
 """Privacy loss distributions of the noisy counts, through dp-accounting: tight for data-independent compositions.
 
 Each function gives a distribution that dominates one answer for the given unit; they compose by
-convolution. dp-accounting is imported when first needed, for it is slow to load.
+convolution. dp-accounting is imported when first needed, and Gaussian distributions are kept, for both are slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from collegium.coordinator.accounting.independent import l1_moved, l2_moved
@@ -18,6 +19,7 @@ def gaussian_loss(sigma: float, unit: Unit) -> Any:
     return shifted_gaussian_loss(sigma, l2_moved(unit))
 
 
+@lru_cache(maxsize=32)
 def shifted_gaussian_loss(sigma: float, shift: float, sampling_rate: float = 1.0) -> Any:
     """N(0, σ²) on a value that moves by at most ``shift``, on a Poisson sample of the records."""
     return _library().from_gaussian_mechanism(sigma, sensitivity=shift, sampling_prob=sampling_rate)
