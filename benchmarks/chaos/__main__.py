@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=500, help="how many faults have to hit")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parties", type=int, default=4)
-    parser.add_argument("--queries", type=int, default=800, help="per run, two in a round")
+    parser.add_argument("--per-run", type=int, default=60, help="most faults that hit one run")
+    parser.add_argument("--queries", type=int, default=300, help="per run, two in a round")
     parser.add_argument("--deadline", type=float, default=5.0, metavar="SECONDS", help="of a request to the parties")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS", help="begin no run after this")
     parser.add_argument("--folder", type=Path, help="keep the runs here; otherwise those in which all was well go")
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     hit: Counter[str] = Counter()
     while hit.total() < asked.faults and time.monotonic() - began_s < asked.limit:
         number = len(outcomes)
-        wanted = asked.faults - hit.total()
+        wanted = min(asked.per_run, asked.faults - hit.total())
         folder = base / f"run-{number + 1}"
         outcome = one_run(
             folder,
