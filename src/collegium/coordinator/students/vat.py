@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, augment
+from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen
 
 _PROBE = 0.1
@@ -56,6 +57,7 @@ class Vat(Frozen):
             optimiser, self.learning_rate, total_steps=self.steps, pct_start=0.1
         )
         draws = problem.generator()
+        drawn = curve("student")
         network.train()
         for step in range(self.steps):
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)
@@ -73,6 +75,7 @@ class Vat(Frozen):
             loss.backward()
             optimiser.step()
             schedule.step()
+            drawn(step + 1, loss=loss.detach(), smoothness=smooth.detach(), entropy=entropy.detach())
             problem.progress(step + 1, self.steps)
         return NetworkStudent(architecture, problem.task, network, problem.device)
 
