@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.consortium import ConsortiumFolder
-from collegium.coordinator.label_jobs.standing import jobs_standing, newest_run, students_standing
+from collegium.coordinator.label_jobs.standing import job_runs, job_standing, students_standing
 from collegium.coordinator.members import Member
 from collegium.coordinator.one_server import is_served
 from collegium.coordinator.run_folder import RunFolder
@@ -27,7 +27,7 @@ ROUND_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 def standing(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
-    """Parties, rounds, labels, privacy and failures, in JSON's types.
+    """Parties, rounds, labels, privacy and failures, in JSON's types; rounds are those of the own run and of all jobs.
 
     StorageError or LedgerCorrupt when a file cannot be used.
     """
@@ -35,22 +35,28 @@ def standing(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
     served = is_served(folder)
     connected = _connected(folder) if served else set()
     run = RunFolder(folder.run).read() or {}
-    failures = _failures(run)
+    jobs = job_runs(folder)
+    runs = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
+    if run.get("state") == "labelling":
+        runs = [*runs[1:], runs[0]]  # it goes on after jobs that came before
+    rounds = [(whose, entry) for whose, held in runs for entry in held.get("rounds", ())]
+    failures = _failures(rounds)
     return {
         "consortium": members.consortium,
         "served": served,
         "state": run.get("state", "not started"),
         "sum_mode": run.get("sum_mode"),
         "parties": {
-            name: _party(member, name in connected, run.get("parties", {}).get(name, {}), now)
+            name: _party(member, name in connected, [held.get("parties", {}).get(name, {}) for _, held in runs], now)
             for name, member in sorted(members.members.items())
         },
         "students": students_standing(folder, members),
-        "jobs": jobs_standing(folder),
-        "rounds": len(run.get("rounds", ())),
-        "round_seconds": _durations([entry["seconds"] for entry in run.get("rounds", ())]),
+        "jobs": [job_standing(job, held) for job, held in jobs],
+        "rounds": len(rounds),
+        "own_rounds": len(run.get("rounds", ())),
+        "round_seconds": _durations([entry["seconds"] for _, entry in rounds]),
         "queries": run.get("asked", {}).get("queries", {}).get("count"),
-        "privacy": _privacy(folder, run or newest_run(folder)),
+        "privacy": _privacy(folder, run or next((held for _, held in reversed(jobs) if held), {})),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],
     }
@@ -63,7 +69,8 @@ def _connected(folder: ConsortiumFolder) -> set[str]:
         return set()
 
 
-def _party(member: Member, connected: bool, record: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _party(member: Member, connected: bool, records: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
+    """One party; ``records`` are what each run noted of it."""
     days = None
     if member.enrolled and member.certificate_pem is not None:
         days = (read_certificate(member.certificate_pem.encode()).not_valid_after_utc - now).days
@@ -73,8 +80,8 @@ def _party(member: Member, connected: bool, record: Mapping[str, Any], now: date
         "connected": connected,
         "certificate_days_left": days,
         "join_code_until_utc": code,
-        "rounds_asked": record.get("rounds_asked", 0),
-        "rounds_answered": record.get("rounds_answered", 0),
+        "rounds_asked": sum(record.get("rounds_asked", 0) for record in records),
+        "rounds_answered": sum(record.get("rounds_answered", 0) for record in records),
     }
 
 
@@ -146,10 +153,10 @@ def code_of(outcome: str) -> str:
     return code if code in known_codes() or code in ("deadline", "internal") else "other"
 
 
-def _failures(run: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Failures of all rounds in their order."""
+def _failures(rounds: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """Failures of all rounds in their order; each round comes with whose it is."""
     return [
-        {"when": f"round {entry['round']}", "party": party, "outcome": outcome}
-        for entry in run.get("rounds", ())
+        {"when": f"{whose}round {entry['round']}", "party": party, "outcome": outcome}
+        for whose, entry in rounds
         for party, outcome in sorted(entry["failed"].items())
     ]

@@ -95,6 +95,9 @@ def test_the_status_shows_students_and_jobs_and_the_one_budget(served: dict[str,
     assert jobs[:3] == [("lab", "done", 4, "pilot"), ("firm", "done", 3, ""), ("lab", "done", 2, "")]
     assert found["students"]["firm"] == {"membership": "enrolled", "inputs_limit": 7, "inputs_asked": 3}
     assert found["privacy"]["epsilon_budget"] == 60.0 and found["privacy"]["epsilon_spent"] > 0
+    asked = sum(job["rounds"] for job in found["jobs"])
+    assert found["rounds"] == found["round_seconds"]["count"] == asked >= 3 and found["own_rounds"] == 0
+    assert {found["parties"][name]["rounds_asked"] for name in NAMES[:3]} == {asked}
 
 
 def test_the_same_folder_asks_for_nothing_twice(served: dict[str, Order], desk: Desk) -> None:

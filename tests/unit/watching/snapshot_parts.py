@@ -48,6 +48,7 @@ SNAPSHOT: dict[str, Any] = {
     "quorum": 3,
     "phase": {"step": "votes", "done": 2, "total": 3},
     "rounds": 3,
+    "own_rounds": 3,
     "round_seconds": {
         "count": 3,
         "sum": 7.25,

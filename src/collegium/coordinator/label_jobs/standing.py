@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.consortium import ConsortiumFolder
@@ -23,21 +26,14 @@ def students_standing(folder: ConsortiumFolder, members: Members) -> dict[str, A
     }
 
 
-def jobs_standing(folder: ConsortiumFolder) -> list[dict[str, Any]]:
-    """All jobs in the order of their turns, in JSON's types."""
+def job_runs(folder: ConsortiumFolder) -> list[tuple[QueuedJob, Mapping[str, Any]]]:
+    """All jobs in the order of their turns; with each what its run.json says, empty where it was not begun."""
     queue = JobQueue(folder.jobs)
-    return [_standing(folder, job) for job in queue.jobs()] if queue.exists() else []
+    return [(job, _run(folder.jobs / job.id)) for job in queue.jobs()] if queue.exists() else []
 
 
-def newest_run(folder: ConsortiumFolder) -> dict[str, Any]:
-    """What run.json says of the last job that was begun; empty where none was."""
-    queue = JobQueue(folder.jobs)
-    runs = (RunFolder(folder.jobs / job.id).read() for job in reversed(queue.jobs())) if queue.exists() else iter(())
-    return next((run for run in runs if run), {})
-
-
-def _standing(folder: ConsortiumFolder, job: QueuedJob) -> dict[str, Any]:
-    run = RunFolder(folder.jobs / job.id).read() or {}
+def job_standing(job: QueuedJob, run: Mapping[str, Any]) -> dict[str, Any]:
+    """One job, in JSON's types."""
     answered = sum(entry["queries"] for entry in run.get("rounds", ()))
     return {
         "job": job.id,
@@ -50,3 +46,18 @@ def _standing(folder: ConsortiumFolder, job: QueuedJob) -> dict[str, Any]:
         "reason": job.reason,
         "note": job.note,
     }
+
+
+def _run(folder: Path) -> Mapping[str, Any]:
+    try:
+        held = RunFolder(folder).run_json.stat()
+    except OSError:
+        return {}
+    return _read(folder, (held.st_mtime_ns, held.st_size))
+
+
+@lru_cache(maxsize=1024)
+def _read(folder: Path, stamp: tuple[int, int]) -> Mapping[str, Any]:
+    """Read once per state of the file: whoever watches asks every second, and most jobs have ended."""
+    run = RunFolder(folder).read() or {}
+    return {key: run[key] for key in ("state", "sum_mode", "rounds", "parties", "privacy") if key in run}

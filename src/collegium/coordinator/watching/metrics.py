@@ -102,7 +102,9 @@ def _rounds(seconds: Mapping[str, Any]) -> Family:
         Sample(seconds["sum"], suffix="_sum"),
         Sample(seconds["count"], suffix="_count"),
     )
-    return Family("collegium_round_seconds", "histogram", "How long the run's rounds took.", (*buckets, *rest))
+    return Family(
+        "collegium_round_seconds", "histogram", "How long rounds took, those of jobs too.", (*buckets, *rest)
+    )
 
 
 def _jobs(jobs: Iterable[Mapping[str, Any]]) -> Iterable[Sample]:

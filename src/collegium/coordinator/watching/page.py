@@ -37,6 +37,7 @@ _DOING: dict[str, str] = {
     "fit": "The parties fit their teachers: {done} of {total} are ready.",
     "votes": "Round {round} is under way: {done} of {total} parties have answered.",
     "labels": "Round {rounds} is done: {done} of {total} queries are decided.",
+    "idle": "All jobs are done: waiting for the next.",
     "student": "Fitting the student: step {done} of {total}.",
     "report": "The run is finished.",
     "finished": "The run is finished.",
@@ -90,7 +91,7 @@ def _doing(snapshot: Mapping[str, Any]) -> str:
     if job is not None and phase["step"] not in ("waiting", "finished"):
         whose, rounds = f"Job {job['job'][:8]} of {job['student']}. ", job["rounds"]
     else:
-        whose, rounds = "", snapshot["rounds"]
+        whose, rounds = "", snapshot["own_rounds"]
     sentence = whose + _DOING.get(
         phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}."
     )

@@ -77,12 +77,15 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
 
 
 def _phase(held: Mapping[str, Any], moment: Moment, *, short: bool) -> dict[str, Any]:
-    """What goes on: a step of the run with how far it is, ``waiting`` for a quorum, or ``finished``."""
+    """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, ``idle`` or ``finished``."""
     step = moment.step
     if held["state"] == "finished" and (step is None or step.step == "report"):
         return {"step": "finished", "done": 0, "total": 0}
     if step is None or (short and step.step not in ("student", "report")):
         return {"step": "waiting", "done": 0, "total": 0}
+    jobs = [job["state"] for job in held["jobs"]]
+    if jobs and step.step == "labels" and held["state"] != "labelling" and not {"queued", "running"} & set(jobs):
+        return {"step": "idle", "done": 0, "total": 0}
     return {"step": step.step, "done": step.done, "total": step.total}
 
 
