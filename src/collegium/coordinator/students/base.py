@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from collegium.protocol.devices import resolve_device, set_threads
 from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.models import build_network, network_inputs, save_network
+from collegium.protocol.models import Option, build_network, network_inputs, save_network
 from collegium.protocol.task import Task
 
 Progress = Callable[[int, int], None]
@@ -80,6 +80,7 @@ class NetworkStudent:
     task: Task
     network: nn.Module
     device: str
+    options: Mapping[str, Option] = field(default_factory=dict)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Class probabilities, shape ``[n, classes]``."""
@@ -97,7 +98,7 @@ class NetworkStudent:
 
     def save(self, path: Path) -> None:
         """Write the weights as safetensors, with what is needed to load them."""
-        save_network(path, self.network, self.architecture, self.task)
+        save_network(path, self.network, self.architecture, self.task, **self.options)
 
 
 class StudentMethod(Protocol):
