@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from ports import free_ports
-from watched_parts import NAMES
+from watched_parts import CONFIG, FORESTS, NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "watching.md"
@@ -84,12 +84,10 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    from watched_parts import CONFIG
-
     story = Story(tmp_path_factory.mktemp("watched"))
     sessions, enrolment, status = free_ports(3)
-    text = CONFIG.format(sessions=sessions, enrolment=enrolment, per_party=2).replace('status = "127.0.0.1:0"\n', "")
-    (story.folder / "consortium.toml").write_text(text)
+    text = CONFIG.format(sessions=sessions, enrolment=enrolment, teachers=FORESTS, per_party=2)
+    (story.folder / "consortium.toml").write_text(text.replace('status = "127.0.0.1:0"\n', ""))
     provisioned = run("collegium provision consortium.toml", story.folder)
     enrolments = re.findall(r"^collegium party enrol.*$", provisioned, re.MULTILINE)
     started: list[subprocess.Popen[str]] = []

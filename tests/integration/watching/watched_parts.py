@@ -23,11 +23,15 @@ from collegium.coordinator.watching.snapshot import Snapshots
 
 NAMES = ("ash", "birch", "cedar")
 
+LINEAR = 'kind = "linear", options = { steps = 5 }'
+FORESTS = 'kind = "random-forest", options = { trees = 5 }'
+"""Teachers for whom a party's process need not load torch."""
+
 CONFIG = """\
 name = "watched"
 pool = {{ source = "digits", split = "all", shuffle_seed = 0, start = 1200, stop = 1260 }}
 holdout = {{ source = "digits", split = "all", shuffle_seed = 0, start = 1500, stop = 1600 }}
-teachers = {{ kind = "linear", per_party = {per_party}, options = {{ steps = 5 }} }}
+teachers = {{ {teachers}, per_party = {per_party} }}
 mechanism = {{ name = "gnmax", parameters = {{ sigma = 40.0 }} }}
 budget = {{ epsilon = 60.0 }}
 queries = {{ count = 6, batch = 3 }}
@@ -63,7 +67,8 @@ class Consortium:
         self.folder.mkdir(parents=True, exist_ok=True)
         sessions, enrolment = free_ports(2)
         path = self.folder / "consortium.toml"
-        path.write_text(CONFIG.format(sessions=sessions, enrolment=enrolment, per_party=self.per_party))
+        text = CONFIG.format(sessions=sessions, enrolment=enrolment, teachers=LINEAR, per_party=self.per_party)
+        path.write_text(text)
         provision(path)
         self.config: ConsortiumConfig = read_consortium(path)
 
