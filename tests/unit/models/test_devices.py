@@ -52,6 +52,17 @@ def test_the_cpu_computes_in_full_precision() -> None:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
+@pytest.mark.parametrize("able", [True, False])
+def test_the_cpu_computes_in_bfloat16_only_where_that_is_asked_and_it_has_the_instructions(
+    able: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": able, "avx2": True}, raising=False)
+    with mixed_precision("cpu", on_cpu=True):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if able else torch.float32)
+    with mixed_precision("cpu"):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
 def test_a_party_with_forests_never_loads_torch() -> None:
     program = (
         "import sys; import collegium.parties.party, collegium.parties.teachers.forest;"

@@ -56,6 +56,25 @@ def test_training_starts_with_units_of_unit_variance_and_small_logits(digits: Ex
         assert out.mean().item() == pytest.approx(0.0, abs=0.1)
 
 
+def test_what_is_made_of_the_pool_itself_is_like_it_and_the_discriminator_sees_three_kinds_of_inputs(
+    digits: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gan, "_INPUT_NOISE", 0.0)
+    monkeypatch.setattr(gan, "_HIDDEN_NOISE", 0.0)
+    network, draws = build_network("deep-mlp", TASK), torch.Generator().manual_seed(0)
+    x, y = network_inputs(digits.x), torch.as_tensor(digits.labels())
+    loss, unlike = gan._losses(network, x[:50], y[:50], x[50:90], x[50:90].flip(0), draws)
+    assert unlike.item() == pytest.approx(0.0, abs=1e-9)
+    expected = F.cross_entropy(network(x[:50]), y[:50]) + 0.5 * gan.real_or_fake_loss(
+        network(x[50:90]), network(x[50:90])
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    _, unlike = gan._losses(network, x[:50], y[:50], x[50:90], torch.zeros_like(x[50:90]), draws)
+    features = network[:-1]  # type: ignore[index]
+    apart = features(x[50:90]).mean(dim=0) - features(torch.zeros_like(x[:1]))[0]
+    assert unlike.item() == pytest.approx(apart.square().mean().item(), rel=1e-4)
+
+
 @pytest.mark.parametrize("inputs", [(28, 28, 1), (32, 32, 3), (33, 45, 3)])
 def test_a_generator_makes_inputs_of_the_tasks_shape_between_0_and_1(inputs: tuple[int, int, int]) -> None:
     height, width, channels = inputs
@@ -111,5 +130,5 @@ def test_a_generator_that_makes_one_input_only_is_noticed(digits: Examples, monk
 
 @pytest.mark.parametrize("network", ["student-cnn", "linear"])
 def test_a_network_that_cannot_be_a_discriminator_is_refused_by_name(network: str, digits: Examples) -> None:
-    with pytest.raises(ConfigurationError, match=f"{network} cannot be a GAN's discriminator; use deep-mlp"):
+    with pytest.raises(ConfigurationError, match=f"{network} cannot be a GAN's discriminator; use strided-cnn"):
         fit(digits, network=network)

@@ -9,6 +9,7 @@ sees Gaussian noise before every layer.
 
 from __future__ import annotations
 
+import copy
 from typing import ClassVar
 
 import torch
@@ -16,17 +17,22 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
-from torch.nn.utils.parametrize import remove_parametrizations
+from torch.nn.utils.parametrize import cached, remove_parametrizations
 
 from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
+from collegium.coordinator.students.consistency import follow
 from collegium.coordinator.students.generators import is_flat, new_generator
 from collegium.protocol.augmentation import TEACHER, WEAK, augment
+from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import ConfigurationError, TrainingDiverged
-from collegium.protocol.task import Frozen
+from collegium.protocol.scalars import curve
+from collegium.protocol.task import Frozen, ImageInputs
 
 _INPUT_NOISE, _HIDDEN_NOISE = 0.3, 0.5
 _FIRST_BATCH = 500
 _LOOK_EVERY = 50
+_MEMORY = 0.999
+"""The student is the average over about the last 1,000 steps, as in the paper's program."""
 _COLLAPSED = 0.02
 """A generator whose outputs vary less than this fraction of the pool's variation makes one input only."""
 _REMEDY = (
@@ -43,7 +49,7 @@ class Gan(Frozen):
 
     network: str = "default"
     """The discriminator: a network of layers in a row without batch normalisation, the last one linear."""
-    steps: int = Field(default=3000, gt=0)
+    steps: int = Field(default=5000, gt=0)
     batch: int = Field(default=100, gt=1)
     labelled_batch: int = Field(default=50, gt=0)
     learning_rate: float = Field(default=3e-3, gt=0)
@@ -61,28 +67,32 @@ class Gan(Frozen):
         first = pool[torch.randperm(len(pool), generator=draws, device=problem.device)[:_FIRST_BATCH]]
         _normalise(network, first, draws)
         generator = new_generator(problem, self.latent)
-        self._train(network, generator, pool, problem, draws)
-        for layer in _weighted(network):
+        average = self._train(network, generator, pool, problem, draws)
+        for layer in _weighted(average):
             remove_parametrizations(layer, "weight")
-        return NetworkStudent(architecture, problem.task, network, problem.device)
+        return NetworkStudent(architecture, problem.task, average, problem.device)
 
     def _train(
         self, network: nn.Module, generator: nn.Module, pool: Tensor, problem: Problem, draws: torch.Generator
-    ) -> None:
+    ) -> nn.Module:
+        """The average of the discriminators of the last steps."""
         device = problem.device
         x = pool[torch.as_tensor(problem.indices, device=device)]
         y = torch.as_tensor(problem.labels, device=device)
         images = self.augment and pool.ndim == 4
         before = _labelled_loss(network, x, y)
+        learned = [values for values in network.parameters() if values.requires_grad]
         learners = [
-            torch.optim.Adam(part.parameters(), lr=self.learning_rate, betas=(0.5, 0.999), fused=True)
-            for part in (network, generator)
+            torch.optim.Adam(values, lr=self.learning_rate, betas=(0.5, 0.999), fused=True)
+            for values in (learned, list(generator.parameters()))
         ]
         # Full speed for two thirds of the way, then down to nothing.
         schedules = [
             torch.optim.lr_scheduler.LambdaLR(learner, lambda step: min(1.0, 3 * (1 - step / self.steps)))
             for learner in learners
         ]
+        average = copy.deepcopy(network)
+        drawn = curve("student")
         network.train()
         generator.train()
         for step in range(self.steps):
@@ -90,21 +100,26 @@ class Gan(Frozen):
             labelled, real = x[chosen], pool[torch.randint(len(pool), (self.batch,), generator=draws, device=device)]
             if images:
                 labelled, real = augment(labelled, TEACHER, draws), augment(real, WEAK, draws)
-            made = generator(self._latent(self.batch, draws, device))
-            logits = _noisy(network, torch.cat([labelled, real, made.detach()]), draws)
-            of_labels, of_real, of_made = torch.split(logits, [self.labelled_batch, self.batch, self.batch])
-            loss = F.cross_entropy(of_labels, y[chosen]) + 0.5 * real_or_fake_loss(of_real, of_made)
-            _step(learners[0], loss)
-            with torch.no_grad():
-                wanted = _noisy(network, real, draws, features=True).mean(dim=0)
-            matched = F.mse_loss(_noisy(network, made, draws, features=True).mean(dim=0), wanted)
-            _step(learners[1], matched)
-            for schedule in schedules:
+            # Every weight is normalised once a step, not at each use.
+            with cached(), mixed_precision(device, on_cpu=True):
+                made = generator(self._latent(self.batch, draws, device)).float()
+                shown = made.detach().requires_grad_()
+                loss, unlike = _losses(network, labelled, y[chosen], real, shown, draws)
+            (slope,) = torch.autograd.grad(unlike, shown, retain_graph=True)
+            for learner in learners:
+                learner.zero_grad()
+            loss.backward(inputs=learned)  # type: ignore[no-untyped-call]
+            made.backward(slope)
+            for learner, schedule in zip(learners, schedules, strict=True):
+                learner.step()
                 schedule.step()
+            follow(average, network, step, longest=_MEMORY)
+            drawn(step + 1, loss=loss.detach(), unlike=unlike.detach())
             problem.progress(step + 1, self.steps)
             if step % _LOOK_EVERY == 0 or step == self.steps - 1:
-                self._check_finite(torch.stack([loss, matched]), step)
-        self._check_end(network, generator, pool, _labelled_loss(network, x, y), before, draws)
+                self._check_finite(torch.stack([loss, unlike]), step)
+        self._check_end(generator, pool, _labelled_loss(average, x, y), before, draws)
+        return average
 
     def _latent(self, count: int, draws: torch.Generator, device: str) -> Tensor:
         return torch.rand((count, self.latent), generator=draws, device=device)
@@ -114,13 +129,7 @@ class Gan(Frozen):
             raise TrainingDiverged(f"the GAN diverged by step {step + 1} of {self.steps}: {_REMEDY}")
 
     def _check_end(
-        self,
-        network: nn.Module,
-        generator: nn.Module,
-        pool: Tensor,
-        after: float,
-        before: float,
-        draws: torch.Generator,
+        self, generator: nn.Module, pool: Tensor, after: float, before: float, draws: torch.Generator
     ) -> None:
         # Written so that a loss which is no number fails too.
         if not after < before:
@@ -147,7 +156,9 @@ def _discriminator(name: str, problem: Problem) -> str:
     """The architecture that ``default`` stands for, or ``name`` itself."""
     if name != "default":
         return name
-    return "deep-mlp" if is_flat(problem) else "paper-cnn"
+    if not isinstance(problem.task.inputs, ImageInputs):
+        return "deep-mlp"
+    return "strided-cnn" if is_flat(problem) else "paper-cnn"
 
 
 def _check_layers(network: nn.Module, architecture: str) -> None:
@@ -156,7 +167,8 @@ def _check_layers(network: nn.Module, architecture: str) -> None:
     in_a_row = isinstance(network, nn.Sequential) and isinstance(layers[-1], nn.Linear) and len(_weighted(network)) > 1
     if not in_a_row or any(isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) for layer in network.modules()):
         raise ConfigurationError(
-            f"student.options.network: {architecture} cannot be a GAN's discriminator; use deep-mlp, mlp or paper-cnn"
+            f"student.options.network: {architecture} cannot be a GAN's discriminator; "
+            "use strided-cnn, deep-mlp, mlp or paper-cnn"
         )
 
 
@@ -164,18 +176,32 @@ def _weighted(network: nn.Module) -> list[nn.Linear | nn.Conv2d]:
     return [layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
 
 
-def _noisy(network: nn.Module, x: Tensor, draws: torch.Generator, *, features: bool = False) -> Tensor:
-    """The logits with noise before every layer that has weights, or what goes into the last layer."""
+def _losses(
+    network: nn.Module, labelled: Tensor, y: Tensor, real: Tensor, made: Tensor, draws: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """What the discriminator lessens, and what the generator does: how unlike the mean features of real and made are.
+
+    Both come out of one look at each input: the two learn from it at the same time.
+    """
+    logits, features = _noisy(network, torch.cat([labelled, real]), draws)
+    of_made, made_features = _noisy(network, made, draws)
+    known = len(labelled)
+    loss = F.cross_entropy(logits[:known], y) + 0.5 * real_or_fake_loss(logits[known:], of_made)
+    return loss, F.mse_loss(made_features.mean(dim=0), features[known:].detach().mean(dim=0))
+
+
+def _noisy(network: nn.Module, x: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The logits with noise before every layer that has weights, and what the last layer gets before its noise."""
     assert isinstance(network, nn.Sequential)
-    noise = _INPUT_NOISE
-    for number, layer in enumerate(network):
+    features, noise = x, _INPUT_NOISE
+    for layer in network:
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            if features and number == len(network) - 1:
-                return x
-            x = x + noise * torch.randn(x.shape, generator=draws, device=x.device)
+            features = x
+            # As x lies in memory, or adding it would first put it in another order.
+            x = torch.add(x, torch.empty_like(x, dtype=torch.float32).normal_(generator=draws), alpha=noise)
             noise = _HIDDEN_NOISE
         x = layer(x)
-    return x
+    return x.float(), features.float()
 
 
 @torch.no_grad()
@@ -205,9 +231,3 @@ def _normalise(network: nn.Module, first: Tensor, draws: torch.Generator) -> Non
 def _labelled_loss(network: nn.Module, x: Tensor, y: Tensor) -> float:
     network.eval()
     return float(F.cross_entropy(network(x), y).item())
-
-
-def _step(learner: torch.optim.Optimizer, loss: Tensor) -> None:
-    learner.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    learner.step()
