@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from collegium.protocol.errors import ConfigurationError, DataError, StorageError
+from collegium.protocol.patch_codes import PatchCodes
 from collegium.protocol.task import ImageInputs, Task
 
 _FORMAT = "collegium-network-1"
@@ -136,6 +137,12 @@ def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     )
 
 
+def _patches(task: Task, width: int, hidden: int) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    last = nn.Linear(hidden, len(task.classes))
+    return nn.Sequential(PatchCodes(channels, width), nn.Linear(8 * width, hidden), last)
+
+
 def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
@@ -193,6 +200,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
     "paper-cnn": Architecture(_paper_cnn, "image", {"width": 64, "hidden": 384}),
     "paper-cnn-svhn": Architecture(_paper_cnn_svhn, "image", {"width": 64, "hidden": 384}),
+    "patches": Architecture(_patches, "image", {"width": 400, "hidden": 128}),
     "private-knn-cnn": Architecture(_private_knn_cnn, "image", {"width": 96, "hidden": 192}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "strided-cnn": Architecture(_strided_cnn, "image", {"width": 16, "hidden": 256}),
@@ -210,6 +218,7 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
         max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
         ``paper-cnn-svhn``: the same with two more hidden layers, as the paper has it for SVHN; their size, half
         of the first one's, is ours: the paper does not say it.
+        ``patches``: codes of small patches, projected; learned without labels in `coordinator.patches`.
         ``private-knn-cnn``: seven convolutions and two fully connected layers (Zhu et al. 2020, Table 5).
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
         ``strided-cnn``: three convolutions without normalisation or pooling, a GAN's discriminator of small images.

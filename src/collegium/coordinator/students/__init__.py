@@ -15,6 +15,7 @@ from collegium.coordinator.students.contrastive import Contrastive
 from collegium.coordinator.students.distillation import Distillation, require_soft_targets
 from collegium.coordinator.students.forest import ForestStudent, RandomForest
 from collegium.coordinator.students.gan import Gan
+from collegium.coordinator.students.patches import Patches
 from collegium.coordinator.students.pretraining import Encoder, Pretraining, network_features, pretrained
 from collegium.coordinator.students.published import load_student
 from collegium.coordinator.students.supervised import Supervised
@@ -29,6 +30,7 @@ __all__ = [
     "ForestStudent",
     "Gan",
     "NetworkStudent",
+    "Patches",
     "Pretraining",
     "Problem",
     "RandomForest",

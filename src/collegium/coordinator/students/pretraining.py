@@ -1,7 +1,8 @@
-"""What a network learns from the public pool before any label: contrast (SimCLR, Chen et al. 2020).
+"""What a network learns from the public pool before any label: contrast (SimCLR, Chen et al. 2020), or patches.
 
-Two strong changes of one image should be alike, and unlike all others. No label is used, so nothing private
-is. Query choice and students need the same network: it is kept by what it was made from and made once.
+By contrast two strong changes of one image should be alike, and unlike all others. The network ``patches`` learns what
+small patches look like instead, in seconds. No label is used, so nothing private is. Query choice and students need the
+same network: it is kept by what it was made from and made once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
+from collegium.coordinator.patches import ARCHITECTURE as PATCHES
+from collegium.coordinator.patches import learn_patches
 from collegium.coordinator.students.base import Problem, Progress, new_network, pool_tensor
 from collegium.coordinator.students.supervised import student_network
 from collegium.protocol.augmentation import STRONG, WEAK, augment
@@ -39,7 +42,7 @@ _PROJECTED = 64
 
 
 class Pretraining(Frozen):
-    """Settings of the contrast."""
+    """Settings of the contrast; the network ``patches`` has none but its name."""
 
     network: str = "default"
     steps: int = Field(default=1000, gt=0)
@@ -90,7 +93,11 @@ def pretrained(problem: Problem, settings: Pretraining, progress: Progress | Non
     if kept is not None and _restore(network, kept):
         tell(settings.steps, settings.steps)
     else:
-        _contrast(network, problem, settings, tell)
+        if architecture == PATCHES:
+            learn_patches(network, problem.pool, problem.seed, whiten=True)
+            tell(settings.steps, settings.steps)
+        else:
+            _contrast(network, problem, settings, tell)
         if kept is not None:
             with replacing(kept, "keep the pretrained network") as beside:
                 kept.parent.mkdir(parents=True, exist_ok=True)

@@ -28,4 +28,4 @@ def load_student(path: Path, *, device: str = "auto") -> Student:
         return ForestStudent(*load_forest(path))
     saved = load_network(path)
     target = resolve_device(device)
-    return NetworkStudent(saved.name, saved.task, saved.network.to(target), target)
+    return NetworkStudent(saved.name, saved.task, saved.network.to(target), target, saved.options)
