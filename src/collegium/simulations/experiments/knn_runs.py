@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from collegium.coordinator.coordinator import Coordinator
 from collegium.coordinator.issued import Issued
 from collegium.coordinator.learning import Learning
 from collegium.coordinator.mechanisms import ABSTAIN
+from collegium.coordinator.mechanisms.individual_knn import IndividualKNN
 from collegium.coordinator.mechanisms.knn import PrivateKNN
-from collegium.coordinator.public_data import load_public
+from collegium.coordinator.public_data import PublicData, load_public
 from collegium.coordinator.run_folder import read_labels, write_whole
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
@@ -27,6 +28,9 @@ from collegium.protocol.renyi import WIDE_ORDERS, Conversion
 from collegium.protocol.toml_files import validate_config
 from collegium.simulations.experiments.base import Setting, percent
 from collegium.simulations.in_process import InProcessParties
+
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Student
 
 _ONLY = "all-records"
 
@@ -43,7 +47,7 @@ MNIST_PRIVATE = DataSource(source="mnist", split="train")
 
 @dataclass(frozen=True)
 class NearestPlan:
-    """Queries put to the k nearest of a sample of the records, in one iteration or several.
+    """Queries put to the k nearest of a sample of the records or to those in a radius, in one iteration or several.
 
     Parameters
     ----------
@@ -52,22 +56,30 @@ class NearestPlan:
     sizes : queries of each iteration.
     budget : ε that no iteration may pass, at δ = 1e-5.
     choice : how they are chosen, and by which features.
-    dimensions : principal components of the features in which distances are taken.
+    features : by which records are found.
+    dimensions : principal components of the features in which distances are taken; 0 takes them as they are.
+    within : of individual neighbours, how many records the radius is to hold.
     """
 
     key: str
     title: str
     data: Mapping[str, Any]
-    mechanism: PrivateKNN
+    mechanism: PrivateKNN | IndividualKNN
     sizes: tuple[int, ...]
     budget: float
     choice: str = "random"
     choice_features: str | None = None
+    features: str = "student"
     dimensions: int = 64
+    within: int | None = None
 
     def config(self, records: int, seed: int, iterations: int) -> RunConfig:
         """The run up to its iteration ``iterations``; of all, ``records`` are private."""
         mechanism, sizes = self.mechanism, self.sizes[:iterations]
+        near: dict[str, Any] = {"share": (self.within or 0) / records}
+        if isinstance(mechanism, PrivateKNN):
+            share = mechanism.k / (mechanism.sampling_rate * records)
+            near = {"k": mechanism.k, "share": share, "records_at_least": records}
         parameters = {name: value for name, value in mechanism.parameters().items() if name not in ("k", "classes")}
         return validate_config(
             {
@@ -84,13 +96,7 @@ class NearestPlan:
                     "choice": self.choice,
                     "features": self.choice_features,
                 },
-                "neighbours": {
-                    "features": "student",
-                    "dimensions": self.dimensions,
-                    "k": mechanism.k,
-                    "share": mechanism.k / (mechanism.sampling_rate * records),
-                    "records_at_least": records,
-                },
+                "neighbours": {"features": self.features, "dimensions": self.dimensions, **near},
             },
             RunConfig,
             "private-knn",
@@ -139,13 +145,13 @@ def _iteration(
     plan: NearestPlan, config: RunConfig, parties: InProcessParties, folder: Path, setting: Setting
 ) -> dict[str, Any]:
     began_s = time.process_time()
-    public, cache = load_public(config, setting.data_root), setting.folder / "learned"
+    public = load_public(config, setting.data_root)
     run = Coordinator(
         config,
         parties,
         folder,
         public=public,
-        cache=cache,
+        cache=_cache(setting),
         device=setting.device,
         threads=setting.workers,
         progress=setting.progress,
@@ -154,17 +160,7 @@ def _iteration(
     issued = _issued(folder)
     labels_s = time.process_time() - began_s
     # By the same call the next iteration finds it: each student is fitted once.
-    learning = Learning(
-        config,
-        public.pool.x,
-        array_spec(public.pool.x),
-        cache,
-        device=setting.device,
-        threads=setting.workers,
-        tell=lambda step, done, total: None,
-    )
-    student, holdout = learning.interim(issued), public.holdout
-    assert holdout is not None
+    learning = learning_of(config, public, setting)
     given, screened = issued.labels >= 0, run["labels"]["answered"] + run["labels"]["abstained"]
     before = sum(config.queries.round_sizes()[:-1])
     right = (issued.labels == public.pool.labels()[issued.indices])[before:][given[before:]]
@@ -175,10 +171,34 @@ def _iteration(
         "labels": float(right.mean()),
         "epsilon": record["wide"]["epsilon"],
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
-        "student": float((student.predict(holdout.x) == holdout.labels()).mean()),
+        "student": accuracy(learning.interim(issued), public),
         "labels_cpu_s": round(labels_s, 1),
         "cpu_s": round(time.process_time() - began_s, 1),
     }
+
+
+def learning_of(config: RunConfig, public: PublicData, setting: Setting) -> Learning:
+    """What a run of ``config`` learns, kept where its iterations find it."""
+    pool = public.pool.x
+    return Learning(
+        config,
+        pool,
+        array_spec(pool),
+        _cache(setting),
+        device=setting.device,
+        threads=setting.workers,
+        tell=lambda step, done, total: None,
+    )
+
+
+def accuracy(student: Student, public: PublicData) -> float:
+    """Of ``student`` on the holdout."""
+    assert public.holdout is not None
+    return float((student.predict(public.holdout.x) == public.holdout.labels()).mean())
+
+
+def _cache(setting: Setting) -> Path:
+    return setting.folder / "learned"
 
 
 def _issued(folder: Path) -> Issued:
@@ -188,7 +208,7 @@ def _issued(folder: Path) -> Issued:
     return Issued(indices, np.array([ABSTAIN if label is None else label for _, label in rows], dtype=np.int64))
 
 
-def _classic(mechanism: PrivateKNN, screened: int, answered: int, delta: float) -> float:
-    """ε by the paper's method: Theorem 7 for screening, the sampled Gaussian, and the classic conversion."""
+def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
+    """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
     question = Question(mechanism, screened, delta, WIDE_ORDERS, Conversion.CLASSIC, answered=answered)
     return data_independent(question).to_epsilon(delta, Conversion.CLASSIC).epsilon
