@@ -84,7 +84,7 @@ families = st.lists(st.lists(record, min_size=1, max_size=3), min_size=1, max_si
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(people=alone, k=st.integers(1, 8), rate=st.sampled_from([1.0, 0.5]))
 def test_one_record_more_or_less_swaps_at_most_one_vote(people: list[Person], k: int, rate: float) -> None:
     """Ties, crowded intervals and samples of fewer than k included; removals from D are additions to D without."""
@@ -93,7 +93,7 @@ def test_one_record_more_or_less_swaps_at_most_one_vote(people: list[Person], k:
     assert (votes(people, k).sum(axis=1) == min(k, len(people))).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(people=families, k=st.integers(1, 5), rate=st.sampled_from([1.0, 0.5]))
 def test_one_person_more_or_less_swaps_at_most_one_vote_however_many_records(
     people: list[Person], k: int, rate: float

@@ -50,7 +50,7 @@ def test_epsilon_is_that_of_the_composed_curve(open_ledger: OpenLedger) -> None:
         assert ledger.epsilon().epsilon == pytest.approx(expected.epsilon, rel=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_spent_does_not_depend_on_how_queries_are_cut_into_batches(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]

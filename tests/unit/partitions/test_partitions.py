@@ -34,7 +34,7 @@ def assert_divides(parts: list[np.ndarray], examples: Examples) -> None:
     assert all(part.dtype == np.int64 and bool((np.diff(part) > 0).all()) for part in parts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     kind=st.sampled_from(["iid", "dirichlet", "quantity"]),
     records=st.integers(1, 120),

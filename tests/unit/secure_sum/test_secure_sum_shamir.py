@@ -19,7 +19,7 @@ def test_the_field_is_prime_and_holds_every_32_byte_secret() -> None:
     assert int.from_bytes(b"\xff" * 32, "little") < shamir.PRIME
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=32, max_size=32), st.data())
 def test_any_threshold_many_holders_open_the_secret(secret: bytes, data: st.DataObject) -> None:
     holders = data.draw(st.lists(st.integers(0, 1000), min_size=1, max_size=30, unique=True))

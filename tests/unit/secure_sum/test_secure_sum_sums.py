@@ -45,7 +45,7 @@ def rounds(draw: st.DrawFn, least: int, most: int) -> tuple[np.ndarray, int, int
     return vectors, low, high, leaves
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rounds(3, 24))
 def test_few_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, int, int, list[Phase]]) -> None:
     vectors, low, high, leaves = case
@@ -55,7 +55,7 @@ def test_few_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, 
     assert completed == (sum(phase is Phase.DONE for phase in leaves) >= plan.quorum)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(rounds(25, 300))
 def test_many_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, int, int, list[Phase]]) -> None:
     vectors, low, high, leaves = case
