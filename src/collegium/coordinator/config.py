@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from collegium.protocol.errors import StorageError
 from collegium.protocol.inputs import DataSource
-from collegium.protocol.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
+from collegium.protocol.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_NEIGHBOUR_COUNT
+from collegium.protocol.multilabel import RESOLUTION
 from collegium.protocol.renyi import Conversion
 from collegium.protocol.task import Frozen, Task, TeacherSettings
 
@@ -18,6 +19,11 @@ INDIVIDUAL_KNN = "individual-knn"
 
 SAMPLED_KNN = "knn"
 """The mechanism that asks the nearest of a sample of the records."""
+
+MULTILABEL_KNN = "multilabel-knn"
+"""The same where records hold several labels."""
+
+SAMPLED = (SAMPLED_KNN, MULTILABEL_KNN)
 
 DISTILLATION = "distillation"
 """The student method that learns votes without noise: for simulations alone, and never private."""
@@ -106,7 +112,9 @@ class QueriesConfig(Frozen):
 
 
 class NeighboursConfig(Frozen):
-    """How records near a query are found: for ``individual-knn`` and ``knn``. Everything comes from public data."""
+    """How records near a query are found: for ``individual-knn``, ``knn`` and ``multilabel-knn``.
+
+    Everything comes from public data."""
 
     features: Literal["hog", "raw", "standard", "network", "pretrained", "student"] = "hog"
     """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
@@ -119,13 +127,14 @@ class NeighboursConfig(Frozen):
     """Principal components of the pool's features that are kept; 0 keeps the features as they are."""
     share: float = Field(gt=0, lt=1)
     """Fraction of the pool that lies within a query's radius; of the private records about as many will.
-    For ``knn``, where the k-th neighbour is expected: about k / (sampling rate × records of all parties)."""
+    For ``knn`` and ``multilabel-knn``, where the k-th neighbour is expected: about k / (sampling rate × records of
+    all parties)."""
     k: int | None = Field(default=None, ge=1, le=MAX_NEIGHBOUR_COUNT)
-    """``knn``: neighbours that vote on each query."""
+    """``knn`` and ``multilabel-knn``: neighbours that vote on each query."""
     bins: int = Field(default=64, ge=2, le=MAX_CLASSES)
-    """``knn``: intervals of distance that are told apart."""
+    """The same two: intervals of distance that are told apart."""
     records_at_least: int | None = Field(default=None, ge=1)
-    """``knn``: what is publicly known of the number of records of all parties; too large a k is then refused."""
+    """The same two: what is publicly known of the number of records of all parties; too large a k is then refused."""
     kernel: Literal["flat", "quadratic"] = "flat"
     """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
 
@@ -182,17 +191,17 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _neighbours_fit(self) -> RunConfig:
         name = self.mechanism.name
-        if (name in (INDIVIDUAL_KNN, SAMPLED_KNN)) != (self.neighbours is not None):
+        if (name in (INDIVIDUAL_KNN, *SAMPLED)) != (self.neighbours is not None):
             raise ValueError(
-                f"the section neighbours and the mechanism {INDIVIDUAL_KNN} or {SAMPLED_KNN} belong together"
+                f"the section neighbours and the mechanism {INDIVIDUAL_KNN}, {' or '.join(SAMPLED)} belong together"
             )
         if self.neighbours is None:
             return self
         if self.budget.unit != "record":
             raise ValueError(f"{name} protects records: budget.unit must be 'record'")
-        if (name == SAMPLED_KNN) != (self.neighbours.k is not None):
-            raise ValueError(f"neighbours.k and the mechanism {SAMPLED_KNN} belong together")
-        if name == SAMPLED_KNN:
+        if (name in SAMPLED) != (self.neighbours.k is not None):
+            raise ValueError(f"neighbours.k and the mechanism {' or '.join(SAMPLED)} belong together")
+        if name in SAMPLED:
             self._sampling_fits(self.neighbours)
         fine = self.mechanism.parameters.get("levels", 1) > 1
         if fine != (self.neighbours.kernel != "flat"):
@@ -201,16 +210,37 @@ class RunConfig(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _answers_fit(self) -> RunConfig:
+        counts = len(self.task.classes)
+        if self.neighbours is not None and self.mechanism.name in SAMPLED:
+            counts = max(2 * counts, self.neighbours.bins)
+        most = MAX_COUNTS_PER_ANSWER // counts
+        if min(self.queries.batch, self.queries.count) > most:
+            raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> RunConfig:
+        if self.task.multilabel != (self.mechanism.name == MULTILABEL_KNN):
+            raise ValueError(f"task.multilabel and the mechanism {MULTILABEL_KNN} belong together")
+        if self.task.multilabel and self.queries.choice in BY_STUDENT:
+            raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
+        return self
+
     def _sampling_fits(self, settings: NeighboursConfig) -> None:
+        name, k = self.mechanism.name, settings.k or 0
         if self.votes.mode == "masked+noised":
             raise ValueError(
-                f"{SAMPLED_KNN} needs exact sums, by which the k-th neighbour is found: votes.mode must be 'masked' or "
+                f"{name} needs exact sums, by which the k-th neighbour is found: votes.mode must be 'masked' or "
                 f"'clear'; {INDIVIDUAL_KNN} works under 'masked+noised'"
             )
         if 2 * len(self.task.classes) > MAX_CLASSES:
-            raise ValueError(f"{SAMPLED_KNN} works with at most {MAX_CLASSES // 2} classes")
+            raise ValueError(f"{name} works with at most {MAX_CLASSES // 2} classes")
+        if name == MULTILABEL_KNN and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
+            raise ValueError(f"neighbours.k is at most {MAX_NEIGHBOUR_COUNT // RESOLUTION} with {name}")
         rate = self.mechanism.parameters.get("sampling_rate", 1.0)
-        if settings.records_at_least is not None and (settings.k or 0) > rate * settings.records_at_least:
+        if settings.records_at_least is not None and k > rate * settings.records_at_least:
             raise ValueError(
                 f"neighbours.k is {settings.k}, but a sample of {settings.records_at_least} records at the rate "
                 f"{rate:g} is expected to hold {rate * settings.records_at_least:g}: lower k or raise sampling_rate"

@@ -85,6 +85,12 @@ class ConsortiumConfig(RunConfig):
 
     consortium: ConsortiumSettings
 
+    @model_validator(mode="after")
+    def _jobs_fit(self) -> ConsortiumConfig:
+        if self.task.multilabel and self.consortium.students:
+            raise ValueError("students' label jobs are for tasks with one class a record, not for a multilabel task")
+        return self
+
     @property
     def run(self) -> RunConfig:
         """What is asked, without whom and where."""

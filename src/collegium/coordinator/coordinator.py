@@ -277,7 +277,8 @@ class Coordinator:
         self._run["ledger"] = {"head": str(ledger.head()), "signed": self._signer is not None}
         self._run["state"] = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)
-        self._folder.write_labels([(index, label if label >= 0 else None) for index, label in rows])
+        given = [(index, label if label >= 0 else None) for index, label in rows]
+        self._folder.write_labels(given, self._config.task.label_columns)
         self._folder.write(self._run)
 
     def _remember(self, keys: Sequence[str], counts: IntArray) -> None:

@@ -149,7 +149,7 @@ class Learning:
 
         from collegium.coordinator.students import Pretraining, chosen_method
 
-        method = chosen_method(self._config.student.method, self._config.student.options)
+        method = chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         own: Pretraining = getattr(method, "pretraining", Pretraining())
         try:
             return Pretraining.model_validate(own.model_dump() | self._config.queries.pretraining)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collegium.coordinator.accounting.filters import best_order
-from collegium.coordinator.config import SAMPLED_KNN, MechanismConfig, RunConfig
+from collegium.coordinator.config import MULTILABEL_KNN, SAMPLED, MechanismConfig, RunConfig
 from collegium.coordinator.labeller import Draw, SeededDraw, SystemDraw, charge_of
 from collegium.coordinator.masked import MaskedSum
 from collegium.coordinator.mechanisms import Mechanism, Unit, create
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
     votes = config.votes
-    if config.mechanism.name == SAMPLED_KNN:
+    if config.mechanism.name in SAMPLED:
         plain = config.model_copy(update={"mechanism": MechanismConfig()})
         return NearestSum(vote_sum_of(plain, parties, signing_keys))
     if votes.mode == "clear":
@@ -45,7 +45,8 @@ def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
     """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
     known: dict[str, float] = {}
     if config.neighbours is not None and config.neighbours.k is not None:
-        known = {"k": config.neighbours.k, "classes": len(config.task.classes)}
+        counted = "labels" if config.mechanism.name == MULTILABEL_KNN else "classes"
+        known = {"k": config.neighbours.k, counted: len(config.task.classes)}
     mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
         if isinstance(mechanism, IndividualKNN):

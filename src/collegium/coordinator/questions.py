@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.config import SAMPLED_KNN, RunConfig
+from collegium.coordinator.config import SAMPLED, RunConfig
 from collegium.coordinator.mechanisms import Adjacency
 from collegium.coordinator.neighbours.geometry import public_radii_squared
 from collegium.coordinator.neighbours.nearest_questions import NearestQuestions
@@ -104,6 +104,6 @@ def questions_of(
     """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
     if config.neighbours is None:
         return VoteQuestions(config)
-    if config.mechanism.name == SAMPLED_KNN:
+    if config.mechanism.name in SAMPLED:
         return NearestQuestions(config, config.neighbours, pool, ledger_id, pretrained)
     return NeighbourQuestions(config, config.neighbours, pool, ledger_id, pretrained)

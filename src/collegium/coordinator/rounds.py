@@ -125,7 +125,7 @@ def _judge(request: Question, reply: ReplyBody, *, queries: int, classes: int, t
         if reply.counts.shape != (queries, classes):
             return f"protocol: neighbours of shape {reply.counts.shape}, not {(queries, classes)}"
         if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
-            return f"protocol: counts above k = {request.highest}"
+            return f"protocol: counts above {request.highest}"
         return ANSWERED
     if not isinstance(reply, Votes):
         return f"protocol: answered {type(reply).__name__} where votes were asked"

@@ -18,9 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol.errors import StorageError
+from collegium.protocol.multilabel import held_in, numbers_of
 from collegium.protocol.unfinished import replacing
 
 RUN_FORMAT = 1
+
+ONE_LABEL = ("label",)
 
 SECRET_NOTE = "Vote histograms without noise: private data of the parties, kept for a simulation. Never share.\n"
 
@@ -117,27 +120,43 @@ class RunFolder:
         """Replace run.json."""
         write_whole(self.run_json, json.dumps(plain(run), indent=1, sort_keys=True, allow_nan=False) + "\n")
 
-    def write_labels(self, labels: Sequence[tuple[int, int | None]]) -> None:
-        """Replace labels.csv: a row per asked input of the pool, the label empty where none was given."""
+    def write_labels(self, labels: Sequence[tuple[int, int | None]], columns: Sequence[str] = ONE_LABEL) -> None:
+        """Replace labels.csv: a row per asked input of the pool, the label empty where none was given.
+
+        ``columns`` are the task's `label_columns`; of several, each holds one bit of the label's number.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("index", "label"))
-        writer.writerows((index, "" if label is None else label) for index, label in labels)
+        writer.writerow(("index", *columns))
+        writer.writerows((index, *_cells(label, len(columns))) for index, label in labels)
         write_whole(self.labels_csv, text.getvalue())
 
 
-def read_labels(path: Path) -> list[tuple[int, int | None]]:
-    """The rows of a labels.csv; StorageError when it cannot be read or holds something else."""
+def read_labels(path: Path, columns: Sequence[str] = ONE_LABEL) -> list[tuple[int, int | None]]:
+    """The rows of a labels.csv of these columns; StorageError when it cannot be read or holds something else."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return [
-                (int(row["index"]), int(row["label"]) if row["label"] else None)
+                (int(row["index"]), _label([row[column] for column in columns]))
                 for row in csv.DictReader(file, restval="")
             ]
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     except (KeyError, ValueError, csv.Error) as error:
-        raise StorageError(f"{path} is no labels file: it needs the columns index,label with whole numbers") from error
+        wanted = ",".join(("index", *columns))
+        raise StorageError(f"{path} is no labels file: it needs the columns {wanted} with whole numbers") from error
+
+
+def _cells(label: int | None, columns: int) -> list[int | str]:
+    if label is None:
+        return [""] * columns
+    return [label] if columns == 1 else held_in(np.array(label), columns).tolist()
+
+
+def _label(cells: Sequence[str]) -> int | None:
+    if not any(cells):
+        return None
+    return int(cells[0]) if len(cells) == 1 else int(numbers_of([int(cell) for cell in cells]))
 
 
 def read_run(path: Path) -> dict[str, Any]:

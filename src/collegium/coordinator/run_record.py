@@ -23,6 +23,7 @@ from collegium.coordinator.run_folder import RUN_FORMAT
 from collegium.protocol.errors import ConfigurationError
 from collegium.protocol.inputs import Examples
 from collegium.protocol.messages import ArraySpec
+from collegium.protocol.multilabel import held_in
 from collegium.protocol.task import Task
 
 Record = dict[str, Any]
@@ -150,12 +151,18 @@ def labels(
         "stopped": stopped,
         "per_class": [
             {"class": name, "labels": count}
-            for name, count in zip(task.classes, np.bincount(given, minlength=len(task.classes)).tolist(), strict=True)
+            for name, count in zip(task.classes, _given_of_class(given, task), strict=True)
         ],
     }
     if data.pool.y is not None:
-        record["quality"] = label_quality(issued, data.pool.y[indices], task.classes)
+        record["quality"] = label_quality(issued, data.pool.y[indices], task)
     return record
+
+
+def _given_of_class(given: IntArray, task: Task) -> list[int]:
+    classes = len(task.classes)
+    counts = held_in(given, classes).sum(axis=0) if task.multilabel else np.bincount(given, minlength=classes)
+    return [int(count) for count in counts]
 
 
 def student_origin(indices: IntArray, issued: IntArray, student: StudentConfig, seed: int, pool: ArraySpec) -> str:
@@ -168,4 +175,4 @@ def student_quality(predict: Callable[[Any], IntArray], holdout: Examples | None
     """Accuracy on the holdout, empty where there is none."""
     if holdout is None or holdout.y is None:
         return {}
-    return prediction_quality(predict(holdout.x), holdout.y, task.classes)
+    return prediction_quality(predict(holdout.x), holdout.y, task)

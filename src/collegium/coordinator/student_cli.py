@@ -140,7 +140,7 @@ def fit(
     student.save(target)
     result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
     if lessons.holdout is not None and lessons.holdout.y is not None:
-        result |= prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task.classes)
+        result |= prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
     _show(result, as_json)
 
 
@@ -153,7 +153,8 @@ def _of_run(run: Path, root: Path | None) -> _Lessons:
     public = load_public(config, data_root(root))
     if array_spec(public.pool.x).sha256 != record["pool"]["sha256"]:
         raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
-    labels = [(index, label) for index, label in read_labels(run / "labels.csv") if label is not None]
+    rows = read_labels(run / "labels.csv", config.task.label_columns)
+    labels = [(index, label) for index, label in rows if label is not None]
     return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout)
 
 
@@ -199,7 +200,7 @@ def evaluate(
     if examples.y is None:
         raise DataError(f"{source} has no labels; name their column with --label")
     _show(
-        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task.classes),
+        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task),
         as_json,
     )
 

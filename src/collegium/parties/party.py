@@ -176,6 +176,10 @@ class Party:
             CastNeighbours: self._neighbours,
             CountNearest: self._nearest,
         }
+        if task.multilabel:
+            # Teachers, and records within a radius, name one class.
+            for asked in (Fit, CastVotes, CastNeighbours):
+                del self._handlers[asked]
         if membership is not None:
             self._handlers[SecureSumStep] = SumHandler(name, membership, self._prepared)
         self._policy = policy
@@ -251,7 +255,7 @@ def _check_examples(name: str, examples: Examples, task: Task) -> None:
         raise DataError(f"the records of party {name} do not fit the task: it needs {wanted}") from None
     if examples.y.shape != (len(examples),) or examples.y.dtype.kind not in "iu":
         raise DataError(f"party {name} needs one whole class number per record")
-    if examples.y.min() < 0 or examples.y.max() >= len(task.classes):
+    if examples.y.min() < 0 or examples.y.max() >= task.label_numbers:
         raise DataError(f"party {name} has a label outside the task's {len(task.classes)} classes")
 
 

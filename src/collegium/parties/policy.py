@@ -12,7 +12,7 @@ from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
 from collegium.parties.neighbours.terms import (
     DEFAULT_RECORD_RHO,
     NEIGHBOUR_MECHANISMS,
-    SAMPLED_MECHANISM,
+    SAMPLED_MECHANISMS,
     neighbour_noise_votes,
 )
 from collegium.protocol.errors import Refused
@@ -24,7 +24,7 @@ from collegium.protocol.toml_files import read_config
 class PolicyConfig(Frozen):
     """The institution's policy file (TOML)."""
 
-    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS, SAMPLED_MECHANISM)
+    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS, *SAMPLED_MECHANISMS)
     """Mechanisms that may be applied to the sum that holds its votes."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
     """Smallest noise scale (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""

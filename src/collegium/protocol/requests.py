@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocol import limits
+from collegium.protocol.multilabel import RESOLUTION
 from collegium.protocol.neighbours import KERNELS, PURPOSES, Features
 from collegium.protocol.task import TeacherSettings
 from collegium.protocol.v1 import secure_sum_pb2
@@ -153,11 +154,13 @@ class CountNearest:
 
     Parameters
     ----------
-    terms : with the parameters ``k``, at which counts stop, and ``sampling_rate``.
+    terms : with the parameters ``k``, at which counts stop, and ``sampling_rate``; ``tau`` where records hold several
+        labels.
     features : made from public data alone, like the edges.
     edges_squared : int64 ``[queries, edges]``, ascending in each row; interval i holds the squared distances
         from edge i − 1 on and below edge i.
-    by_class : with two edges: count the classes in the first two intervals in place of the intervals.
+    by_class : with two edges: count the classes in the first two intervals in place of the intervals; where records
+        hold several labels, add up their clipped votes (`multilabel.clipped_votes`).
     purpose : each purpose has a sample of its own.
     ledger_id : the ledger under which the labels are released; part of what names a sample.
     """
@@ -189,11 +192,24 @@ class CountNearest:
         k = self.terms.parameters.get("k", 0.0)
         require(k == int(k) and 0 < k <= limits.MAX_NEIGHBOUR_COUNT, "k is a positive whole number in the terms")
         require(0 < self.terms.parameters.get("sampling_rate", 0.0) <= 1, "the sampling rate lies in (0, 1]")
+        if self.tau is not None:
+            require(0 < self.tau < math.inf, "tau is a positive number")
+            require(k * RESOLUTION <= limits.MAX_NEIGHBOUR_COUNT, "k is too large for clipped votes")
+
+    @property
+    def k(self) -> int:
+        """Neighbours that vote."""
+        return int(self.terms.parameters["k"])
+
+    @property
+    def tau(self) -> float | None:
+        """L1 bound of a record's vote where it holds several labels; then sums by class are in parts of a vote."""
+        return self.terms.parameters.get("tau")
 
     @property
     def highest(self) -> int:
         """The largest entry of one party's answer; public. No more than k of one kind can become neighbours."""
-        return int(self.terms.parameters["k"])
+        return self.k * (RESOLUTION if self.by_class and self.tau is not None else 1)
 
     def width(self, classes: int) -> int:
         """Entries of an answer per query."""

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from collegium.protocol.limits import MAX_CLASSES
+from collegium.protocol.multilabel import MAX_LABELS
 
 PARTY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -96,12 +97,31 @@ class Task(Frozen):
 
     classes: tuple[str, ...] = Field(min_length=2, max_length=MAX_CLASSES)
     inputs: Inputs
+    multilabel: bool = Field(default=False, exclude_if=lambda several: not several)
+    """Whether a record holds any of the classes, none and all included, in place of one.
+
+    Its label number then says which (`multilabel.numbers_of`).
+    """
 
     @model_validator(mode="after")
     def _distinct(self) -> Task:
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must differ from each other")
+        if self.multilabel and len(self.classes) > MAX_LABELS:
+            raise ValueError(f"of at most {MAX_LABELS} classes may a record hold several")
+        if self.multilabel and "index" in self.classes:
+            raise ValueError("no class is called 'index' where each has a column in labels.csv")
         return self
+
+    @property
+    def label_numbers(self) -> int:
+        """Label numbers are below this."""
+        return 2 ** len(self.classes) if self.multilabel else len(self.classes)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """What holds the labels in a file: the class number, or 0 or 1 for each class."""
+        return self.classes if self.multilabel else ("label",)
 
 
 OWN_CHOICE = "own-choice"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
+from collegium.coordinator.evaluation import prediction_quality
 from collegium.coordinator.parties import OnReply, Parties
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
@@ -174,8 +175,8 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
             options=wanted.options,
             progress=lambda done, total: on_progress(Progress("baseline", done, total)) if on_progress else None,
         )
-        accuracy = float((student.predict(holdout.x) == holdout.labels()).mean())
-        return {"method": wanted.method, "records": len(run.private), "accuracy": accuracy}
+        quality = prediction_quality(student.predict(holdout.x), holdout.labels(), run.config.task)
+        return {"method": wanted.method, "records": len(run.private), "accuracy": quality["accuracy"]}
 
     return measure
 

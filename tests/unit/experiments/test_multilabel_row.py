@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from collegium.coordinator.mechanisms import SeededNoise
-from collegium.coordinator.mechanisms.multilabel import RESOLUTION, MultiLabel
+from collegium.coordinator.mechanisms.multilabel import MultiLabel
+from collegium.protocol.multilabel import RESOLUTION
 from collegium.protocol.renyi import Conversion
 from collegium.simulations.experiments.multilabel import (
     ATTRIBUTES,

@@ -22,10 +22,10 @@ from collegium.coordinator.mechanisms import (
     mechanism_named,
     register,
 )
-from collegium.coordinator.mechanisms.multilabel import RESOLUTION, clipped_votes
 from collegium.coordinator.mechanisms.ptr import votes_to_change
 from collegium.coordinator.mechanisms.votes import checked_counts, winners
 from collegium.protocol.errors import ConfigurationError, DataError
+from collegium.protocol.multilabel import RESOLUTION, clipped_votes
 from collegium.protocol.renyi import WIDE_ORDERS
 
 PARAMETERS = {
@@ -37,6 +37,7 @@ PARAMETERS = {
     "knn": {"k": 300, "classes": 10, "threshold": 210.0, "sigma1": 85.0, "sigma2": 25.0, "sampling_rate": 0.25},
     "individual-knn": {"sigma": 70.0, "participations": 2},
     "multilabel": {"sigma": 20.0, "tau": 4.0, "voters": 100},
+    "multilabel-knn": {"k": 300, "labels": 10, "tau": 4.0, "sigma": 50.0, "sampling_rate": 0.05, "on_share": 0.4},
     "ptr": {"epsilon": 0.1, "delta": 1e-9},
     "nzc": {"constant": 100.0, "gamma": 0.05, "accept_no_privacy": True},
 }

@@ -39,13 +39,15 @@ def run_config(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCo
     return validate_config(values, RunConfig, "test")
 
 
-def members(private: Examples, folder: Path, *, parties: int = PARTIES, **options: Any) -> list[Party]:
+def members(
+    private: Examples, folder: Path, *, parties: int = PARTIES, task: Task = TASK, **options: Any
+) -> list[Party]:
     """The first ``parties`` of them, who share the records and keep their folders."""
     return [
         Party(
             name,
             private.take(np.arange(number, len(private), parties)),
-            TASK,
+            task,
             folder=folder / name,
             pools=PoolStore(None),
             split_key=simulated_key(1, name),

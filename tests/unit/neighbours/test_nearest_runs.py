@@ -248,7 +248,7 @@ def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
     [
         ({"votes__mode": "masked+noised"}, "needs exact sums"),
         ({"neighbours__records_at_least": 60}, "expected to hold 18"),
-        ({"neighbours__k": None}, "neighbours.k and the mechanism knn belong together"),
+        ({"neighbours__k": None}, "neighbours.k and the mechanism knn or multilabel-knn belong together"),
         ({"neighbours": None}, "belong together"),
         ({"neighbours__features": "network"}, "belong together"),
         ({"budget__unit": "party"}, "must be 'record'"),

@@ -162,7 +162,7 @@ def test_unknown_methods_and_options_are_named(
     method: str, options: dict[str, float | int | str | bool], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        chosen_method(method, options)
+        chosen_method(method, options, TASK)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no tensors", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

@@ -1,7 +1,6 @@
 """Multi-label votes clipped to L1 ≤ τ: each label is on when its noisy share of the votes reaches a half.
 
-Clipped votes are fractions, and a release adds noise to integers, so votes travel in whole parts of
-1/RESOLUTION, rounded towards zero, which keeps L1 ≤ τ.
+The votes are in parts of a vote: `collegium.protocol.multilabel.clipped_votes`.
 """
 
 from __future__ import annotations
@@ -11,35 +10,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from collegium.coordinator.accounting import pld
 from collegium.coordinator.mechanisms.base import Adjacency, IntArray, Noise, Stage, Unit
 from collegium.coordinator.mechanisms.registry import register
 from collegium.coordinator.mechanisms.votes import check_positive, checked_counts
-from collegium.protocol.errors import DataError
+from collegium.protocol.multilabel import RESOLUTION
 from collegium.protocol.renyi import RenyiCurve, gaussian_curve
-
-RESOLUTION = 1024
-"""Parts of a vote that a clipped vote is counted in."""
-
-
-def clipped_votes(votes: ArrayLike, tau: float) -> IntArray:
-    """Each teacher's 0/1 votes scaled to L1 ≤ τ, in parts of 1/RESOLUTION.
-
-    Parameters
-    ----------
-    votes : shape ``[..., labels]``, entries in [0, 1]; raises DataError otherwise.
-    tau : largest L1 norm of one teacher's votes on one query.
-    """
-    check_positive("multilabel", tau=tau)
-    array = np.asarray(votes, dtype=np.float64)
-    if not ((array >= 0.0) & (array <= 1.0)).all():
-        raise DataError("multi-label votes must lie between 0 and 1")
-    norm = array.sum(axis=-1, keepdims=True)
-    scale = np.minimum(1.0, tau / np.maximum(norm, tau))
-    parts: IntArray = np.floor(array * scale * RESOLUTION).astype(np.int64)
-    return parts
 
 
 @register

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from collegium.coordinator.neighbours.nearest_votes import class_orders, edges_of_cut, votes_of_nearest
+from collegium.coordinator.mechanisms.base import IntArray
+from collegium.coordinator.neighbours.nearest_votes import (
+    class_orders,
+    edges_of_cut,
+    shares_of_nearest,
+    votes_of_nearest,
+)
 from collegium.coordinator.rounds import OnAnswer, RoundResult, VoteSum, require_quorum
 from collegium.protocol.errors import QuorumNotReached
 from collegium.protocol.messages import CountNearest, Question
@@ -41,6 +47,8 @@ class NearestSum:
     ) -> RoundResult:
         """See `VoteSum.sum_votes`. Rows sum to k; to less, which nothing says aloud, where fewer records are sampled.
 
+        Of several labels a record: see `shares_of_nearest`.
+
         How many were sampled depends on private records, and a run that stopped for it would tell: with fewer
         votes the noisy test against the threshold abstains, and that is paid for.
         """
@@ -63,11 +71,10 @@ class NearestSum:
         for _ in range(_ATTEMPTS):
             far = added(request)
             asked = {name: teachers[name] for name in far.answered}
-            edges = edges_of_cut(far.counts, request.edges_squared, request.highest)
+            edges = edges_of_cut(far.counts, request.edges_squared, request.k)
             near = added(replace(request, edges_squared=edges, by_class=True, round_id=f"{request.round_id}.classes"))
             if near.answered == far.answered:
-                orders = class_orders(request.inputs, classes)
-                votes = votes_of_nearest(far.counts, near.counts, orders, request.highest)
+                votes = _votes(request, far.counts, near.counts, classes)
                 return RoundResult(votes, near.answered, outcomes, near.teachers)
             asked = {name: teachers[name] for name in near.answered}
         require_quorum(outcomes, quorum)
@@ -75,3 +82,9 @@ class NearestSum:
             f"parties dropped out between the two sums of a round {_ATTEMPTS} times: start the run again when all are "
             "back (nothing is paid twice)"
         )
+
+
+def _votes(request: CountNearest, by_distance: IntArray, by_class: IntArray, classes: int) -> IntArray:
+    if request.tau is not None:
+        return shares_of_nearest(by_distance, by_class, request.k)
+    return votes_of_nearest(by_distance, by_class, class_orders(request.inputs, classes), request.k)

@@ -4,6 +4,9 @@ All sampled records stand in one fixed order around a query: by the interval tha
 public permutation of the classes that is the query's own. The first k of them vote, or all where there are fewer.
 Records of one interval and one class need no order: whichever is kept, the votes are the same. One record more or
 less swaps at most one of the first k: two counts move by 1, the largest count by at most 1.
+
+Where records hold several labels there is no such order. Those of the interval in which the k-th lies share the places
+that are left: each votes in part. One record more or less then swaps one vote, or less, for a mean of votes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ from collegium.coordinator.mechanisms.base import IntArray
 from collegium.protocol.errors import ProtocolViolation
 from collegium.protocol.limits import MAX_RADIUS_SQUARED
 from collegium.protocol.messages import PoolRange
+from collegium.protocol.multilabel import RESOLUTION
+
+_DO_NOT_FIT = (
+    "the counts by class do not add up to the counts by distance: a party answered about other records; "
+    "ask the parties, or run one round in the mode 'clear' to find which"
+)
 
 
 def class_orders(inputs: PoolRange, classes: int) -> IntArray:
@@ -53,20 +62,36 @@ def votes_of_nearest(by_distance: IntArray, by_class: IntArray, orders: IntArray
         If the two sums cannot be about the same records.
     """
     nearer, within = np.split(by_class, 2, axis=1)
-    before = np.cumsum(by_distance, axis=1) - by_distance
-    cut = _cut(by_distance, k)[:, None]
-    expected = np.take_along_axis(before, cut, axis=1)[:, 0]
-    at_least = np.take_along_axis(by_distance, cut, axis=1)[:, 0]
-    if (nearer.sum(axis=1) != expected).any() or (within.sum(axis=1) < at_least).any():
-        raise ProtocolViolation(
-            "the counts by class do not add up to the counts by distance: a party answered about other records; "
-            "ask the parties, or run one round in the mode 'clear' to find which"
-        )
+    expected, at_least = _around_cut(by_distance, k)
+    if (nearer.sum(axis=1) != expected[:, 0]).any() or (within.sum(axis=1) < at_least[:, 0]).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
     in_order = np.take_along_axis(within, orders, axis=1)
-    room = k - expected[:, None] - (np.cumsum(in_order, axis=1) - in_order)
+    room = k - expected - (np.cumsum(in_order, axis=1) - in_order)
     kept = np.zeros_like(within)
     np.put_along_axis(kept, orders, np.clip(room, 0, in_order), axis=1)
     votes: IntArray = nearer + kept
+    return votes
+
+
+def shares_of_nearest(by_distance: IntArray, by_label: IntArray, k: int) -> IntArray:
+    """The sums of k records' clipped votes, in parts of a vote, ``[queries, labels]``; of less where there are fewer.
+
+    Parameters
+    ----------
+    by_distance : as for `edges_of_cut`.
+    by_label : clipped votes nearer than the cut and then those within it, ``[queries, 2 · labels]``, of the same
+        records; of more than k records of a party within it, k times their mean.
+
+    Raises
+    ------
+    ProtocolViolation
+        If the two sums cannot be about the same records.
+    """
+    nearer, within = np.split(by_label, 2, axis=1)
+    before, inside = _around_cut(by_distance, k)
+    if (nearer > before * RESOLUTION).any() or (within > inside * RESOLUTION).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
+    votes: IntArray = nearer + np.clip(k - before, 0, inside) * within // np.maximum(inside, 1)
     return votes
 
 
@@ -82,6 +107,13 @@ def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, 
     first = np.lexsort((rank[labels], distances))[:k]
     votes: IntArray = np.bincount(labels[first], minlength=classes).astype(np.int64)
     return votes
+
+
+def _around_cut(by_distance: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """Records nearer than the cut and within it, ``[queries, 1]`` each."""
+    before = np.cumsum(by_distance, axis=1) - by_distance
+    cut = _cut(by_distance, k)[:, None]
+    return np.take_along_axis(before, cut, axis=1), np.take_along_axis(by_distance, cut, axis=1)
 
 
 def _cut(by_distance: IntArray, k: int) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from collegium.protocol.devices import resolve_device, set_threads
 from collegium.protocol.errors import ConfigurationError, DataError
 from collegium.protocol.models import Option, build_network, network_inputs, save_network
+from collegium.protocol.multilabel import numbers_of
 from collegium.protocol.task import Task
 
 Progress = Callable[[int, int], None]
@@ -32,7 +34,7 @@ class Problem:
     ----------
     pool : shape ``[inputs, …]`` as the task says, unlabelled.
     indices : shape ``[labels]``, positions in the pool.
-    labels : shape ``[labels]``, class numbers.
+    labels : shape ``[labels]``, label numbers of the task.
     soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
         a simulation has them.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
@@ -60,11 +62,14 @@ class Student(Protocol):
     def task(self) -> Task: ...
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says."""
+        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says.
+
+        Rows add up to 1 where an input has one class.
+        """
         ...
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Class numbers, shape ``[n]``."""
+        """Label numbers of the task, shape ``[n]``."""
         ...
 
     def save(self, path: Path) -> None:
@@ -89,12 +94,16 @@ class NetworkStudent:
         with torch.no_grad():
             for start in range(0, len(x), _BATCH):
                 logits = self.network(network_inputs(x[start : start + _BATCH]).to(self.device))
-                rows.append(torch.softmax(logits.float(), dim=1).cpu().numpy())
+                of_logits = torch.sigmoid if self.task.multilabel else partial(torch.softmax, dim=1)
+                rows.append(of_logits(logits.float()).cpu().numpy())
         return np.concatenate(rows).astype(np.float64)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Class numbers, shape ``[n]``."""
-        return np.asarray(self.probabilities(x).argmax(axis=1), dtype=np.int64)
+        """Label numbers of the task, shape ``[n]``."""
+        probabilities = self.probabilities(x)
+        if self.task.multilabel:
+            return numbers_of(probabilities >= 0.5)
+        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
 
     def save(self, path: Path) -> None:
         """Write the weights as safetensors, with what is needed to load them."""
@@ -102,7 +111,10 @@ class NetworkStudent:
 
 
 class StudentMethod(Protocol):
-    """One way to learn. Its public settings are pydantic fields; one file each."""
+    """One way to learn. Its public settings are pydantic fields; one file each.
+
+    One that learns several labels an input says so by a class attribute ``multilabel = True``.
+    """
 
     name: ClassVar[str]
 
@@ -146,7 +158,7 @@ def fit_student(
     anything (none at all, one class only, a class the task does not have), TrainingDiverged when the training
     came to nothing. ``soft_targets`` are what `Problem` says.
     """
-    chosen = chosen_method(method, options or {})
+    chosen = chosen_method(method, options or {}, task)
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
     _check_labels(positions, classes, len(pool), task)
@@ -161,10 +173,18 @@ def fit_student(
         return chosen.fit(problem)
 
 
-def chosen_method(method: str, options: Mapping[str, float | int | str | bool]) -> StudentMethod:
-    """The method of that name with these options; ConfigurationError for an unknown one of either."""
+def chosen_method(method: str, options: Mapping[str, float | int | str | bool], task: Task) -> StudentMethod:
+    """The method of that name with these options; ConfigurationError for an unknown one of either.
+
+    So too for a method that does not learn several labels an input where the task has them.
+    """
     if method not in METHODS:
         raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
+    several = [name for name in sorted(METHODS) if getattr(METHODS[name], "multilabel", False)]
+    if task.multilabel and method not in several:
+        raise ConfigurationError(
+            f"the student {method!r} learns one class an input: for a multilabel task choose {' or '.join(several)}"
+        )
     try:
         return METHODS[method].model_validate(dict(options))  # type: ignore[return-value]
     except ValidationError as error:
@@ -178,10 +198,10 @@ def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inpu
         raise DataError("no query got a label: ask more queries, lower the threshold or raise the budget")
     if positions.shape != classes.shape or positions.min() < 0 or positions.max() >= inputs:
         raise DataError(f"labels do not fit a pool of {inputs} inputs")
-    if classes.min() < 0 or classes.max() >= len(task.classes):
+    if classes.min() < 0 or classes.max() >= task.label_numbers:
         raise DataError(f"a label is outside the task's {len(task.classes)} classes")
     if len(np.unique(classes)) < 2:
-        only = task.classes[int(classes[0])]
+        only = "the same" if task.multilabel else task.classes[int(classes[0])]
         raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
 
 

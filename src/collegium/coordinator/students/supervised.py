@@ -13,15 +13,20 @@ from torch import Tensor
 from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
 from collegium.protocol.augmentation import STRONG, augment
 from collegium.protocol.devices import mixed_precision
+from collegium.protocol.multilabel import held_in
 from collegium.protocol.scalars import curve
 from collegium.protocol.task import Frozen
 
 
 @register
 class Supervised(Frozen):
-    """Cross-entropy on the labels; AdamW with one cycle of the learning rate (Smith and Topin 2018)."""
+    """Cross-entropy on the labels; AdamW with one cycle of the learning rate (Smith and Topin 2018).
+
+    Where an input holds several classes: one yes or no for each.
+    """
 
     name: ClassVar[str] = "supervised"
+    multilabel: ClassVar[bool] = True
 
     network: str = "default"
     steps: int = Field(default=600, gt=0)
@@ -30,9 +35,15 @@ class Supervised(Frozen):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
 
     def fit(self, problem: Problem) -> NetworkStudent:
-        y = torch.as_tensor(problem.labels, device=problem.device)
+        if problem.task.multilabel:
+            held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - self.label_smoothing)
+            targets = torch.as_tensor(held + self.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
+        else:
+            y = torch.as_tensor(problem.labels, device=problem.device)
 
         def loss(logits: Tensor, chosen: Tensor) -> Tensor:
+            if problem.task.multilabel:
+                return F.binary_cross_entropy_with_logits(logits.float(), targets[chosen])
             return F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
 
         return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)

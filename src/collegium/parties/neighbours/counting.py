@@ -13,9 +13,10 @@ from collegium.parties.neighbours.handler import Count, inputs_asked
 from collegium.parties.neighbours.prepared import PreparedRounds
 from collegium.parties.neighbours.sample import Sampler, sample_names
 from collegium.parties.neighbours.search import Around, Search
-from collegium.parties.neighbours.terms import check_sampled
+from collegium.parties.neighbours.terms import check_sampled, check_task
 from collegium.protocol.features import dimensions, extract
 from collegium.protocol.messages import CountNearest, Prepared, Request
+from collegium.protocol.multilabel import clipped_votes, held_in
 from collegium.protocol.neighbours import Features, Neighbours
 from collegium.protocol.task import Inputs, Task
 
@@ -57,8 +58,13 @@ class SampledRecords:
     def counts(self, run_id: str, body: CountNearest, x: NDArray[Any], classes: int) -> IntArray:
         """What `CountNearest` asks, shape ``[queries, body.width(classes)]``."""
         counts = np.empty((len(x), body.width(classes)), dtype=np.int64)
+        votes = None if body.tau is None else clipped_votes(held_in(self.labels, classes), body.tau)
         for row, (around, sampled) in enumerate(self.samples(run_id, body, x)):
             intervals = around.intervals(sampled, body.edges_squared[row])
+            if body.by_class and votes is not None:
+                parts = (votes[sampled[intervals == place]] for place in (0, 1))
+                counts[row] = np.concatenate([_sum_of_at_most(part, body.k) for part in parts])
+                continue
             if body.by_class:
                 inside = intervals < 2
                 intervals = intervals[inside] * classes + self.labels[sampled[inside]]
@@ -87,6 +93,12 @@ class SampledRecords:
         return self._searches[digest]
 
 
+def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:
+    """The sum of votes ``[records, labels]``; of more than k, as much as k records of their mean."""
+    total: IntArray = votes.sum(axis=0)
+    return total if len(votes) <= k else total * k // len(votes)
+
+
 Records = Callable[[], SampledRecords]
 
 
@@ -110,6 +122,7 @@ class CountNearestHandler:
         body = request.body
         assert isinstance(body, CountNearest)
         check_sampled(body)
+        check_task(body, self._task)
         if body.terms.sum_mode == "clear":
             return Neighbours(self._answer(request.run_id, body))
         return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from collegium.protocol.errors import Refused
 from collegium.protocol.limits import MAX_WEIGHT_LEVELS
 from collegium.protocol.messages import CastNeighbours, CountNearest, Terms
+from collegium.protocol.multilabel import MAX_LABELS
+from collegium.protocol.task import Task
 
 NEIGHBOUR_MECHANISMS = ("individual-knn", "noised-individual-knn")
 """Mechanisms whose cost falls on single records."""
 
-SAMPLED_MECHANISM = "knn"
-"""The mechanism that a fresh sample of the records answers."""
+SAMPLED_KNN = "knn"
+MULTILABEL_KNN = "multilabel-knn"
+SAMPLED_MECHANISMS = (SAMPLED_KNN, MULTILABEL_KNN)
+"""Mechanisms that a fresh sample of the records answers; by the second, records hold several labels."""
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
@@ -74,22 +78,38 @@ def neighbour_noise_votes(body: CastNeighbours | CountNearest) -> float:
     """The smallest noise of the terms, in votes; Refused where they do not state it."""
     if isinstance(body, CountNearest):
         check_sampled(body)
-        return min(body.terms.parameters["sigma1"], body.terms.parameters["sigma2"])
+        return min(body.terms.parameters[name] for name in _noise_names(body.terms))
     return RunTerms.of(body.terms).noise_votes
 
 
 def check_sampled(body: CountNearest) -> None:
     """Raise Refused unless the terms state what an answer costs a record, and can be kept."""
     terms = body.terms
-    if terms.mechanism != SAMPLED_MECHANISM:
+    if terms.mechanism not in SAMPLED_MECHANISMS or (terms.mechanism == MULTILABEL_KNN) != (body.tau is not None):
         raise Refused(f"this party cannot tell what the mechanism {terms.mechanism!r} would cost a record")
     if terms.adjacency != "add-remove":
         raise Refused("samples of the records answer under add-remove adjacency alone")
     if terms.sum_mode == "masked+noised":
         raise Refused("knn needs exact sums, by which the k-th neighbour is found: ask in the mode 'masked'")
-    for name in ("sigma1", "sigma2"):
+    for name in _noise_names(terms):
         if not terms.parameters.get(name, math.nan) > 0:
             raise Refused(f"the terms of {terms.mechanism} lack a positive {name}")
+    if terms.mechanism == MULTILABEL_KNN:
+        _whole(terms, "labels", MAX_LABELS)
+
+
+def check_task(body: CountNearest, task: Task) -> None:
+    """Raise Refused unless the terms are about as many labels a record as the task's records hold."""
+    several = body.terms.mechanism == MULTILABEL_KNN
+    if several != task.multilabel:
+        held = "any of the classes" if task.multilabel else "one class each"
+        raise Refused(f"{body.terms.mechanism} does not suit this task, whose records hold {held}")
+    if several and body.terms.parameters["labels"] != len(task.classes):
+        raise Refused(f"the terms of {body.terms.mechanism} are about another number of labels than the task has")
+
+
+def _noise_names(terms: Terms) -> tuple[str, ...]:
+    return ("sigma",) if terms.mechanism == MULTILABEL_KNN else ("sigma1", "sigma2")
 
 
 def _whole(terms: Terms, name: str, largest: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.protocol.errors import DataError
+from collegium.protocol.multilabel import numbers_of
 from collegium.protocol.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
@@ -71,6 +73,18 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
             "correct the labels, name the right label column or add the class to the task"
         )
     return np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
+
+
+def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:
+    """The label number of each record (`multilabel.numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
+
+    Raises DataError for any other value.
+    """
+    for name, values in columns.items():
+        others = set(values.tolist()) - {"0", "1"}
+        if others:
+            raise DataError(f"{origin}: column {name} holds {min(others)!r}: a label that is held is 1, else 0")
+    return numbers_of(np.stack([values == "1" for values in columns.values()], axis=1))
 
 
 def encode_images(images: NDArray[Any], inputs: ImageInputs, *, origin: str) -> NDArray[np.uint8]:

@@ -42,7 +42,7 @@ def read_file(path: Path, split: str, task: Task) -> Records:
     endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]
     match endings[-1:]:
         case [".npz"]:
-            return _read_npz(path, split)
+            return _read_npz(path, split, task)
         case [".csv"]:
             _only_one_split(path, split)
             return Records(str(path), read_csv(path))
@@ -86,7 +86,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
-def _read_npz(path: Path, split: str) -> Records:
+def _read_npz(path: Path, split: str, task: Task) -> Records:
     arrays = open_npz(path)
     parts = {"train": ("_train",), "test": ("_test",), "all": ("_train", "_test")}[split]
     if "x" in arrays:
@@ -101,12 +101,14 @@ def _read_npz(path: Path, split: str) -> Records:
     x = np.concatenate(inputs) if len(inputs) > 1 else inputs[0]
     columns: dict[str, NDArray[Any]] = {}
     labels = [arrays[f"y{part}"] for part in parts if f"y{part}" in arrays]
-    if labels and sum(len(array) if array.ndim == 1 else -1 for array in labels) != len(x):
+    if labels and task.multilabel:
+        columns |= _columns_of_classes(path, labels, len(x), task)
+    elif labels and sum(len(array) if array.ndim == 1 else -1 for array in labels) != len(x):
         raise DataError(f"{path}: labels of shape {[list(array.shape) for array in labels]} for {len(x)} rows of x")
     for first in [name for name in arrays if name.endswith(parts[0])]:
         name = first.removesuffix(parts[0])
         values = [arrays[name + part] for part in parts if name + part in arrays]
-        if name == "x" or any(array.ndim != 1 for array in values):
+        if name == "x" or name in columns or any(array.ndim != 1 for array in values):
             continue
         column = np.concatenate(values)
         if len(column) == len(x):
@@ -114,6 +116,17 @@ def _read_npz(path: Path, split: str) -> Records:
     numbered = "y" in columns and np.issubdtype(columns["y"].dtype, np.integer)
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
     return Records(str(path), frame, lambda indices: x[indices], numbered=numbered)
+
+
+def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task: Task) -> dict[str, NDArray[Any]]:
+    """A two-dimensional ``y`` as one column per class."""
+    wanted = len(task.classes)
+    if any(array.ndim != 2 or array.shape[1] != wanted for array in labels) or sum(map(len, labels)) != rows:
+        shapes = [list(array.shape) for array in labels]
+        raise DataError(
+            f"{path}: labels of shape {shapes} for {rows} rows of x: a multilabel task needs {[rows, wanted]}"
+        )
+    return dict(zip(task.classes, np.concatenate(labels).T, strict=True))
 
 
 def _read_image_folder(path: Path, task: Task) -> Records:

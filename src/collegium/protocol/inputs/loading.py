@@ -14,6 +14,7 @@ from collegium.protocol.inputs.encoding import (
     encode_images,
     encode_labels,
     encode_matrix,
+    encode_several,
     encode_table,
     texts_of,
 )
@@ -79,6 +80,8 @@ def _encoded(records: Records, frame: pd.DataFrame, chosen: Indices, task: Task)
 
 
 def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
+    if task.multilabel:
+        return _several_labels(records, frame, source, task)
     name = source.label or records.label
     if name in frame.columns:
         numbered = records.numbered and name == records.label
@@ -86,6 +89,20 @@ def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Tas
     if source.label is None:
         return None
     raise DataError(f"{records.origin}: no label column {name}; there are {_listed(frame)}")
+
+
+def _several_labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
+    if source.label is not None:
+        raise DataError(
+            f"{records.origin}: in a multilabel task every class is a column of its own, of zeros and ones: "
+            "leave label out"
+        )
+    absent = [name for name in task.classes if name not in frame.columns]
+    if len(absent) == len(task.classes):
+        return None
+    if absent:
+        raise DataError(f"{records.origin}: no column {', '.join(absent[:10])}; there are {_listed(frame)}")
+    return encode_several({name: texts_of(frame[name]) for name in task.classes}, origin=records.origin)
 
 
 def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArray[np.str_] | None:

@@ -35,7 +35,8 @@ class DataSource(Frozen):
     start: int = Field(default=0, ge=0)
     stop: int | None = Field(default=None, ge=0)
     label: str | None = None
-    """The column of the class; a named set knows its own, a file has ``y``."""
+    """The column of the class; a named set knows its own, a file has ``y``. In a multilabel task every class is a
+    column of 0 and 1 instead, or ``y`` of an ``.npz`` holds them, a row a record."""
     group: str | None = None
     """A column whose equal values belong together, as all visits of one patient do."""
     shuffle_seed: int | None = Field(default=None, ge=0)

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
 from collegium.coordinator.mechanisms import IntArray, SeededNoise
-from collegium.coordinator.mechanisms.multilabel import MultiLabel, clipped_votes
+from collegium.coordinator.mechanisms.multilabel import MultiLabel
 from collegium.coordinator.neighbours.geometry import fit_features
 from collegium.protocol.features import distances_squared, extract
 from collegium.protocol.inputs import DataSource, default_task, load
+from collegium.protocol.multilabel import clipped_votes
 from collegium.protocol.renyi import WIDE_ORDERS, Conversion
 from collegium.simulations.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium.simulations.experiments.figures import OTHERS, OURS, PAPERS

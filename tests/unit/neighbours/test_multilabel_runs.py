@@ -1,0 +1,221 @@
+"""Records of several labels: a run from records to labels and student, in both modes, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from digit_parts import NAMES, ROSTER, members, run_config
+from digit_parts import TASK as DIGITS
+
+from collegium.coordinator import coordinator as coordinator_module
+from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
+from collegium.coordinator.config import RunConfig
+from collegium.coordinator.consortium import ConsortiumConfig
+from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.questions import questions_of
+from collegium.coordinator.run_folder import read_labels
+from collegium.coordinator.students import fit_student, load_student
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.protocol.errors import ConfigurationError, DataError
+from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, Request
+from collegium.protocol.multilabel import held_in, numbers_of, swap_l2
+from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.protocol.task import NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.protocol.toml_files import validate_config
+from collegium.simulations.in_process import InProcessParties
+
+KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
+TASK = DIGITS.model_copy(update={"classes": tuple(KINDS), "multilabel": True})
+QUERIES = 40
+SETTINGS: dict[str, Any] = {
+    "task": TASK.model_dump(),
+    "mechanism": {"name": "multilabel-knn", "parameters": {"tau": 3.0, "sigma": 4.0, "sampling_rate": 0.3}},
+    "neighbours": {"features": "hog", "dimensions": 16, "share": 0.045, "k": 20},
+    "budget": {"epsilon": 60},
+    "queries": {"count": QUERIES, "batch": 25},
+    "votes": {"mode": "clear", "quorum": 0.5},
+    "student": {"method": "supervised", "options": {"steps": 2, "network": "linear"}},
+}
+
+
+def config(**changes: Any) -> RunConfig:
+    return run_config(SETTINGS, changes)
+
+
+@pytest.fixture(scope="module")
+def of_kinds(digits: Examples) -> Examples:
+    """The digits, each with all the kinds that it is of."""
+    held = np.stack([np.isin(digits.labels(), kind) for kind in KINDS.values()], axis=1)
+    return Examples(digits.x, numbers_of(held))
+
+
+class Consortium(InProcessParties):
+    """Four parties, of which one may leave between the two sums."""
+
+    def __init__(self, private: Examples, folder: Path, leaving: str | None) -> None:
+        super().__init__(members(private, folder, task=TASK), "trial")
+        self.leaving, self.gone = leaving, set[str]()
+
+    def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
+        if any(isinstance(body, CountNearest) and body.by_class for body in requests.values()) and self.leaving:
+            self.gone.add(self.leaving)
+        heard = {name: body for name, body in requests.items() if name not in self.gone}
+        silent = requests.keys() - heard.keys()
+        return super().ask(heard, **options) | dict.fromkeys(silent, Failure("unreachable", "gone"))
+
+
+@pytest.fixture
+def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+    public = PublicData(of_kinds.take(np.arange(300)), of_kinds.take(np.arange(300, 500)))
+
+    def run(
+        folder: str, *, leaving: str | None = None, without: str | None = None, only: bool = True, **changes: Any
+    ) -> Any:
+        consortium = Consortium(of_kinds.take(np.arange(500, 1797)), tmp_path / "parties", leaving)
+        consortium.gone |= {without} if without else set()
+        made = Coordinator(config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER)
+        return made.run(only_labels=only)
+
+    return run
+
+
+def issued(folder: Path) -> list[tuple[int, int | None]]:
+    return read_labels(folder / "labels.csv", tuple(KINDS))
+
+
+def test_a_run_gives_labels_as_columns_and_a_student_that_knows_several(
+    go: Any, tmp_path: Path, of_kinds: Examples
+) -> None:
+    run = go("run", only=False, votes__mode="masked")
+    assert (tmp_path / "run" / "labels.csv").read_text().startswith("index,even,loop,large\n")
+    rows = issued(tmp_path / "run")
+    assert len(rows) == QUERIES and {0, 1} <= {label & 1 for _, label in rows if label is not None}
+    given, truth = np.array([label for _, label in rows]), of_kinds.labels()[[index for index, _ in rows]]
+    right = held_in(given, 3) == held_in(truth, 3)
+    labels = run["labels"]
+    assert labels["quality"]["accuracy"] == pytest.approx(right.mean()) and right.mean() > 0.85
+    assert [row["labels"] for row in labels["per_class"]] == [
+        sum(label >> bit & 1 for _, label in rows if label is not None) for bit in range(3)
+    ]
+    assert 0 < run["student"]["accuracy"] < 1 and [row["inputs"] for row in run["student"]["per_class"]] == [200] * 3
+    assert load_student(tmp_path / "run" / "student.safetensors").task == TASK
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_student_learns_several_labels_an_input(of_kinds: Examples) -> None:
+    """Naming the more frequent answer is right in 56 %."""
+    known, asked = of_kinds.take(np.arange(300)), of_kinds.take(np.arange(300, 500))
+    options: dict[str, Any] = {"steps": 100, "network": "small-cnn"}
+    student = fit_student("supervised", known.x, np.arange(300), known.labels(), TASK, seed=0, options=options)
+    probabilities, predicted = student.probabilities(asked.x), student.predict(asked.x)
+    assert ((probabilities >= 0.5) == held_in(predicted, 3)).all() and (probabilities.sum(axis=1) > 2).any()
+    assert (held_in(predicted, 3) == held_in(asked.labels(), 3)).mean() > 0.8
+
+
+def test_masked_sums_give_the_labels_of_clear_ones_at_the_sampled_gaussians_price(go: Any, tmp_path: Path) -> None:
+    clear, masked = go("clear"), go("masked", votes__mode="masked")
+    assert issued(tmp_path / "clear") == issued(tmp_path / "masked")
+    curve = sampled_gaussian_curve(swap_l2(3.0, 3), 4.0, 0.3, WIDE_ORDERS) * QUERIES
+    for run in (clear, masked):
+        assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(curve.to_epsilon(1e-5).epsilon)
+        assert not run["privacy"]["adaptive"] and run["labels"]["answered"] == QUERIES
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked"])
+def test_who_leaves_between_the_sums_is_in_neither(mode: str, go: Any, tmp_path: Path) -> None:
+    go("left", leaving=NAMES[1], votes__mode=mode)
+    go("without", without=NAMES[1], votes__mode=mode)
+    assert issued(tmp_path / "left") == issued(tmp_path / "without")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"task__multilabel": False}, "task.multilabel and the mechanism multilabel-knn belong together"),
+        ({"mechanism": {"name": "knn", "parameters": {}}}, "belong together"),
+        ({"votes__mode": "masked+noised"}, "needs exact sums"),
+        ({"neighbours__k": 2000, "neighbours__share": 0.5}, "at most 1023"),
+        ({"queries__choice": "class-balanced", "queries__rounds": 2}, "one class a record"),
+        ({"task__classes": [f"kind {number}" for number in range(63)]}, "at most 62"),
+        ({"budget__unit": "party"}, "must be 'record'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_a_reason(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        config(**changes)
+
+
+def test_students_of_one_class_and_students_jobs_are_refused(go: Any, of_kinds: Examples) -> None:
+    for method in ("consistency", "random-forest", "vat"):
+        with pytest.raises(ConfigurationError, match="for a multilabel task choose supervised"):
+            fit_student(method, of_kinds.x[:20], [0, 1], [1, 2], TASK, seed=0)
+    with pytest.raises(ConfigurationError, match="choose supervised"):
+        go("run", only=False, student={"method": "consistency"})
+    jobs = {"address": "localhost:1", "enrolment": "localhost:2", "folder": "f", "parties": ["a"]}
+    students = [{"name": "lab", "queries": 5}]
+    values = config().model_dump() | {"consortium": jobs | {"students": students}}
+    with pytest.raises(ConfigurationError, match="one class a record"):
+        validate_config(values, ConsortiumConfig, "test")
+
+
+def question(**changes: Any) -> CountNearest:
+    pool = np.zeros((70, 8, 8, 1), dtype=np.uint8)
+    made: Any = questions_of(config(), pool, "ledger", lambda: b"")
+    said = {"k": 20, "labels": 3, "tau": 2.0, "sigma": 4.0, "sampling_rate": 0.3} | changes
+    return made.request("multilabel-knn", said, "clear", PoolRange("a" * 64, (1,)), "release")
+
+
+def test_a_party_refuses_what_its_task_or_policy_does_not_know(of_kinds: Examples, tmp_path: Path) -> None:
+    def code(body: Any, **options: Any) -> str:
+        party, *_ = members(of_kinds.take(np.arange(50)), tmp_path, task=TASK, **options)
+        answer = party.handle(Request("r", "trial", body)).body
+        assert isinstance(answer, Failure)
+        return f"{answer.code}: {answer.message}"
+
+    assert "does not answer Fit" in code(Fit(TeacherSettings()))
+    assert "another number of labels" in code(question(labels=4))
+    assert "lack a positive sigma" in code(question(sigma=0.0))
+    single = replace(question(), terms=replace(question().terms, mechanism="knn"))
+    assert code(single).startswith("refused")
+    quiet = Policy(PolicyConfig(minimum_noise_votes=5.0, sum_modes=("clear",)))
+    assert "less than the 5" in code(question(), policy=quiet)
+    with pytest.raises(DataError, match="outside"):
+        members(Examples(of_kinds.x[:9], np.full(9, 8)), tmp_path, task=TASK)
+
+
+def test_labels_are_read_from_columns_of_zeros_and_ones(tmp_path: Path) -> None:
+    inputs = TableInputs(columns=(NumberColumn(name="age", low=0.0, high=1.0),))
+    task = Task(classes=("ill", "old"), inputs=inputs, multilabel=True)
+    file = tmp_path / "records.csv"
+
+    def read(text: str, **options: Any) -> Any:
+        file.write_text(text)
+        return load(DataSource(source=str(file), **options), task, data_root=None).y
+
+    assert read("age,ill,old\n0.1,1,0\n0.2,0,0\n0.3,1,1\n0.4,0,1\n").tolist() == [1, 0, 3, 2]
+    assert read("age\n0.1\n") is None
+    for text, says in (("age,ill\n0,1\n", "no column old"), ("age,ill,old\n0,yes,1\n", "'yes'")):
+        with pytest.raises(DataError, match=says):
+            read(text)
+    with pytest.raises(DataError, match="leave label out"):
+        read("age,ill,old\n0,1,1\n", label="ill")
+    np.savez(tmp_path / "records.npz", x=np.zeros((3, 1)), y=np.array([[1, 0], [0, 1], [1, 1]]))
+    source = DataSource(source=str(tmp_path / "records.npz"))
+    assert load(source, task, data_root=None).labels().tolist() == [1, 2, 3]
+    np.savez(tmp_path / "records.npz", x=np.zeros((3, 1)), y=np.array([1, 0, 1]))
+    with pytest.raises(DataError, match=r"needs \[3, 2\]"):
+        load(source, task, data_root=None)
+
+
+def test_sets_of_62_labels_and_their_numbers_are_the_same() -> None:
+    held = np.random.default_rng(0).integers(0, 2, (50, 62))
+    held[0] = 1
+    assert (held_in(numbers_of(held), 62) == held).all() and numbers_of(held).min() >= 0
