@@ -35,11 +35,11 @@ def test_imports_point_one_way() -> None:
         ("import collegium.cli", HEAVY),
         (
             "import collegium.coordinator.accounting.statement, collegium.coordinator.account_cli",
-            ("torch", "grpc", "flwr"),
+            ("torch", "grpc", "flwr", "sklearn", "pandas"),
         ),
-        ("import collegium.coordinator.mechanisms", ("torch", "grpc", "flwr")),
-        ("import collegium.coordinator.coordinator", ("torch", "grpc", "flwr", "matplotlib")),
-        ("import collegium.parties.cli", ("torch", "flwr", "ray")),
+        ("import collegium.coordinator.mechanisms", ("torch", "grpc", "flwr", "sklearn", "pandas")),
+        ("import collegium.coordinator.coordinator", ("torch", "grpc", "flwr", "sklearn", "matplotlib")),
+        ("import collegium.parties.cli", ("torch", "flwr", "ray", "sklearn")),
         ("import collegium.simulations.simulate, collegium.simulations.launch_cli", ("torch", "flwr", "ray")),
     ],
 )

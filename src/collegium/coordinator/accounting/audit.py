@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from collegium.coordinator.accounting.pld import composed_epsilon
 from collegium.coordinator.accounting.statement import Question, data_independent
@@ -71,8 +71,8 @@ def run_mechanism(mechanism: Mechanism, counts: IntArray, noise: Noise) -> IntAr
 
 def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]:
     """Lower and upper bound of a rate, each wrong with probability at most ``failure``."""
-    low = 0.0 if hits == 0 else float(beta.ppf(failure, hits, runs - hits + 1))
-    high = 1.0 if hits == runs else float(beta.ppf(1.0 - failure, hits + 1, runs - hits))
+    low = 0.0 if hits == 0 else float(betaincinv(hits, runs - hits + 1, failure))
+    high = 1.0 if hits == runs else float(betaincinv(hits + 1, runs - hits, 1.0 - failure))
     return low, high
 
 
