@@ -59,17 +59,18 @@ MechanismName = Annotated[str, typer.Option("--mechanism", "-m", help="lnmax, gn
 Gamma = Annotated[
     float | None, typer.Option(help="Inverse scale of Laplace or Gumbel noise (lnmax, exponential, nzc).")
 ]
-Sigma = Annotated[float | None, typer.Option(help="Standard deviation of Gaussian noise (gnmax, individual-knn, nzc).")]
+Sigma = Annotated[float | None, typer.Option(help="Deviation of Gaussian noise (gnmax, …-knn, multilabel, nzc).")]
 Sigma1 = Annotated[float | None, typer.Option(help="Noise of the threshold test.")]
 Sigma2 = Annotated[float | None, typer.Option(help="Noise of the release.")]
 Threshold = Annotated[float | None, typer.Option(help="Votes that the largest count must reach.")]
 K = Annotated[int | None, typer.Option("--k", help="Neighbours that vote (knn).")]
 Classes = Annotated[int | None, typer.Option(help="Number of classes (knn, plan, audit).")]
-SamplingRate = Annotated[float | None, typer.Option(help="Probability with which a record is sampled (knn).")]
+SamplingRate = Annotated[float | None, typer.Option(help="Probability with which a record is sampled (…knn).")]
 Participations = Annotated[int | None, typer.Option(help="Votes that one record may cast (individual-knn).")]
 Constant = Annotated[float | None, typer.Option(help="What is added to the largest count (nzc).")]
 PerQuery = Annotated[float | None, typer.Option("--epsilon", help="ε of one query (ptr).")]
-Tau = Annotated[float | None, typer.Option(help="L1 bound of one teacher's votes (multilabel).")]
+Tau = Annotated[float | None, typer.Option(help="L1 bound of one voter's votes (multilabel, multilabel-knn).")]
+Labels = Annotated[int | None, typer.Option(help="Number of labels (multilabel-knn).")]
 Voters = Annotated[int | None, typer.Option(help="Number of teachers (multilabel).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -98,6 +99,7 @@ def account(
     epsilon: PerQuery = None,
     tau: Tau = None,
     voters: Voters = None,
+    labels: Labels = None,
     orders: Annotated[str, typer.Option(help="paper, wide, or a list such as 1.5,2,8.")] = "wide",
     conversion: Annotated[Conversion, typer.Option(help="From Rényi to (ε, δ).")] = Conversion.IMPROVED,
     unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
@@ -128,6 +130,7 @@ def account(
         "epsilon": epsilon,
         "tau": tau,
         "voters": voters,
+        "labels": labels,
     }
     described = _described(mechanism, given, delta, asked)
     question = Question(

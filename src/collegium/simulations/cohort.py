@@ -16,7 +16,9 @@ import numpy as np
 from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.protocol.multilabel import held_in
 from collegium.protocol.roster import Roster
+from collegium.protocol.task import Task
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 
@@ -110,12 +112,13 @@ def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
         if len(part) == 0:
             raise ConfigurationError(f"{name} would hold no record: use fewer parties or a milder skew")
         names.append(name)
-        _write(private.take(part), base / name)
+        _write(private.take(part), config.task, base / name)
     return names
 
 
-def _write(examples: Examples, folder: Path) -> None:
-    arrays = {"x": examples.x, "y": examples.labels()}
+def _write(examples: Examples, task: Task, folder: Path) -> None:
+    labels = held_in(examples.labels(), len(task.classes)) if task.multilabel else examples.labels()
+    arrays = {"x": examples.x, "y": labels}
     if examples.groups is not None:
         arrays[GROUP] = examples.groups
     try:

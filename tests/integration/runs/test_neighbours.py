@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from run_parts import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
@@ -42,8 +43,18 @@ SAMPLED: dict[str, Any] = {
     "queries": {"count": 12, "batch": 5, "rounds": 2},
     "partition": {"parties": 4},
     "votes": {"quorum": 0.7},
+    "student": {"method": "supervised", "options": {"steps": 2, "network": "small-cnn"}},
 }
 """By gradient histograms, then by what the student of the first six queries has learned."""
+KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
+SEVERAL: dict[str, Any] = {
+    "task": {"classes": list(KINDS), "multilabel": True},
+    "mechanism": {"name": "multilabel-knn", "parameters": {"tau": 2.0, "sigma": 1.0, "sampling_rate": 0.5}},
+    "neighbours": {"features": "hog", "dimensions": 8, "share": 0.03, "k": 8},
+    "queries": {"count": 12, "batch": 12},
+    "student": {"method": "supervised", "options": {"steps": 2, "network": "linear"}},
+}
+"""Digits by kinds of which each is several."""
 RUNS = {"radius": RADIUS, "sampled": SAMPLED}
 LEAVES = "party-3"
 AT_SUM = 2
@@ -195,3 +206,21 @@ def test_a_process_killed_between_the_two_sums_is_in_neither(
     assert list(failures(run)) == [LEAVES] and failures(run)[LEAVES][0]["outcome"] == "unreachable"
     assert [done["answered"] for done in run["rounds"]] == [4] + [3] * (len(run["rounds"]) - 1)
     assert (folder / "report.html").is_file()
+
+
+def test_records_of_several_labels_answer_alike_as_real_processes(tmp_path: Path, between_sums: Any) -> None:
+    from sklearn.datasets import load_digits
+
+    bunch, file = load_digits(), tmp_path / "kinds.npz"
+    held = np.stack([np.isin(bunch.target, kind) for kind in KINDS.values()], axis=1)
+    np.savez(file, x=(bunch.images * 15.9).astype(np.uint8)[..., None], y=held.astype(np.int64))
+    parts = {"private": (0, 600), "pool": (1200, 1300), "holdout": (1500, 1700)}
+    sources = {
+        part: {"source": str(file), "shuffle_seed": None, "start": start, "stop": stop}
+        for part, (start, stop) in parts.items()
+    }
+    here, processes = (prepare_run(tiny(**SEVERAL, **sources), tmp_path / name, data_root=None) for name in "ab")
+    run = launch(processes)
+    same((processes.folder, run), (here.folder, coordinator_of(here, InProcess(here), None).run()))
+    assert failures(run) == {} and labels_csv(processes.folder).startswith("index,even,loop,large\n")
+    assert run["labels"]["quality"]["accuracy"] > 0.8

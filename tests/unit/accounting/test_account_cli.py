@@ -109,6 +109,10 @@ def test_account_reads_the_same_votes_from_every_file(collegium, votes, tmp_path
         ("individual-knn", "--sigma", 70, "--participations", 1),
         ("ptr", "--epsilon", 0.1, "--queries", 100),
         ("multilabel", "--sigma", 40, "--tau", 4, "--voters", 100, "--queries", 10),
+        (
+            *("multilabel-knn", "--k", 300, "--labels", 10, "--tau", 4, "--sigma", 50),
+            *("--sampling-rate", 0.05, "--queries", 800),
+        ),
     ],
 )
 def test_plans_without_votes_have_the_data_independent_values_alone(collegium, given):
