@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 
 from collegium.protocol.certificates import Role, Subject, read_certificate, read_subject
 from collegium.protocol.errors import IdentityError
+
+Result = TypeVar("Result")
 
 Service: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 """Something that answers at the port."""
@@ -33,6 +36,22 @@ class SessionEvent:
 
 
 OnEvent = Callable[[SessionEvent], None]
+
+
+def uncancelled(reading: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+    """A task that reads from a stream, and ends when the stream does if nobody waits for it any more.
+
+    Not to be cancelled: gRPC would keep for ever what has arrived of the message that is being read.
+    """
+    work = asyncio.ensure_future(reading)
+    work.add_done_callback(look_at)
+    return work
+
+
+def look_at(work: asyncio.Future[Any]) -> None:
+    """Look at how it ended, so that asyncio does not report an end that nobody needs to know."""
+    if not work.cancelled():
+        work.exception()
 
 
 def certified(context: grpc.aio.ServicerContext[bytes, bytes], role: Role) -> Subject:

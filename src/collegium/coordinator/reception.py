@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified
+from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified, look_at, uncancelled
 from collegium.protocol import limits
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, refusal, server_options
@@ -79,6 +79,7 @@ class _Session:
     peer: str
     replies_left: int
     told_farewell: bool = False
+    over: bool = False
     outbox: asyncio.Queue[tuple[str, str] | pb.RosterUpdate | CollegiumError | None] = field(
         default_factory=asyncio.Queue
     )
@@ -191,26 +192,27 @@ class Reception:
         """What a stream begins with. Of each party one stream at a time is read, so that memory does not grow with
         their number: the newest, as the older ones may be connections that are dead."""
         if (older := self._arriving.get(name)) is not None:
-            older.cancel()
-        reading = self._arriving[name] = asyncio.ensure_future(context.read())
+            older.set_result(None)
+        newer = self._arriving[name] = asyncio.get_running_loop().create_future()
+        reading = uncancelled(context.read())
         try:
-            async with asyncio.timeout(self._limits.hello_timeout_s):
-                return await reading
-        except TimeoutError as error:
-            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s") from error
-        except asyncio.CancelledError:
-            if (here := asyncio.current_task()) is None or here.cancelling():
-                raise  # the peer is gone
-            raise Unreachable(f"{name} has opened another stream since") from None
+            await asyncio.wait(
+                {reading, newer}, timeout=self._limits.hello_timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
-            if self._arriving.get(name) is reading:
+            if self._arriving.get(name) is newer:
                 del self._arriving[name]
+        if newer.done():
+            raise Unreachable(f"{name} has opened another stream since")
+        if not reading.done():
+            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s")
+        return reading.result()
 
     async def _hold(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
         self._enter(session)
         sending = asyncio.ensure_future(self._send_all(session, context))
-        receiving = asyncio.ensure_future(self._receive_all(session, context))
+        receiving = uncancelled(self._receive_all(session, context))
         reason = "it went away"
         try:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
@@ -227,9 +229,9 @@ class Reception:
         finally:
             # Nothing is awaited here: gRPC cancels this coroutine when the peer goes, at any await.
             self._leave(session, "farewell" if session.told_farewell else reason)
-            for work in (sending, receiving):
-                work.cancel()
-                work.add_done_callback(_retrieve)
+            session.over = True
+            sending.cancel()
+            sending.add_done_callback(look_at)
 
     async def _send_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         while (item := await session.outbox.get()) is not None:
@@ -245,7 +247,7 @@ class Reception:
         await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
 
     async def _receive_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        while (data := await context.read()) is not EOF:
+        while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
             if message.WhichOneof("body") != "reply":
                 raise ProtocolViolation("a party says Hello once and then answers")
@@ -339,12 +341,6 @@ class Reception:
             self._on_event(SessionEvent(kind, party, peer, detail, code))
         except Exception:
             logger.exception("an observer of sessions failed")
-
-
-def _retrieve(work: asyncio.Future[None]) -> None:
-    """Look at how it ended, so that asyncio does not report an end that nobody needs to know."""
-    if not work.cancelled():
-        work.exception()
 
 
 def _parse(data: Any) -> pb.FromParty:

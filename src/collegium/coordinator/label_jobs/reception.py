@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified
+from collegium.coordinator.callers import EventKind, OnEvent, Service, SessionEvent, certified, uncancelled
 from collegium.coordinator.label_jobs.desk import LabelDesk
 from collegium.protocol import limits
 from collegium.protocol.certificates import Subject
@@ -105,11 +105,11 @@ class DeskReception:
 
     async def _read(self, name: str, context: Context) -> bytes:
         async with self._turns[name], self._reading:  # one of a student's at a time: none keeps the others out
-            try:
-                async with asyncio.timeout(READING_S):
-                    data: Any = await context.read()
-            except TimeoutError as error:
-                raise ProtocolViolation(f"no question within {READING_S:g} s") from error
+            reading: asyncio.Future[Any] = uncancelled(context.read())
+            if not (await asyncio.wait({reading}, timeout=READING_S))[0]:
+                raise ProtocolViolation(f"no question within {READING_S:g} s")
+            data = reading.result()
+            del reading
         if data is EOF:
             raise ProtocolViolation("the call ended before its question")
         if len(data) > MAX_QUESTION_BYTES:
