@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from collegium.coordinator.mechanisms import SeededNoise
-from collegium.coordinator.mechanisms.multilabel import MultiLabel
+from collegium.coordinator.mechanisms import SeededNoise, Unit
+from collegium.coordinator.mechanisms.multilabel_knn import MultiLabelKNN
+from collegium.parties.neighbours.counting import SampledRecords
+from collegium.protocol.inputs import Examples
 from collegium.protocol.multilabel import RESOLUTION
-from collegium.protocol.renyi import Conversion
+from collegium.protocol.neighbours import Features
+from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.protocol.task import ImageInputs
 from collegium.simulations.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
+    NEIGHBOURS,
     PAPER,
     TYPICAL_ONES,
     attributes,
     clipped_sums,
-    cost,
+    epsilons,
     measured,
+    mechanism,
+    stated_epsilons,
 )
+
+SMALL = ImageInputs(height=8, width=8)
 
 
 def _drawn(rows: slice, columns: slice, value: int = 255) -> np.ndarray:
@@ -51,41 +63,32 @@ def test_attributes_of_a_digit_are_what_their_names_say() -> None:
     assert held.sum(axis=1).mean() + 2 == pytest.approx(TYPICAL_ONES)
 
 
-def test_a_record_moves_the_clipped_sums_by_no_more_than_is_charged() -> None:
-    rng = np.random.default_rng(3)
-    distances = rng.permutation(120)[:, None].astype(np.int64)
-    held = rng.integers(0, 2, (120, len(ATTRIBUTES)))
-    for tau in (1.0, 3.0, 10.0):
-        whole = clipped_sums(distances, held, (tau,), 20, 1.0, 0)[0]
-        moved = [
-            clipped_sums(np.delete(distances, gone, 0), np.delete(held, gone, 0), (tau,), 20, 1.0, 0)[0] - whole
-            for gone in range(120)
-        ]
-        largest = max(float((change**2).sum()) for change in moved) / RESOLUTION**2
-        assert 0 < largest <= 2 * tau
-
-
-def test_every_query_draws_its_own_sample_at_the_stated_rate() -> None:
-    # The sums count the sampled records: 400 queries of 500 records at rate 0.2. A count is binomial with mean 100 and
-    # deviation 9; the mean of 400 lies within 6 deviations, 2.7, but with probability below 1e-8.
-    distances = np.zeros((500, 400), dtype=np.int64)
-    sizes = clipped_sums(distances, np.ones((500, 1), dtype=np.int64), (1.0,), 500, 0.2, 1)[0][:, 0] / RESOLUTION
-    assert abs(sizes.mean() - 100) < 2.7
-    assert len(np.unique(sizes)) > 20
+def test_sums_are_over_k_records_of_a_sample_at_the_stated_rate() -> None:
+    images = np.random.default_rng(3).integers(0, 256, (400, 8, 8, 1)).astype(np.uint8)
+    private, pool = images[:300], images[300:]
+    records = SampledRecords(Examples(private, np.full(300, 2**10 - 1)), SMALL, b"k" * 32)
+    few = MultiLabelKNN(20, 10, 10.0, 1.0, 0.5)
+    sums = clipped_sums(records, few, pool, SMALL, np.arange(30), Features("raw"))
+    # All labels of all records are held. A place that the interval of the cut shares may be rounded down by a part.
+    assert (np.abs(sums - 20 * RESOLUTION) <= 1).all()
+    # More neighbours than are sampled: 30 sizes of 300 coins of 0.5, whose mean lies within 6 deviations of 150.
+    all_of_them = MultiLabelKNN(300, 10, 10.0, 1.0, 0.5)
+    sizes = clipped_sums(records, all_of_them, pool, SMALL, np.arange(30), Features("raw"))[:, 0] / RESOLUTION
+    assert abs(sizes.mean() - 150) < 6 * math.sqrt(75 / 30) and len(np.unique(sizes)) > 5
 
 
 def test_clipping_costs_less_and_hides_ones_unless_the_threshold_follows() -> None:
-    costs = [cost(tau, 50.0, 0.05, 800, 1e-5, Conversion.IMPROVED) for tau in (1.0, 4.0, 10.0)]
-    assert costs[0] < costs[1] < costs[2]
-    held = np.ones((300, 10), dtype=np.int64)
-    sums = clipped_sums(np.zeros((300, 1), dtype=np.int64), held, (3.0,), 300, 1.0, 0)[0]
-    half, lowered = (MultiLabel(5.0, 3.0, voters).stages[0].run(sums, SeededNoise(0)) for voters in (300, 150))
-    assert not half.any()
-    assert lowered.all()
+    costs = [epsilons(mechanism(tau).stages[0].charge(WIDE_ORDERS, Unit()))[1] for tau in (1.0, 4.0, 5.0, 10.0)]
+    assert costs[0] < costs[1] < costs[2] == costs[3]
+    sums = np.full((1, 10), NEIGHBOURS * 3 * RESOLUTION // 10)
+    quiet = (replace(mechanism(3.0, share), sigma=5.0) for share in (0.5, 0.25))
+    half, lowered = (made.stages[0].run(sums, SeededNoise(0)) for made in quiet)
+    assert half.tolist() == [0]
+    assert lowered.tolist() == [2**10 - 1]
 
 
 def test_the_rows_of_table_3_cost_less_than_the_paper_says() -> None:
-    for (_, sigma, rate, queries, delta, claimed), ours in zip(PAPER, (0.680, 0.676, 0.376, 0.758), strict=True):
-        epsilon = cost(10.0, sigma, rate, queries, delta, Conversion.CLASSIC)
+    for (*_, sigma, rate, queries, delta, claimed), ours in zip(PAPER, (0.680, 0.676, 0.376, 0.758), strict=True):
+        epsilon, _ = stated_epsilons(sigma, rate, queries, delta)
         assert epsilon == pytest.approx(ours, abs=0.002)
         assert epsilon < claimed
