@@ -10,8 +10,14 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from collegium.coordinator.attendance import Attendance
-from collegium.coordinator.consortium import read_consortium
+from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
+from collegium.coordinator.label_jobs.desk import LabelDesk
+from collegium.coordinator.label_jobs.queue import JobQueue
+from collegium.coordinator.label_jobs.reception import DeskReception
+from collegium.coordinator.run_folder import RunFolder
 from collegium.coordinator.watching.server import StatusServer
 from collegium.protocol.logs import LogFormat, configure_logging
 from collegium.protocol.messages import Describe
@@ -19,8 +25,20 @@ from collegium.protocol.messages import Describe
 
 def main(path: Path) -> None:
     configure_logging(LogFormat.JSON)
-    attendance = Attendance(read_consortium(path), wait_s=0, on_event=lambda event: None)
-    with attendance.open(), StatusServer("127.0.0.1:0", dict) as status:
+    config = read_consortium(path)
+    folder = ConsortiumFolder(config.consortium.folder)
+    attendance = Attendance(config, wait_s=0, on_event=lambda event: None)
+    desk = LabelDesk(
+        JobQueue(folder.jobs),
+        task_json=config.task.model_dump_json(),
+        student_json=config.student.model_dump_json(),
+        pool=np.zeros((100, 8, 8, 1), np.uint8),
+        ledger=RunFolder(folder.run).ledger,
+        members=attendance.members,
+    )
+    desk.prepare()
+    services = (DeskReception(desk, attendance.take_event).service(),)
+    with attendance.open(services), StatusServer("127.0.0.1:0", dict) as status:
         print(json.dumps({"status": int(status.url.rstrip("/").rpartition(":")[2])}), flush=True)
         for _ in sys.stdin:
             names = attendance.parties.names()

@@ -21,7 +21,9 @@ from typing import Any
 from member_parts import code_for, fingerprint_of
 from ports import free_ports
 
+from benchmarks.usage import tree_cpu_s, tree_memory_bytes
 from collegium.coordinator.consortium import read_consortium
+from collegium.coordinator.label_jobs.ordering import enrol_student
 from collegium.coordinator.provision_cli import provision
 from collegium.parties.enrolment import enrol
 from collegium.parties.session import PartySession
@@ -33,7 +35,8 @@ from collegium.protocol.task import Task
 PATIENCE_S = 60.0
 HONEST = ("ash", "birch")
 INSIDER = "cedar"
-"""Has a good certificate and bad intentions."""
+STUDENT = "dill"
+"""Both have a good certificate and bad intentions."""
 
 CONFIG = """\
 name = "besieged"
@@ -45,6 +48,7 @@ budget = {{ epsilon = 10.0 }}
 address = "localhost:{sessions}"
 enrolment = "localhost:{enrolment}"
 parties = ["ash", "birch", "cedar"]
+students = [{{ name = "dill" }}]
 folder = "consortium"
 
 [task]
@@ -105,6 +109,9 @@ class Fortress:
         self.ports = Ports(sessions, enrolment, json.loads(self._line())["status"])
         for name in (*HONEST, INSIDER):
             self.enrol(name)
+        served = self.folder / "consortium"
+        code, fingerprint = code_for(served, STUDENT), fingerprint_of(served)
+        enrol_student(self.config.consortium.enrolment, STUDENT, code, fingerprint, self.folder / STUDENT)
         for name in HONEST:
             self._attend(name)
         deadline_s = time.monotonic() + PATIENCE_S
@@ -117,6 +124,8 @@ class Fortress:
         enrol(address, name, code, fingerprint_of(served), self.folder / name)
 
     def credentials(self, name: str) -> Credentials:
+        if name == STUDENT:
+            return Credentials.load(self.folder / name, "student")
         return Credentials.load(self.folder / name / "credentials", "party")
 
     def ask(self) -> dict[str, str]:
@@ -131,6 +140,16 @@ class Fortress:
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
+
+    def peak_bytes(self) -> int:
+        """The most resident memory that it has had since `watch_peak`."""
+        return tree_memory_bytes(self.process.pid)
+
+    def watch_peak(self) -> None:
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def cpu_s(self) -> float:
+        return tree_cpu_s(self.process.pid)
 
     def open_files(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))

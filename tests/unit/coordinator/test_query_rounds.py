@@ -356,6 +356,7 @@ def test_the_student_of_earlier_rounds_has_its_sure_answers_confirmed(
         ({"sizes": [20, 10]}, "3 numbers"),
         ({"sizes": [30, 0, 0]}, "above 0"),
         ({"count": 2}, "cannot fill 3 rounds"),
+        ({"count": 100_001, "batch": 100_001}, "set it to at most 100000"),
         ({"choice": "boldest"}, "queries.choice"),
     ],
 )

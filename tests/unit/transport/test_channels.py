@@ -1,13 +1,31 @@
-"""Errors travel as gRPC statuses and come back as themselves; addresses."""
+"""Errors travel as gRPC statuses and come back as themselves; addresses; how much and how many a server takes."""
 
 from __future__ import annotations
 
+import resource
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
 import grpc
+import numpy as np
 import pytest
 
 from collegium.protocol import limits
-from collegium.protocol.channels import channel_options, error_of, refusal, split_address
+from collegium.protocol.channels import (
+    MIN_CONNECTIONS,
+    channel_options,
+    error_of,
+    refusal,
+    server_options,
+    split_address,
+)
 from collegium.protocol.errors import CollegiumError, ConfigurationError, Unreachable, VersionMismatch
+from collegium.protocol.messages import Reply, SecureSumAnswer
+from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.v1 import collegium_pb2 as pb
+from collegium.protocol.v1 import secure_sum_pb2 as sum_pb
 
 
 def kinds(root: type[CollegiumError] = CollegiumError) -> list[type[CollegiumError]]:
@@ -49,3 +67,66 @@ def test_what_is_no_address_is_said(address: str) -> None:
 @pytest.mark.parametrize(("address", "proxy"), [("127.0.0.1:1", 0), ("localhost:1", 0), ("hub.example.org:1", 1)])
 def test_this_machine_is_never_reached_through_a_proxy(address: str, proxy: int) -> None:
     assert dict(channel_options(address))["grpc.enable_http_proxy"] == proxy
+
+
+def test_the_most_counts_of_an_answer_fit_into_a_message() -> None:
+    counts = np.full((limits.MAX_COUNTS_PER_ANSWER // 1000, 1000), limits.MAX_NEIGHBOUR_COUNT, dtype=np.int64)
+    reply = Reply("0" * 32, Neighbours(counts)).to_proto()
+    assert len(pb.FromParty(reply=reply).SerializeToString()) <= limits.MAX_REPLY_BYTES
+    words = bytes(4 * limits.MAX_COUNTS_PER_ANSWER)  # of the larger of the two rings
+    vector = sum_pb.InputMasked(ring_bits=32, vector=words, view_signature=bytes(64))
+    masked = Reply("0" * 32, SecureSumAnswer(sum_pb.SecureSumReply(setup=bytes(32), input_masked=vector))).to_proto()
+    assert len(pb.FromParty(reply=masked).SerializeToString()) <= limits.MAX_REPLY_BYTES
+
+
+@pytest.mark.parametrize(
+    ("parties", "soft", "hard", "raised", "connections"),
+    [
+        (5, 1024, 524_288, MIN_CONNECTIONS + 256, MIN_CONNECTIONS),
+        (5, 1024, resource.RLIM_INFINITY, MIN_CONNECTIONS + 256, MIN_CONNECTIONS),
+        (5, 65_536, 65_536, 65_536, MIN_CONNECTIONS),
+        (5, 1024, 1024, 1024, 1024 - 256),
+        (5_000, 1024, 524_288, 10_256, 10_000),
+    ],
+)
+def test_connections_leave_files_for_everything_else(
+    parties: int, soft: int, hard: int, raised: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: held[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: held.append(limits))
+    assert dict(server_options(parties))["grpc.max_allowed_incoming_connections"] == connections
+    assert held[-1] == (raised, hard)
+
+
+def test_whoever_connects_beyond_the_limit_is_turned_away_until_another_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256 + 3, 256 + 3))
+    server = grpc.server(ThreadPoolExecutor(1), options=server_options(3))
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+
+    def settings(connection: socket.socket) -> bool:
+        """Whether an HTTP/2 server answers."""
+        connection.settimeout(10.0)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+        try:
+            return connection.recv(16) != b""
+        except ConnectionError:
+            return False
+
+    try:
+        with ExitStack() as held:
+            three = [held.enter_context(socket.create_connection(("localhost", port))) for _ in range(3)]
+            assert all(settings(connection) for connection in three)
+            with socket.create_connection(("localhost", port)) as fourth:
+                assert not settings(fourth)
+        answered, deadline_s = False, time.monotonic() + 60.0
+        while not answered and time.monotonic() < deadline_s:  # the server has to notice that they left
+            with socket.create_connection(("localhost", port)) as next_one:
+                answered = settings(next_one)
+            time.sleep(0.02)  # between two looks at the condition
+        assert answered
+    finally:
+        server.stop(None).wait()
