@@ -1,6 +1,7 @@
 """Loaded before any test module, in every process that runs tests."""
 
 import os
+from pathlib import Path
 
 # Several processes share the cores: each computes on one thread, as do the processes that it starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,5 +20,6 @@ WORKERS = 3
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Tests that were named run in this process: there a debugger works, and nothing need be started for them."""
-    return WORKERS if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+    """For ``-n auto``. A part of the suite runs in this process, where a debugger works and nothing need be started."""
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
+    return WORKERS if named == {Path(__file__).parent} else 0
