@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.neighbours.nearest_votes import class_orders, exact_votes
+from collegium.coordinator.neighbours.nearest_votes import class_orders, exact_shares, exact_votes
 from collegium.coordinator.rounds import ANSWERED, OnAnswer, RoundResult
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.protocol.messages import CountNearest, Question
+from collegium.protocol.multilabel import clipped_votes, held_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,16 @@ class ExactNearest:
     ) -> RoundResult:
         """See `VoteSum.sum_votes`; everybody answers, and nothing of ``request`` about intervals counts."""
         assert isinstance(request, CountNearest)
-        k, orders = request.highest, class_orders(request.inputs, classes)
+        k, orders = request.k, class_orders(request.inputs, classes)
         asked = self.pool[np.array(request.inputs.indices)]
         votes = np.empty((queries, classes), dtype=np.int64)
         together = zip(*(self._closest(held, request, asked, k) for held in self.records.values()), strict=True)
         for row, parts in enumerate(together):
             distances, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-            votes[row] = exact_votes(distances, labels, orders[row], k, classes)
+            if request.tau is None:
+                votes[row] = exact_votes(distances, labels, orders[row], k, classes)
+            else:
+                votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), request.tau), k)
         names = tuple(sorted(teachers))
         return RoundResult(votes, names, dict.fromkeys(names, ANSWERED), 0)
 

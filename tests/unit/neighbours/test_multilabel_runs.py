@@ -17,11 +17,14 @@ from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
 from collegium.coordinator.config import RunConfig
 from collegium.coordinator.consortium import ConsortiumConfig
 from collegium.coordinator.coordinator import Coordinator
+from collegium.coordinator.neighbours.nearest_votes import exact_shares
 from collegium.coordinator.public_data import PublicData
 from collegium.coordinator.questions import questions_of
 from collegium.coordinator.run_folder import read_labels
 from collegium.coordinator.students import fit_student, load_student
+from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.splits import simulated_key
 from collegium.protocol.errors import ConfigurationError, DataError
 from collegium.protocol.inputs import DataSource, Examples, load
 from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, Request
@@ -29,6 +32,7 @@ from collegium.protocol.multilabel import held_in, numbers_of, swap_l2
 from collegium.protocol.renyi import WIDE_ORDERS
 from collegium.protocol.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.protocol.toml_files import validate_config
+from collegium.simulations.exact_nearest import ExactNearest
 from collegium.simulations.in_process import InProcessParties
 
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
@@ -77,11 +81,19 @@ def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     public = PublicData(of_kinds.take(np.arange(300)), of_kinds.take(np.arange(300, 500)))
 
     def run(
-        folder: str, *, leaving: str | None = None, without: str | None = None, only: bool = True, **changes: Any
+        folder: str,
+        *,
+        leaving: str | None = None,
+        without: str | None = None,
+        only: bool = True,
+        vote_sum: Any = None,
+        **changes: Any,
     ) -> Any:
         consortium = Consortium(of_kinds.take(np.arange(500, 1797)), tmp_path / "parties", leaving)
         consortium.gone |= {without} if without else set()
-        made = Coordinator(config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER)
+        made = Coordinator(
+            config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
+        )
         return made.run(only_labels=only)
 
     return run
@@ -127,6 +139,24 @@ def test_masked_sums_give_the_labels_of_clear_ones_at_the_sampled_gaussians_pric
     for run in (clear, masked):
         assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(curve.to_epsilon(1e-5).epsilon)
         assert not run["privacy"]["adaptive"] and run["labels"]["answered"] == QUERIES
+
+
+def test_the_exact_mode_gives_nearly_the_same_labels(go: Any, of_kinds: Examples, tmp_path: Path) -> None:
+    private = of_kinds.take(np.arange(500, 1797))
+    records = {"all": SampledRecords(private, TASK.inputs, simulated_key(1, "all"))}
+    go("exact", vote_sum=ExactNearest(records, of_kinds.x[:300], "trial"))
+    go("binned", neighbours__bins=256)
+    exact, binned = (np.array([label for _, label in issued(tmp_path / name)]) for name in ("exact", "binned"))
+    assert (held_in(exact, 3) == held_in(binned, 3)).mean() > 0.85, "other samples, the same noise"
+
+
+def test_exact_places_are_shared_by_those_as_far_as_the_last() -> None:
+    votes = np.array([[256, 0], [0, 256], [256, 0], [256, 256]])
+    distances = np.array([1, 4, 4, 9])
+    assert exact_shares(distances, votes, 2).tolist() == [256 + 128, 128]
+    assert exact_shares(distances, votes, 3).tolist() == [512, 256]
+    assert exact_shares(distances, votes, 9).tolist() == votes.sum(axis=0).tolist()
+    assert exact_shares(distances[:0], votes[:0], 2).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("mode", ["clear", "masked"])

@@ -109,6 +109,17 @@ def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, 
     return votes
 
 
+def exact_shares(distances: IntArray, votes: IntArray, k: int) -> IntArray:
+    """The same of clipped votes ``[n, labels]``, in parts: records level with the k-th share the places left."""
+    if len(distances) == 0:
+        return np.zeros(votes.shape[1], dtype=np.int64)
+    last = np.partition(distances, min(k, len(distances)) - 1)[min(k, len(distances)) - 1]
+    nearer, level = distances < last, distances == last
+    by_label = np.concatenate([votes[nearer].sum(axis=0), votes[level].sum(axis=0)])
+    shares: IntArray = shares_of_nearest(np.array([[nearer.sum(), level.sum()]]), by_label[None], k)[0]
+    return shares
+
+
 def _around_cut(by_distance: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Records nearer than the cut and within it, ``[queries, 1]`` each."""
     before = np.cumsum(by_distance, axis=1) - by_distance
