@@ -47,11 +47,11 @@ def _jpeg(label: int, draws: np.random.Generator) -> bytes:
 
 
 def _small(seed: int) -> tuple[NearestPlan, ...]:
-    individual, sampled = REAL(seed)
+    individual, _, sampled = REAL(seed)
     student = {"method": "patches", "options": {"filters": 16, "dimensions": 32}}
     data = {**individual.data, "student": student}
     return (
-        replace(individual, data=data, mechanism=IndividualKNN(8.0, 1), sizes=(40,), within=8),
+        replace(individual, data=data, mechanism=IndividualKNN(2.0, 8), sizes=(40,), within=8, budget=99.0),
         replace(sampled, data=data, mechanism=PrivateKNN(8, 10, 2.0, 1.0, 1.0, 0.8), sizes=(30,), budget=99.0),
     )
 
@@ -71,7 +71,7 @@ def test_every_plan_and_the_baselines_are_measured_on_public_features_alone(
     individual, sampled = results["rows"]
     assert (individual["screened"], individual["answered"], sampled["screened"]) == (40, 40, 30)
     # ρ = P/(2σ²): ε by the classic conversion at δ = 1e-5, on a grid of orders.
-    rho = 1 / (2 * 8.0**2)
+    rho = 8 / (2 * 2.0**2)
     assert individual["epsilon_classic"] == pytest.approx(rho + 2 * np.sqrt(rho * np.log(1e5)), rel=0.01)
     (baseline,) = results["baselines"]
     # By chance a tenth: 25 of 50 and more have a probability below 1e-10.

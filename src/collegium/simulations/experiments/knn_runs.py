@@ -21,6 +21,7 @@ from collegium.coordinator.mechanisms.individual_knn import IndividualKNN
 from collegium.coordinator.mechanisms.knn import PrivateKNN
 from collegium.coordinator.public_data import PublicData, load_public
 from collegium.coordinator.run_folder import read_labels, write_whole
+from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
 from collegium.parties.party import Party
 from collegium.parties.splits import simulated_key
 from collegium.protocol.inputs import DataSource, Examples, PoolStore, array_spec, default_task
@@ -117,7 +118,7 @@ def measure(plan: NearestPlan, seed: int, private: Examples, setting: Setting) -
             setting.say(f"seed {seed}, {plan.title}: iteration {number}, {plan.sizes[number - 1]:,} queries")
             config = plan.config(len(private), seed, number)
             # One connection for all iterations: a party takes no request's number twice.
-            parties = parties or _parties(config, private, folder, seed, setting)
+            parties = parties or _parties(plan, config, private, folder, seed, setting)
             row = {"row": plan.key, "seed": seed, "iteration": number}
             write_whole(kept, json.dumps(row | _iteration(plan, config, parties, folder, setting)))
         rows.append(json.loads(kept.read_text(encoding="utf-8")))
@@ -128,7 +129,11 @@ def measure(plan: NearestPlan, seed: int, private: Examples, setting: Setting) -
     return rows
 
 
-def _parties(config: RunConfig, private: Examples, folder: Path, seed: int, setting: Setting) -> InProcessParties:
+def _parties(
+    plan: NearestPlan, config: RunConfig, private: Examples, folder: Path, seed: int, setting: Setting
+) -> InProcessParties:
+    told = plan.mechanism
+    agreed = told.participations / (2 * told.sigma**2) if isinstance(told, IndividualKNN) else DEFAULT_RECORD_RHO
     party = Party(
         _ONLY,
         private,
@@ -137,6 +142,7 @@ def _parties(config: RunConfig, private: Examples, folder: Path, seed: int, sett
         pools=PoolStore(None),
         split_key=simulated_key(seed, _ONLY),
         device=setting.device,
+        record_rho=agreed,
     )
     return InProcessParties([party], config.name)
 
