@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from collegium.coordinator.students import Encoder
 
+_NAME = "mnist-frontier"
+
 TEACHERS_POOL = 9000
 """PATE's split of the test set: these are public, the last 1,000 are for testing."""
 RECORDS_POOL = 5000
@@ -95,7 +97,7 @@ RECORD_PLANS = (
 class MnistFrontier:
     """Labels, ε and the student of every plan and seed."""
 
-    name: ClassVar[str] = "mnist-frontier"
+    name: ClassVar[str] = _NAME
     title: ClassVar[str] = "MNIST: accuracy against ε, beside the papers"
     source: ClassVar[str] = "PATE 2017, Figure 4; Papernot et al. 2018; Private-kNN 2020, Table 1; docs/queries.md"
     data: ClassVar[str] = "mnist"
@@ -276,7 +278,7 @@ class _RecordRuns:
         config = self._config(plan)
         run = Coordinator(
             config,
-            InProcessParties([self._party], config.name),
+            self._records,
             self._setting.folder / f"{plan.key}-seed-{self._seed}",
             public=load_public(config, self._setting.data_root),
             cache=_cache(self._setting),
@@ -292,9 +294,9 @@ class _RecordRuns:
         }
 
     @cached_property
-    def _party(self) -> Party:
-        """One for all plans, so that records become features once; each plan's ledger has budgets of its own."""
-        return Party(
+    def _records(self) -> InProcessParties:
+        """One party for all plans, so that records become features once; each plan's ledger has budgets of its own."""
+        party = Party(
             "all-records",
             self._private,
             MNIST.task,
@@ -302,11 +304,12 @@ class _RecordRuns:
             pools=PoolStore(None),
             split_key=simulated_key(self._seed, "all-records"),
         )
+        return InProcessParties([party], _NAME)
 
     def _config(self, plan: RecordPlan) -> RunConfig:
         return validate_config(
             {
-                "name": "mnist-frontier",
+                "name": _NAME,
                 "seed": self._seed,
                 "task": MNIST.task.model_dump(),
                 "pool": {"source": "mnist", "split": "test", "stop": RECORDS_POOL},
@@ -325,5 +328,5 @@ class _RecordRuns:
                 "student": {"method": "contrastive"},
             },
             RunConfig,
-            "mnist-frontier",
+            _NAME,
         )
