@@ -177,23 +177,6 @@ def _deep_mlp(task: Task) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(inputs, len(task.classes)))
 
 
-def _strided_cnn(task: Task, width: int, hidden: int) -> nn.Module:
-    channels, height, pixels_wide = _image_shape(task)
-    left = math.ceil(height / 8) * math.ceil(pixels_wide / 8)
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 5, stride=2, padding=2),
-        nn.ReLU(),
-        nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(2 * width, 4 * width, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(4 * width * left, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, len(task.classes)),
-    )
-
-
 ARCHITECTURES: dict[str, Architecture] = {
     "deep-mlp": Architecture(_deep_mlp, "any", {}),
     "linear": Architecture(_linear, "any", {}),
@@ -203,7 +186,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     "patches": Architecture(_patches, "image", {"width": 400, "hidden": 128}),
     "private-knn-cnn": Architecture(_private_knn_cnn, "image", {"width": 96, "hidden": 192}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
-    "strided-cnn": Architecture(_strided_cnn, "image", {"width": 16, "hidden": 256}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
 }
 
@@ -221,7 +203,6 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
         ``patches``: codes of small patches, projected; learned without labels in `coordinator.patches`.
         ``private-knn-cnn``: seven convolutions and two fully connected layers (Zhu et al. 2020, Table 5).
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
-        ``strided-cnn``: three convolutions without normalisation or pooling, a GAN's discriminator of small images.
         ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
         ``linear`` and ``mlp``: for tables.
         ``deep-mlp``: five hidden layers, the discriminator for MNIST of Salimans et al. 2016.

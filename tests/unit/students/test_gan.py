@@ -130,5 +130,5 @@ def test_a_generator_that_makes_one_input_only_is_noticed(digits: Examples, monk
 
 @pytest.mark.parametrize("network", ["student-cnn", "linear"])
 def test_a_network_that_cannot_be_a_discriminator_is_refused_by_name(network: str, digits: Examples) -> None:
-    with pytest.raises(ConfigurationError, match=f"{network} cannot be a GAN's discriminator; use strided-cnn"):
+    with pytest.raises(ConfigurationError, match=f"{network} cannot be a GAN's discriminator; use deep-mlp"):
         fit(digits, network=network)

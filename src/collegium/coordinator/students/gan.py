@@ -26,7 +26,7 @@ from collegium.protocol.augmentation import TEACHER, WEAK, augment
 from collegium.protocol.devices import mixed_precision
 from collegium.protocol.errors import ConfigurationError, TrainingDiverged
 from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen, ImageInputs
+from collegium.protocol.task import Frozen
 
 _INPUT_NOISE, _HIDDEN_NOISE = 0.3, 0.5
 _FIRST_BATCH = 500
@@ -49,7 +49,7 @@ class Gan(Frozen):
 
     network: str = "default"
     """The discriminator: a network of layers in a row without batch normalisation, the last one linear."""
-    steps: int = Field(default=5000, gt=0)
+    steps: int = Field(default=27_000, gt=0)
     batch: int = Field(default=100, gt=1)
     labelled_batch: int = Field(default=50, gt=0)
     learning_rate: float = Field(default=3e-3, gt=0)
@@ -156,9 +156,7 @@ def _discriminator(name: str, problem: Problem) -> str:
     """The architecture that ``default`` stands for, or ``name`` itself."""
     if name != "default":
         return name
-    if not isinstance(problem.task.inputs, ImageInputs):
-        return "deep-mlp"
-    return "strided-cnn" if is_flat(problem) else "paper-cnn"
+    return "deep-mlp" if is_flat(problem) else "paper-cnn"
 
 
 def _check_layers(network: nn.Module, architecture: str) -> None:
@@ -167,8 +165,7 @@ def _check_layers(network: nn.Module, architecture: str) -> None:
     in_a_row = isinstance(network, nn.Sequential) and isinstance(layers[-1], nn.Linear) and len(_weighted(network)) > 1
     if not in_a_row or any(isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) for layer in network.modules()):
         raise ConfigurationError(
-            f"student.options.network: {architecture} cannot be a GAN's discriminator; "
-            "use strided-cnn, deep-mlp, mlp or paper-cnn"
+            f"student.options.network: {architecture} cannot be a GAN's discriminator; use deep-mlp, mlp or paper-cnn"
         )
 
 
