@@ -99,7 +99,7 @@ def measured_lines(plan: NearestPlan, results: Mapping[str, Any]) -> list[list[s
     return [
         [
             f"{plan.title}: {terms}",
-            f"{sum(row['answered'] for row in rows) / len(rows):g} of {sum(plan.sizes):,}",
+            f"{sum(row['answered'] for row in rows) / len(rows):,g} of {sum(plan.sizes):,}",
             mean_and_spread([row["labels"] for row in rows], percent),
             mean_and_spread([row["epsilon_classic"] for row in rows], two_digits),
             mean_and_spread([row["epsilon"] for row in rows], two_digits),
