@@ -98,9 +98,7 @@ class NeighbourQuestions(RecordQuestions):
         return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
 
 
-def questions_of(
-    config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]
-) -> Questions:
+def questions_of(config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]) -> Questions:
     """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
     if config.neighbours is None:
         return VoteQuestions(config)
