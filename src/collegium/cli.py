@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # ε and names on a terminal whose encoding lacks them
+    # Threads of torch that wait for one another must not spin: on a machine that does other work too, they would take
+    # the processor from the very thread that they wait for. Read when torch is loaded, by this process and its parties.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except CollegiumError as error:
