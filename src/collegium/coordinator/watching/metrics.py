@@ -102,9 +102,7 @@ def _rounds(seconds: Mapping[str, Any]) -> Family:
         Sample(seconds["sum"], suffix="_sum"),
         Sample(seconds["count"], suffix="_count"),
     )
-    return Family(
-        "collegium_round_seconds", "histogram", "How long rounds took, those of jobs too.", (*buckets, *rest)
-    )
+    return Family("collegium_round_seconds", "histogram", "How long rounds took, those of jobs too.", (*buckets, *rest))
 
 
 def _jobs(jobs: Iterable[Mapping[str, Any]]) -> Iterable[Sample]:
