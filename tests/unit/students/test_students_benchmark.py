@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from benchmarks.students import Data, Fit, Result, as_json, line, load_data, measure, shortened
+from benchmarks.students import LABELS, Data, Fit, Result, as_json, labelled, line, load_data, measure, shortened
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +17,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Data:
 def test_without_mnist_the_data_are_the_bundled_digits_and_say_so(digits: Data) -> None:
     assert digits.name == "digits"
     assert len(digits.pool) == 1300 and len(digits.holdout) == 497
+
+
+def test_labels_are_drawn_by_chance_or_alike_from_all_classes(digits: Data) -> None:
+    counts = {
+        balanced: np.bincount(digits.pool.labels()[labelled(digits, balanced=balanced, seed=0)], minlength=10)
+        for balanced in (False, True)
+    }
+    assert (counts[True] == LABELS // 10).all()
+    assert counts[False].sum() == LABELS and (counts[False] != LABELS // 10).any()
 
 
 def test_every_number_of_steps_of_a_method_is_shortened() -> None:
