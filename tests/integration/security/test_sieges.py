@@ -31,6 +31,8 @@ from collegium.protocol.enrolment import EXCHANGE_S
 MOST_GROWTH_BYTES = 48 * 1024 * 1024
 """Of the coordinator's resident memory by any one attack here."""
 CROWD = 300
+HELD_BYTES = 80 * 1024
+"""Of the coordinator's memory for one connection that begins and does not go on. 41 to 60 KiB were measured: TLS, gRPC."""
 KIB_16 = 16 * 1024
 
 
@@ -123,7 +125,8 @@ def test_hundreds_that_begin_and_never_go_on_are_held_cheaply_and_not_for_long(f
         for connection in with_certificate:
             connection.sendall(PREFACE + frame(SETTINGS))
         channels = [_idle_streams(fortress, held) for _ in range(4)]
-        assert_holds(fortress, before)
+        most_bytes = HELD_BYTES * len([*at_sessions, *at_enrolment, *silent, *with_certificate, *channels])
+        assert_holds(fortress, before, most_bytes)
         fortress.enrol(HONEST[0])  # who is enrolled renews; the port answers others meanwhile
         slow_s = max(HANDSHAKE_TIMEOUT_S, EXCHANGE_S)
         for connection in (*at_sessions, *at_enrolment, *silent):
@@ -132,7 +135,7 @@ def test_hundreds_that_begin_and_never_go_on_are_held_cheaply_and_not_for_long(f
             for call in calls:
                 with pytest.raises(grpc.RpcError):
                     next(call)
-        assert_holds(fortress, before)
+        assert_holds(fortress, before, most_bytes)
 
 
 def _idle_streams(fortress: Fortress, held: ExitStack) -> list[grpc.Call]:
