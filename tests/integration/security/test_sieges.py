@@ -32,7 +32,7 @@ MOST_GROWTH_BYTES = 48 * 1024 * 1024
 """Of the coordinator's resident memory by any one attack here."""
 CROWD = 300
 HELD_BYTES = 80 * 1024
-"""Of the coordinator's memory for one connection that begins and does not go on. 41 to 60 KiB were measured: TLS, gRPC."""
+"""Of the coordinator's memory for one connection that begins and does not go on; 41 to 60 KiB were measured."""
 KIB_16 = 16 * 1024
 
 
