@@ -52,7 +52,7 @@ NOTES = (
     "the first half of the test set is public and students are measured on the other half. Neighbours are found among "
     "histograms of gradients in 64 dimensions, in one iteration; `collegium reproduce knn-table-2` asks in two. "
     "Students saw the public images without labels first (`contrastive`); the paper's learn by VAT. SVHN is not at "
-    "hand; CIFAR-10 stands under `knn-table-1-cifar10`."
+    "hand; whoever has it runs `knn-table-1-svhn`. CIFAR-10 stands under `knn-table-1-cifar10`."
 )
 
 

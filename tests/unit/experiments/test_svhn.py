@@ -1,0 +1,64 @@
+"""What the papers report on SVHN, on small files of its layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from collegium.coordinator.mechanisms import create
+from collegium.coordinator.mechanisms.knn import PrivateKNN
+from collegium.simulations.experiments import svhn
+from collegium.simulations.experiments.base import Setting
+
+TRAIN, TEST, POOL = 200, 100, 60
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """Images whose class is their brightness; class 0 is kept as 10, as in the set's files."""
+    folder, draws = tmp_path_factory.mktemp("svhn"), np.random.default_rng(0)
+    for part, count in (("train", TRAIN), ("test", TEST)):
+        labels = np.arange(count) % 10
+        images = (20 + 22 * labels)[:, None, None, None] + draws.integers(0, 8, (count, 32, 32, 3))
+        kept = {"X": np.moveaxis(images.astype(np.uint8), 0, -1), "y": np.where(labels == 0, 10, labels)[:, None]}
+        savemat(folder / f"{part}_32x32.mat", kept)
+    run = tmp_path_factory.mktemp("run")
+    return Setting(run, folder, range(1), lambda line: None, ensembles=run / "ensembles", device="cpu")
+
+
+def test_figure_4_is_measured_on_images_outside_the_pool(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svhn, "LNMAX", create("lnmax", gamma=2.0))  # what eight teachers bear
+    experiment = svhn.PateSvhn(
+        replace(svhn.SVHN, parties=8, kind="random-forest"), POOL, queries=(20, 40), method="random-forest"
+    )
+    results = experiment.run(setting)
+    assert [row["queries"] for row in results["rows"]] == [20, 40]
+    for row in results["rows"]:
+        # By chance a tenth of 40 images held out: half of them and more has a probability below 1e-9.
+        assert row["student"] >= 0.5 and row["teachers"] > 0.3
+        assert 0 < row["exact"] <= row["independent"]
+    assert svhn.PateSvhn().queries == tuple(svhn.PUBLISHED) and svhn.SVHN.parties == 250
+    assert "data-independent" in experiment.render(results)
+
+
+def test_table_1_is_measured_with_the_papers_parameters(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    (real,) = svhn.plans()
+    assert real.mechanism == PrivateKNN(800, 10, 480.0, 200.0, 60.0, 0.03) and sum(real.sizes) == 6000
+    data = {
+        **real.data,
+        "pool": {**real.data["pool"], "stop": POOL},
+        "holdout": {**real.data["holdout"], "start": POOL},
+        "student": {"method": "supervised", "options": {"steps": 20}},
+    }
+    small = replace(real, data=data, mechanism=PrivateKNN(6, 10, 2.0, 1.0, 0.5, 0.9), sizes=(15, 15), budget=999.0)
+    small = replace(small, dimensions=16)
+    monkeypatch.setattr(svhn, "plans", lambda: (small,))
+    experiment = svhn.KnnTable1Svhn()
+    results = experiment.run(setting)
+    assert [row["screened"] for row in results["rows"]] == [15, 30] and results["records"] == TRAIN
+    assert results["rows"][0]["epsilon"] < results["rows"][1]["epsilon"]
+    page = experiment.render(results)
+    assert "0.49, claimed" in page and "200 training images" in page
