@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,26 +152,34 @@ class Tab:
         return found
 
 
+_TAKE_THE_PIPE = """
+import os, sys
+reading, writing = (os.dup(int(number)) for number in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.set_inheritable(3, True)
+os.set_inheritable(4, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Descriptors 3 and 4 are where Chromium looks for it. In a process of its own: one that has used gRPC, as a worker of
+these tests may have, must not run Python between fork and exec."""
+
+
 @contextmanager
 def browser() -> Iterator[Tab]:
     """A browser with one tab; it ends with the context, its profile with it."""
     assert FOUND is not None
     to_browser, from_browser = os.pipe(), os.pipe()
-
-    def take_the_pipe() -> None:
-        # Descriptors 3 and 4 are where Chromium looks for it; the copies survive the start of the program.
-        reading, writing = os.dup(to_browser[0]), os.dup(from_browser[1])
-        os.dup2(reading, 3)
-        os.dup2(writing, 4)
-
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [FOUND, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                *(sys.executable, "-I", "-c", _TAKE_THE_PIPE, str(to_browser[0]), str(from_browser[1])),
+                *(FOUND, *FLAGS, f"--user-data-dir={profile}", "about:blank"),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            close_fds=False,
-            preexec_fn=take_the_pipe,
+            pass_fds=(to_browser[0], from_browser[1]),
         )
         os.close(to_browser[0])
         os.close(from_browser[1])
