@@ -4,10 +4,10 @@ BIN := .venv/bin
 
 .PHONY: demo test audit stubs clean
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[simulation,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[simulation,dev]' --editable ./reproduction
 	touch $@
 
 demo: .venv/installed

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.accounting.exact import exact_divergences
-from collegium.coordinator.accounting.grids import NoiseKind, NoiseLaw
-from collegium.coordinator.accounting.papers import theorem_3, theorem_6
-from collegium.coordinator.accounting.smooth import SmoothRelease, envelope_for
-from collegium.coordinator.mechanisms.base import IntArray
-from collegium.protocol.renyi import WIDE_ORDERS, FloatArray
+from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.grids import NoiseKind, NoiseLaw
+from collegium.privacy.accounting.papers import theorem_3, theorem_6
+from collegium.privacy.analysis.smooth import SmoothRelease, envelope_for
+from collegium.privacy.renyi import WIDE_ORDERS, FloatArray
+from collegium.privacy.units import IntArray
 
 GAMMA = 0.05
 SIGMA = 40.0
@@ -139,7 +139,7 @@ def measure(queries: int = 1000, classes: int = 10, teachers: int = 250, seed: i
 
 def _release(counts: IntArray, noise: str, scale: float) -> FloatArray:
     """A publishable data-dependent cost at order 6, from the votes to the sanitised ceiling."""
-    released = SmoothRelease().sanitise(counts, envelope_for(counts, noise, scale, 6.0), 6.0, (6.0,))
+    released = SmoothRelease().release_epsilon(counts, envelope_for(counts, noise, scale, 6.0), 6.0, (6.0,))
     return np.array([released.ceiling])
 
 

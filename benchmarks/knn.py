@@ -26,20 +26,20 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from collegium.coordinator.masked import MaskedSum
-from collegium.coordinator.neighbours.geometry import nearest_edges_squared
-from collegium.coordinator.neighbours.nearest_sum import NearestSum
-from collegium.coordinator.parties import OnReply
-from collegium.coordinator.rounds import round_id
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.nearest_sum import NearestSum
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import round_id
+from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
+from collegium.data import Examples, PoolStore
+from collegium.data.feature_spec import Features
+from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
 from collegium.parties.summing import Membership
-from collegium.protocol.inputs import Examples, PoolStore
+from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import CountNearest, PoolRange, Reply, ReplyBody, Request, RequestBody, Terms
-from collegium.protocol.neighbours import Features
 from collegium.protocol.secure_sum import plan_graph
-from collegium.protocol.task import NumberColumn, TableInputs, Task
 
 K, CLASSES = 300, 10
 RECORDS, QUERIES, DIMENSIONS = 60_000, 4_000, 1_296

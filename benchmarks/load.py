@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.load_processes import CONNECT_S, COORDINATOR, HOST, coordinate, host, in_process, simulate_on_flower
-from collegium.coordinator.config import QueriesConfig
+from collegium.coordinator.settings.run_config import QueriesConfig
+from collegium.errors import CollegiumError
 from collegium.protocol.certificates import Authority
-from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import issue_kit
-from collegium.protocol.toml_files import validate_config
+from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import PreparedRun, prepare_run
 

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.opening import vote_sum_of
-from collegium.coordinator.parties import Parties
-from collegium.coordinator.rounds import OnAnswer, RoundResult, VoteSum
-from collegium.coordinator.sessions import GrpcParties, SessionEvent
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import OnAnswer, RoundResult, VoteSum
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.factories import vote_sum_of
+from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
+from collegium.data import PoolStore, load
+from collegium.data.task import Task
+from collegium.errors import CollegiumError
 from collegium.parties.party import Party
 from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
-from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import Credentials
-from collegium.protocol.inputs import PoolStore, load
-from collegium.protocol.messages import CastVotes, Question, Reply, Request
+from collegium.protocol.messages import CastVotes, Reply, Request, VoteRequest
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import Task
 from collegium.simulations.cohort import ROSTER, find
 from collegium.simulations.simulate import PreparedRun, on_engine, prepare_run
 from collegium.simulations.virtual import read_settings
@@ -67,7 +67,7 @@ class MeasuredSum:
 
     def sum_votes(
         self,
-        request: Question,
+        request: VoteRequest,
         teachers: Mapping[str, int],
         *,
         queries: int,

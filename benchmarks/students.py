@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.queries import choose_queries
+from collegium.coordinator.selection.queries import choose_queries
 from collegium.coordinator.students import METHODS, fit_student
-from collegium.protocol.errors import CollegiumError, DataError
-from collegium.protocol.inputs import DataSource, Examples, data_root, default_task, load
-from collegium.protocol.task import Task
+from collegium.data import DataSource, Examples, data_root, default_task, load
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, DataError
 
 TARGET = 0.98
 LABELS = 100

@@ -24,16 +24,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from collegium.parties.faculty import places_of
-from collegium.parties.fitting import Maker, as_programs, one_by_one
-from collegium.parties.splits import simulated_key
-from collegium.parties.store import TeacherStore
-from collegium.parties.workers import fit_in_workers
-from collegium.protocol.devices import check_device, resolve_device
-from collegium.protocol.errors import CollegiumError
-from collegium.protocol.inputs import DataSource, Examples, load
-from collegium.protocol.inputs.sources import data_root
-from collegium.protocol.task import ImageInputs, Task, TeacherSettings
+from collegium.data import DataSource, Examples, load
+from collegium.data.loading.sources import data_root
+from collegium.data.task import ImageInputs, Task, TeacherSettings
+from collegium.errors import CollegiumError
+from collegium.models.devices import check_device, resolve_device
+from collegium.parties.teachers.ensemble import specs_of
+from collegium.parties.teachers.fitting import TeacherFactory, as_programs, one_by_one
+from collegium.parties.teachers.splits import simulated_key
+from collegium.parties.teachers.store import TeacherStore
+from collegium.parties.teachers.workers import fit_in_workers
 
 TEACHERS = 250
 WORKERS = 2
@@ -107,9 +107,9 @@ def measure(way: str, digits: Digits, settings: TeacherSettings, device: str) ->
 
     torch.set_num_threads(1)
     target = "cpu" if way == "processes" else resolve_device(device)
-    maker = Maker(settings.kind, settings.options, digits.task, ())
-    places = places_of(_PARTY, digits.private, maker, settings, key=simulated_key(0, _PARTY), store=TeacherStore(None))
-    learnable = [place for place in places if place.learnable]
+    maker = TeacherFactory(settings.kind, settings.options, digits.task, ())
+    specs = specs_of(_PARTY, digits.private, maker, settings, key=simulated_key(0, _PARTY), store=TeacherStore(None))
+    learnable = [spec for spec in specs if spec.learnable]
     maker.teacher()  # what is imported on the way is no part of fitting
     began_s = time.monotonic()
     match way:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from collegium.protocol.errors import CollegiumError
-from collegium.protocol.inputs.encoding import MISSING, text_of
-from collegium.protocol.inputs.files import find, read_csv
+from collegium.data.encoding import MISSING, text_of
+from collegium.data.loading.files import find, read_csv
+from collegium.errors import CollegiumError
 
 MOST_CATEGORIES = 60
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collegium.coordinator.consortium import ConsortiumConfig
-from collegium.coordinator.members import MembersFile, utc_now
+from collegium.coordinator.membership.members import MembersFile, utc_now
+from collegium.coordinator.settings.consortium import ConsortiumConfig
+from collegium.data import DataSource, PoolStore, load
+from collegium.data.task import Task
 from collegium.parties.cli import PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
 from collegium.parties.party import Party
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import Credentials, load_authority
-from collegium.protocol.inputs import DataSource, PoolStore, load
-from collegium.protocol.task import Task
 
 PATIENCE_S = 240.0
 """A slow and busy machine is given this long."""

@@ -25,7 +25,7 @@ from benchmarks.chaos.endings import Ending, endings
 from benchmarks.chaos.faults import MIX, Fault, Kind, faults
 from benchmarks.chaos.judging import judge, left_processes
 from benchmarks.chaos.story import Outcome, Story
-from collegium.protocol.errors import CollegiumError
+from collegium.errors import CollegiumError
 
 
 def one_run(

@@ -25,15 +25,15 @@ import numpy as np
 
 from benchmarks.chaos.cable import Cable, Cables
 from benchmarks.chaos.endings import Ending
-from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
-from collegium.coordinator.members import utc_now
-from collegium.coordinator.provision_cli import provision
-from collegium.coordinator.rounds import quorum_count
+from collegium.coordinator.cli.provision_cli import provision
+from collegium.coordinator.membership.members import utc_now
+from collegium.coordinator.rounds.rounds import quorum_count
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
+from collegium.errors import Unreachable
 from collegium.parties.enrolment import enrol
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.enrolment import new_code
-from collegium.protocol.errors import Unreachable
 from collegium.protocol.identities import load_authority
-from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 CLASSES = ("low", "right", "high")

@@ -32,8 +32,8 @@ MIX: dict[Kind, int] = {
 }
 """In percent. A process takes seconds of processor time to start again, so kills are the rare ones."""
 
-Moment = Literal["votes", "labels", "connected"]
-MOMENTS: tuple[Moment, ...] = ("votes", "labels", "connected")
+LiveSnapshot = Literal["votes", "labels", "connected"]
+MOMENTS: tuple[LiveSnapshot, ...] = ("votes", "labels", "connected")
 """All parties have answered the first request of a round, which its secure sum then opens; the labels of a round are
 in the ledger; a party has connected."""
 
@@ -58,7 +58,7 @@ class Fault:
 
     kind: Kind
     party: str | None
-    moment: Moment
+    moment: LiveSnapshot
     delay_s: float
     lasts_s: float
     together: bool

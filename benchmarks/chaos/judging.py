@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import dp_accounting
 from dp_accounting.rdp import RdpAccountant
 
-from collegium.coordinator.queries import query_key
-from collegium.coordinator.run_folder import read_labels, read_run
-from collegium.protocol.errors import CollegiumError
+from collegium.coordinator.run.run_folder import read_labels, read_run
+from collegium.coordinator.selection.queries import query_key
+from collegium.errors import CollegiumError
+from collegium.privacy.ledger.chain import Entry
+from collegium.privacy.ledger.entry import Charge, Release, queries_digest
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.identities import Credentials
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_chain import Entry
-from collegium.protocol.ledger_entry import Charge, Release, queries_digest
-from collegium.protocol.renyi import WIDE_ORDERS
 
 if TYPE_CHECKING:
     from benchmarks.chaos.consortium import Consortium
@@ -93,7 +93,7 @@ def wrong_end(kind: str, outcome: Outcome, labels: int, inputs: int, allowed: in
 
 def _pool(scene: Consortium) -> list[str]:
     """Keys of the pool's inputs; equal inputs have one."""
-    from collegium.coordinator.public_data import load_public
+    from collegium.coordinator.settings.public_data import load_public
 
     return [query_key(row) for row in load_public(scene.config.run, scene.config.consortium.data_root).pool.x]
 

@@ -19,8 +19,8 @@ from benchmarks.chaos.consortium import Consortium, Heard, Process
 from benchmarks.chaos.faults import MOMENTS, Fault
 from benchmarks.chaos.judging import typed
 from collegium.cli import INTERRUPTED
-from collegium.protocol.errors import CollegiumError
-from collegium.protocol.ledger import Ledger
+from collegium.errors import CollegiumError
+from collegium.privacy.ledger.ledger import Ledger
 
 SILENCE_S = 240.0
 """A coordinator that says nothing for so long, with no fault going on, hangs."""

@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 import click
@@ -18,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from collegium import __version__
-from collegium.protocol.errors import CollegiumError
+from collegium.errors import CollegiumError
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -36,40 +38,54 @@ MOUNTS: dict[str, Mount] = {
     "demo": Mount("collegium.simulations.demo_cli", "The whole path on an embedded data set, no download."),
     "simulate": Mount("collegium.simulations.simulate_cli", "Virtual parties on Flower's simulation engine."),
     "launch": Mount("collegium.simulations.launch_cli", "Coordinator and real party processes on this machine."),
-    "provision": Mount("collegium.coordinator.provision_cli", "Keys, roster and join codes of a consortium."),
-    "coordinator": Mount("collegium.coordinator.coordinator_cli", "What the consortium runs."),
+    "provision": Mount("collegium.coordinator.cli.provision_cli", "Keys, roster and join codes of a consortium."),
+    "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "What the consortium runs."),
     "party": Mount("collegium.parties.cli", "What an institution runs."),
-    "student": Mount("collegium.coordinator.student_cli", "Fit or evaluate a student from issued labels."),
-    "account": Mount("collegium.coordinator.account_cli", "ε of a plan or of a saved vote file."),
-    "plan": Mount("collegium.coordinator.account_cli", "Noise, threshold and query count for a target (ε, δ)."),
-    "reproduce": Mount("collegium.simulations.reproduce_cli", "A table or figure of the papers, ours beside theirs."),
-    "audit": Mount("collegium.coordinator.account_cli", "Empirical lower bound on ε of a mechanism as implemented."),
-    "ledger": Mount("collegium.coordinator.ledger_cli", "Every charge; the hash chain and signatures."),
-    "report": Mount("collegium.coordinator.report_cli", "One self-contained HTML page of a run."),
+    "student": Mount("collegium.coordinator.cli.student_cli", "Fit or evaluate a student from issued labels."),
+    "account": Mount("collegium.coordinator.cli.account_cli", "ε of a plan or of a saved vote file."),
+    "plan": Mount("collegium.coordinator.cli.account_cli", "Noise, threshold and query count for a target (ε, δ)."),
+    "audit": Mount(
+        "collegium.coordinator.cli.account_cli", "Empirical lower bound on ε of a mechanism as implemented."
+    ),
+    "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Every charge; the hash chain and signatures."),
+    "report": Mount("collegium.coordinator.cli.report_cli", "One self-contained HTML page of a run."),
 }
+
+
+ENTRY_POINT_GROUP = "collegium.commands"
+"""Where another installed package names the module of a command of its own."""
+
+
+@cache
+def mounts() -> dict[str, Mount]:
+    """The subcommands of this package and of installed packages; nothing of theirs is imported."""
+    others = entry_points(group=ENTRY_POINT_GROUP)
+    return MOUNTS | {
+        point.name: Mount(point.value, str(point.dist.metadata["Summary"]) if point.dist else "") for point in others
+    }
 
 
 class LazyGroup(TyperGroup):
     """A command group whose members are imported when they are called; listing them imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MOUNTS)
+        return list(mounts())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        mount = MOUNTS.get(cmd_name)
+        mount = mounts().get(cmd_name)
         return None if mount is None else click.Command(cmd_name, help=mount.help)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in MOUNTS:
+        if args[0] in mounts():
             return args[0], load_command(args[0]), args[1:]
         return super().resolve_command(ctx, args)
 
 
 def load_command(name: str) -> click.Command:
-    """The command that `MOUNTS` has under ``name``, from its module."""
-    app = importlib.import_module(MOUNTS[name].module).app
+    """The command that `mounts` has under ``name``, from its module."""
+    app = importlib.import_module(mounts()[name].module).app
     command: Any = typer.main.get_command(app)
     if isinstance(command, click.Group) and name in command.commands:
         command = command.commands[name]

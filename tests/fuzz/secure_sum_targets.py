@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.protocol.errors import CollegiumError
+from collegium.errors import CollegiumError
 from collegium.protocol.secure_sum import (
     CoordinatorSum,
     GraphPlan,

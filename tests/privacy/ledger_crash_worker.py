@@ -17,9 +17,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.protocol.errors import LabelConflict
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import PAPER_ORDERS, gaussian_curve
+from collegium.errors import LabelConflict
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import PAPER_ORDERS, gaussian_curve
 
 CLASSES = 10
 CURVE = gaussian_curve(2**0.5, 40.0, PAPER_ORDERS)

@@ -13,19 +13,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbour
 
 from neighbour_parts import Clinic
 
-from collegium.parties.neighbours.budgets import Book, RecordBudgets
+from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 
 
 def main() -> None:
     folder, when, positions = sys.argv[1:]
     if when == "before":
-        write = Book.write
+        write = BudgetTransaction.write
 
-        def write_and_die(book: Book) -> None:
+        def write_and_die(book: BudgetTransaction) -> None:
             write(book)
             os._exit(9)
 
-        Book.write = write_and_die  # type: ignore[method-assign]
+        BudgetTransaction.write = write_and_die  # type: ignore[method-assign]
     else:
         book = RecordBudgets.book
 

@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
-from collegium.coordinator.accounting.argmax_bound import argmax_curve, sampled_argmax_curve
-from collegium.coordinator.accounting.argmax_lattice import Lattice
-from collegium.coordinator.accounting.argmax_search import Cells, PlainPsi, Problem
-from collegium.coordinator.mechanisms.base import Adjacency
+from collegium.privacy.accounting.argmax.bound import argmax_curve, sampled_argmax_curve
+from collegium.privacy.accounting.argmax.lattice import Lattice
+from collegium.privacy.accounting.argmax.search import Cells, PlainPsi, SearchProblem
+from collegium.privacy.units import Adjacency
 
 ORDERS = np.array([2.0, 8.0, 32.0])
 SCALE = {"gaussian": 8.0, "laplace": 5.0, "discrete-gaussian": 3.0, "discrete-laplace": 3.0}
@@ -215,7 +215,7 @@ def test_planted_bug_a_grid_without_margin_is_caught(family: str) -> None:
     """On coarse rectangles the corners alone miss the supremum inside; the certified bound of each does not."""
     scale = 8.0
     lattice = Lattice.build(family, False, scale, 12.0)
-    problem = Problem(lattice, True, 1.0 / scale, PlainPsi())
+    problem = SearchProblem(lattice, True, 1.0 / scale, PlainPsi())
     generator = np.random.default_rng(6)
     low = generator.integers(-100, 300, (300, 2))
     width = generator.integers(4, 120, 300)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.neighbours import nearest_votes
-from collegium.coordinator.neighbours.nearest_votes import class_orders, edges_of_cut, votes_of_nearest
+from collegium.coordinator.rounds import nearest_votes
+from collegium.coordinator.rounds.nearest_votes import class_orders, edges_of_cut, votes_of_nearest
+from collegium.data import Examples
+from collegium.data.feature_spec import Features
+from collegium.data.task import NumberColumn, TableInputs
 from collegium.parties.neighbours.counting import SampledRecords
-from collegium.protocol.inputs import Examples
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
-from collegium.protocol.neighbours import Features
-from collegium.protocol.task import NumberColumn, TableInputs
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))

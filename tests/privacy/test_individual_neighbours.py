@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbour
 from neighbour_parts import RECORDS, Clinic
 
 from collegium.parties.neighbours import index as index_module
-from collegium.parties.neighbours.budgets import Book
+from collegium.parties.neighbours.budgets import BudgetTransaction
 from collegium.protocol.messages import CastNeighbours
 from collegium.protocol.neighbours import Neighbours, weight_units
 
@@ -121,15 +121,15 @@ def test_budgets_are_used_up_and_not_merely_kept(tmp_path: Path) -> None:
 
 
 def test_a_record_used_once_too_often_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    admit = Book.admit
+    admit = BudgetTransaction.admit
 
-    def planted(book: Book, people: np.ndarray, units: np.ndarray) -> np.ndarray:
+    def planted(book: BudgetTransaction, people: np.ndarray, units: np.ndarray) -> np.ndarray:
         spent = book._units_squared[people]
         admitted = admit(book, people, units)
         admitted[spent == book._terms.budget_units_squared] = True
         return admitted
 
-    monkeypatch.setattr(Book, "admit", planted)
+    monkeypatch.setattr(BudgetTransaction, "admit", planted)
     assert "a run's budget passed" in judged(tmp_path)
 
 
@@ -142,13 +142,13 @@ def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_spending_lost_in_a_restart_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Book, "write", lambda book: None)
+    monkeypatch.setattr(BudgetTransaction, "write", lambda book: None)
     assert {"a run's budget passed", "a lifetime's budget passed"} <= judged(tmp_path)
 
 
 def test_an_answer_that_is_not_kept_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Book, "answer", lambda book, question: None)
-    monkeypatch.setattr(Book, "keep", lambda book, question, counts: None)
+    monkeypatch.setattr(BudgetTransaction, "answer", lambda book, question: None)
+    monkeypatch.setattr(BudgetTransaction, "keep", lambda book, question, counts: None)
     assert "a question answered twice, differently" in judged(tmp_path)
 
 

@@ -19,17 +19,17 @@ import ledger_crash_worker as worker
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.protocol.errors import StorageError
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_chain import Head
-from collegium.protocol.ledger_entry import Charge
+from collegium.errors import StorageError
+from collegium.privacy.ledger.chain import Head
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
 
 KEY = bytes(range(32))
 PUBLIC_KEY = Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw()
 LIVES_PER_LEDGER = 10
 CONTEXT = get_context("forkserver")
 # What a worker needs, and what its start imports again as the main module: it then starts in milliseconds.
-CONTEXT.set_forkserver_preload(["collegium.protocol.ledger", "pytest"])
+CONTEXT.set_forkserver_preload(["collegium.privacy.ledger.ledger", "pytest"])
 
 
 class Broken(AssertionError):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from collegium.coordinator.accounting.audit import audit, clopper_pearson
-from collegium.coordinator.accounting.grids import NoiseLaw, tables
-from collegium.coordinator.accounting.laws import levels_of, win_log_probabilities
-from collegium.coordinator.mechanisms import SeededNoise, SystemNoise, create
+from collegium.privacy.accounting.grids import NoiseLaw, tables
+from collegium.privacy.accounting.laws import levels_of, win_log_probabilities
+from collegium.privacy.analysis.audit import audit, clopper_pearson
+from collegium.privacy.mechanisms import SeededNoise, SystemNoise, create
 
 FAILURE = 1e-6
 

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
-from collegium.coordinator.mechanisms import SystemNoise, Unit, create
-from collegium.coordinator.neighbours.nearest_votes import edges_of_cut, shares_of_nearest
+from collegium.coordinator.rounds.nearest_votes import edges_of_cut, shares_of_nearest
+from collegium.data import Examples
+from collegium.data.feature_spec import Features
+from collegium.data.task import NumberColumn, TableInputs
+from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours import counting
 from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.neighbours.counting import SampledRecords
-from collegium.protocol.errors import ProtocolViolation
-from collegium.protocol.inputs import Examples
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.mechanisms import SystemNoise, Unit, create
+from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
-from collegium.protocol.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
-from collegium.protocol.neighbours import Features
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.protocol.task import NumberColumn, TableInputs
 
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))

@@ -13,8 +13,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from collegium.coordinator.accounting.argmax_envelope import gap_envelope, gaps_of
-from collegium.coordinator.accounting.smooth import (
+from collegium.errors import DataError, UnsupportedAccounting
+from collegium.privacy.accounting.argmax.envelope import gap_envelope, gaps_of
+from collegium.privacy.analysis.smooth import (
     Secret,
     SmoothRelease,
     envelope_for,
@@ -22,8 +23,7 @@ from collegium.coordinator.accounting.smooth import (
     smooth_sensitivity,
     total_cost,
 )
-from collegium.protocol.errors import DataError, UnsupportedAccounting
-from collegium.protocol.renyi import RenyiCurve
+from collegium.privacy.renyi import RenyiCurve
 
 
 def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:
@@ -214,7 +214,7 @@ def test_the_ceiling_is_above_the_true_cost() -> None:
     envelope = envelope_for(counts, "gaussian", 10.0, 8.0)
     truth, release = total_cost(counts, envelope).reveal(), SmoothRelease()
     for _ in range(1000):
-        published = release.sanitise(counts, envelope, 8.0, [8.0], normal=generator.standard_normal)
+        published = release.release_epsilon(counts, envelope, 8.0, [8.0], normal=generator.standard_normal)
         assert published.ceiling >= truth
 
 
@@ -226,7 +226,7 @@ def test_what_a_ceiling_is_worth() -> None:
     release, epsilons = SmoothRelease(beta=0.04, noise=3.0, scale_noise=10.0), []
     for noise, scale in (("laplace", 20.0), ("gaussian", 40.0)):
         envelope = envelope_for(counts, noise, scale, 6.0)
-        published = release.sanitise(counts, envelope, 6.0, [6.0], failure=1e-3, normal=lambda: 0.0)
+        published = release.release_epsilon(counts, envelope, 6.0, [6.0], failure=1e-3, normal=lambda: 0.0)
         labels = RenyiCurve((6.0,), np.array([published.ceiling]))
         epsilons.append((labels + published.charge).to_epsilon(1e-5).epsilon)
     assert epsilons[0] < 6.5
@@ -237,7 +237,7 @@ def test_a_release_of_1000_queries_takes_under_5_seconds() -> None:
     counts = np.random.default_rng(1).multinomial(250, [0.82, *([0.02] * 9)], size=1000)
     start = time.process_time()
     envelope = envelope_for(counts, "laplace", 20.0, 8.0)
-    SmoothRelease().sanitise(counts, envelope, 8.0, [8.0])
+    SmoothRelease().release_epsilon(counts, envelope, 8.0, [8.0])
     assert time.process_time() - start < 5.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collegium.protocol.inputs import Examples
+from collegium.data import Examples
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.errors import BudgetExceeded, Refused, StorageError
 from collegium.parties.costs import own_cost
 from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.policy import PolicyConfig
-from collegium.protocol.errors import BudgetExceeded, Refused, StorageError
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.messages import CountNearest, InlineInputs, Question, Terms
-from collegium.protocol.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
+from collegium.protocol.messages import CountNearest, InlineInputs, Terms, VoteRequest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -62,7 +62,7 @@ class Account:
         except sqlite3.Error as error:
             raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
 
-    def charge(self, request: Question, votes: NDArray[np.int64] | None) -> None:
+    def charge(self, request: VoteRequest, votes: NDArray[np.int64] | None) -> None:
         """Count and charge an answer about to be given; on the disk before it returns.
 
         An answer about neighbours comes without votes. Within a radius, each record pays from its own budget and
@@ -139,7 +139,7 @@ class Account:
         return database
 
 
-def _query_keys(request: Question) -> list[bytes]:
+def _query_keys(request: VoteRequest) -> list[bytes]:
     """What was asked about, whatever the terms: other terms on the same input are a repeat as well.
 
     A label by sampled neighbours takes an answer by distance and one by class for each purpose; none repeats another.

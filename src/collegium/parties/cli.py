@@ -17,6 +17,12 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from collegium.data.loading.sources import DataSource, data_root
+from collegium.data.task import Task
+from collegium.errors import DataError
+from collegium.limits import PROTOCOL_VERSION
+from collegium.logs import LogFormat, configure_logging, event
+from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import Policy, PolicyConfig
@@ -24,15 +30,9 @@ from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.choice import OwnTeacher
 from collegium.protocol.certificates import utc_now
-from collegium.protocol.errors import DataError
 from collegium.protocol.identities import Credentials
-from collegium.protocol.inputs.sources import DataSource, data_root
-from collegium.protocol.limits import PROTOCOL_VERSION
-from collegium.protocol.logs import LogFormat, configure_logging, event
-from collegium.protocol.scalars import recording
-from collegium.protocol.task import Frozen, Task
-from collegium.protocol.toml_files import read_config
-from collegium.protocol.unfinished import sweep
+from collegium.settings import Frozen, read_config
+from collegium.whole_files import remove_stale_temp_files
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
 
@@ -137,7 +137,7 @@ def serve(
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
     for place in {config.folder, (config.roster or config.folder).parent}:
-        sweep(place)
+        remove_stale_temp_files(place)
 
     known = known_roster(config, credentials)
     membership = membership_of(config, credentials, known)
@@ -147,8 +147,8 @@ def serve(
     from collegium.parties.session import Answers, PartySession
 
     def open_party(task: Task) -> Answers:
+        from collegium.data import PoolStore, load
         from collegium.parties.party import Party
-        from collegium.protocol.inputs import PoolStore, load
 
         log.info("loading the records of %s", credentials.name)
         return Party(

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.errors import Refused
+from collegium.errors import Refused
+from collegium.privacy.renyi import RenyiCurve, check_orders
 from collegium.protocol.messages import Terms
-from collegium.protocol.renyi import RenyiCurve, check_orders
 
 Counts = NDArray[np.int64]
 Parameters = Callable[[str], float]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from collegium.errors import ProtocolViolation, StorageError
 from collegium.protocol.enrolment import request_certificate
-from collegium.protocol.errors import ProtocolViolation, StorageError
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import Roster
-from collegium.protocol.toml_files import toml_value
+from collegium.settings import toml_value
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium import __version__
-from collegium.parties.faculty import Faculty
+from collegium import __version__, limits
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import DataError, ProtocolViolation
 from collegium.parties.memory import fingerprint
-from collegium.protocol import limits
-from collegium.protocol.errors import DataError, ProtocolViolation
+from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.messages import (
     ArraySpec,
     CastVotes,
@@ -25,22 +25,21 @@ from collegium.protocol.messages import (
     PoolChunk,
     PoolState,
     Prepared,
-    Question,
     ReplyBody,
     Request,
+    VoteRequest,
     Votes,
 )
-from collegium.protocol.task import Task, TeacherSettings
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import PoolStore
+    from collegium.data import PoolStore
 
 _MAX_FACULTIES = 4
 _MAX_POOLS_REMEMBERED = 8
 _MAX_ROUNDS_PREPARED = 8
 
 
-Charge = Callable[[Question, NDArray[np.int64] | None], None]
+ChargeAnswer = Callable[[VoteRequest, NDArray[np.int64] | None], None]
 """Called with votes about to be given, or with a request for neighbours, whose answer costs the records rather than
 the party; raises Refused when it must not be."""
 
@@ -51,40 +50,40 @@ class Handler(Protocol):
     def __call__(self, request: Request) -> ReplyBody: ...
 
 
-class Faculties:
+class EnsembleCache:
     """The party's teachers under each of the latest settings, fitted when they are first asked for."""
 
-    def __init__(self, fit: Callable[[TeacherSettings], Faculty]) -> None:
+    def __init__(self, fit: Callable[[TeacherSettings], TeacherEnsemble]) -> None:
         self._fit = fit
-        self._by_settings: OrderedDict[str, Faculty] = OrderedDict()
+        self._by_settings: OrderedDict[str, TeacherEnsemble] = OrderedDict()
 
     @property
     def latest(self) -> TeacherSettings | None:
         """The settings asked for last."""
         return TeacherSettings.model_validate_json(next(reversed(self._by_settings))) if self._by_settings else None
 
-    def under(self, settings: TeacherSettings) -> tuple[Faculty, bool]:
+    def under(self, settings: TeacherSettings) -> tuple[TeacherEnsemble, bool]:
         """The teachers, and whether they were in memory already."""
         text = settings.canonical_json()
-        faculty = self._by_settings.get(text)
-        known = faculty is not None
-        if faculty is None:
-            faculty = self._by_settings[text] = self._fit(settings)
+        ensemble = self._by_settings.get(text)
+        known = ensemble is not None
+        if ensemble is None:
+            ensemble = self._by_settings[text] = self._fit(settings)
         self._by_settings.move_to_end(text)
         while len(self._by_settings) > _MAX_FACULTIES:
             self._by_settings.popitem(last=False)
-        return faculty, known
+        return ensemble, known
 
 
 class DescribeHandler:
     """Says who the party is and which teachers it has ready; nothing of its records."""
 
-    def __init__(self, name: str, faculties: Faculties) -> None:
+    def __init__(self, name: str, ensembles: EnsembleCache) -> None:
         self._name = name
-        self._faculties = faculties
+        self._ensembles = ensembles
 
     def __call__(self, request: Request) -> Description:
-        latest = self._faculties.latest
+        latest = self._ensembles.latest
         return Description(
             party=self._name,
             software=f"collegium {__version__}",
@@ -111,22 +110,22 @@ class PoolHandler:
 class FitHandler:
     """Has the teachers ready."""
 
-    def __init__(self, faculties: Faculties) -> None:
-        self._faculties = faculties
+    def __init__(self, ensembles: EnsembleCache) -> None:
+        self._ensembles = ensembles
 
     def __call__(self, request: Request) -> Fitted:
         assert isinstance(request.body, Fit)
-        faculty, known = self._faculties.under(request.body.teacher)
-        return Fitted(teachers=len(faculty), reused=len(faculty) if known else faculty.reused)
+        ensemble, known = self._ensembles.under(request.body.teacher)
+        return Fitted(teachers=len(ensemble), reused=len(ensemble) if known else ensemble.reused)
 
 
 class CastVotesHandler:
     """Lets the teachers vote: the answer in the clear mode, a vector kept for the secure sum in the others."""
 
-    def __init__(self, task: Task, pools: PoolStore, faculties: Faculties, charge: Charge) -> None:
+    def __init__(self, task: Task, pools: PoolStore, ensembles: EnsembleCache, charge: ChargeAnswer) -> None:
         self._task = task
         self._pools = pools
-        self._faculties = faculties
+        self._ensembles = ensembles
         self._charge = charge
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
@@ -165,7 +164,7 @@ class CastVotesHandler:
             raise ProtocolViolation(f"{queries} queries are too many at once for this many classes: ask in parts")
         if isinstance(body.inputs, InlineInputs):
             check_inputs(self._task, body.inputs.array)
-            return self._faculties.under(body.teacher)[0].votes(body.inputs.array)
+            return self._ensembles.under(body.teacher)[0].votes(body.inputs.array)
         pool = self._pools.open(body.inputs.pool_sha256)
         positions = body.inputs.indices
         if not 0 <= min(positions) <= max(positions) < len(pool):
@@ -175,8 +174,8 @@ class CastVotesHandler:
         if missing:
             inputs = pool[np.array(missing)]
             check_inputs(self._task, inputs)
-            faculty, _ = self._faculties.under(body.teacher)
-            cast.update(zip(missing, faculty.votes(inputs), strict=True))
+            ensemble, _ = self._ensembles.under(body.teacher)
+            cast.update(zip(missing, ensemble.votes(inputs), strict=True))
         return np.stack([cast[position] for position in positions])
 
     def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collegium.protocol.errors import CollegiumError, IdentityError, ProtocolViolation
-from collegium.protocol.limits import MAX_ROSTER_BYTES
-from collegium.protocol.logs import event
+from collegium.errors import CollegiumError, IdentityError, ProtocolViolation
+from collegium.limits import MAX_ROSTER_BYTES
+from collegium.logs import event
 from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.party")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 
-from collegium.protocol.errors import ProtocolViolation
+from collegium.errors import ProtocolViolation
 from collegium.protocol.messages import Reply, Request
 
 _MAX_ANSWERS = 256

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.parties.faculty import Faculty
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
+from collegium.logs import event
+from collegium.models.devices import check_device
 from collegium.parties.handlers import (
     CastVotesHandler,
-    Charge,
+    ChargeAnswer,
     DescribeHandler,
-    Faculties,
+    EnsembleCache,
     FitHandler,
     Handler,
     PoolHandler,
@@ -34,13 +37,11 @@ from collegium.parties.neighbours.counting import CountNearestHandler, SampledRe
 from collegium.parties.neighbours.handler import CastNeighboursHandler
 from collegium.parties.neighbours.index import NeighbourIndex
 from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
-from collegium.parties.splits import KEY_BYTES, load_or_create_key
-from collegium.parties.store import TeacherStore
 from collegium.parties.summing import Membership, SumHandler
 from collegium.parties.teachers.choice import OwnTeacher, settings_here
-from collegium.protocol.devices import check_device
-from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
-from collegium.protocol.logs import event
+from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
+from collegium.parties.teachers.store import TeacherStore
 from collegium.protocol.messages import (
     CastNeighbours,
     CastVotes,
@@ -50,17 +51,16 @@ from collegium.protocol.messages import (
     Fit,
     HoldPool,
     PoolChunk,
-    Question,
     Reply,
     ReplyBody,
     Request,
     SecureSumStep,
+    VoteRequest,
     check_party_name,
 )
-from collegium.protocol.task import Task, TeacherSettings
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples, PoolStore
+    from collegium.data import Examples, PoolStore
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: Policy | None = None,
-        charge: Charge | None = None,
+        charge: ChargeAnswer | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
@@ -140,8 +140,8 @@ class Party:
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
-        def fit(settings: TeacherSettings) -> Faculty:
-            return Faculty(
+        def fit(settings: TeacherSettings) -> TeacherEnsemble:
+            return TeacherEnsemble(
                 name,
                 examples,
                 task,
@@ -154,10 +154,10 @@ class Party:
                 progress=lambda ready: report(ready, settings.per_party),
             )
 
-        faculties = Faculties(fit)
+        ensembles = EnsembleCache(fit)
         pool_handler = PoolHandler(task, pools)
         charge = charge or (lambda request, votes: None)
-        self._votes = CastVotesHandler(task, pools, faculties, charge)
+        self._votes = CastVotesHandler(task, pools, ensembles, charge)
 
         @functools.cache
         def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
@@ -168,10 +168,10 @@ class Party:
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         self._nearest = CountNearestHandler(task, pools, sampled, lambda request: charge(request, None))
         self._handlers: dict[type, Handler] = {
-            Describe: DescribeHandler(name, faculties),
+            Describe: DescribeHandler(name, ensembles),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
-            Fit: FitHandler(faculties),
+            Fit: FitHandler(ensembles),
             CastVotes: self._votes,
             CastNeighbours: self._neighbours,
             CountNearest: self._nearest,
@@ -208,7 +208,7 @@ class Party:
         """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
         return self._votes.prepared(run_id, round_id)[1]
 
-    def _prepared(self, run_id: str, round_id: str) -> tuple[Question, NDArray[np.int64]]:
+    def _prepared(self, run_id: str, round_id: str) -> tuple[VoteRequest, NDArray[np.int64]]:
         for rounds in (self._neighbours.rounds, self._nearest.rounds):
             if (run_id, round_id) in rounds:
                 return rounds.of(run_id, round_id)

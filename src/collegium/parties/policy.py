@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from collegium.errors import Refused
 from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
 from collegium.parties.neighbours.terms import (
     DEFAULT_RECORD_RHO,
@@ -15,10 +16,8 @@ from collegium.parties.neighbours.terms import (
     SAMPLED_MECHANISMS,
     neighbour_noise_votes,
 )
-from collegium.protocol.errors import Refused
-from collegium.protocol.messages import CastVotes, InlineInputs, Question, Request
-from collegium.protocol.task import Frozen
-from collegium.protocol.toml_files import read_config
+from collegium.protocol.messages import CastVotes, InlineInputs, Request, VoteRequest
+from collegium.settings import Frozen, read_config
 
 
 class PolicyConfig(Frozen):
@@ -68,7 +67,7 @@ class Policy:
 
     def __call__(self, request: Request) -> None:
         body = request.body
-        if not isinstance(body, Question):
+        if not isinstance(body, VoteRequest):
             return
         terms, allowed = body.terms, self._config
         if terms.sum_mode not in allowed.sum_modes:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, MutableSet
 from pathlib import Path
 
-from collegium.protocol.errors import StorageError
+from collegium.errors import StorageError
 
 
 class RoundLog(MutableSet[str]):

@@ -18,8 +18,16 @@ import grpc
 from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
-from collegium import __version__
-from collegium.protocol import limits
+from collegium import __version__, limits
+from collegium.data.task import Task
+from collegium.errors import (
+    CollegiumError,
+    ConfigurationError,
+    ProtocolViolation,
+    Unreachable,
+    VersionMismatch,
+)
+from collegium.logs import event
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.channels import (
     ATTEND,
@@ -29,17 +37,8 @@ from collegium.protocol.channels import (
     error_of,
     explain_failure,
 )
-from collegium.protocol.errors import (
-    CollegiumError,
-    ConfigurationError,
-    ProtocolViolation,
-    Unreachable,
-    VersionMismatch,
-)
 from collegium.protocol.identities import Credentials
-from collegium.protocol.logs import event
 from collegium.protocol.messages import Failure, Reply, Request
-from collegium.protocol.task import Task
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 logger = logging.getLogger("collegium.party")

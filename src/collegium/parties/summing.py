@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.errors import ProtocolViolation, Refused
+from collegium.errors import ProtocolViolation, Refused
+from collegium.privacy.noise.distributed import noise_reach, noise_share_sigma, sample_noise_share
 from collegium.protocol.messages import (
-    Question,
     Request,
     SecureSumAnswer,
     SecureSumStep,
+    VoteRequest,
 )
 from collegium.protocol.secure_sum import PartySum, accept_parameters
-from collegium.protocol.secure_sum.distributed_noise import noise_reach, noise_share_sigma, sample_noise_share
 from collegium.protocol.secure_sum.setup import SumSetup
 
 _MAX_OPEN_SUMS = 8
@@ -50,7 +50,7 @@ class Membership:
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
 
 
-Prepared = Callable[[str, str], tuple[Question, NDArray[np.int64]]]
+Prepared = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
 """Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
 
 
@@ -99,7 +99,7 @@ class SumHandler:
             self._sums.popitem(last=False)
 
 
-def _noise_share(asked: Question, setup: SumSetup) -> NDArray[np.int64] | None:
+def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | None:
     """This party's noise where the terms of the round promise it; the promise is the party's to keep."""
     if asked.terms.sum_mode == "masked":
         if setup.noise_reach:

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from collegium.protocol.errors import IdentityError
-from collegium.protocol.task import PARTY_NAME
+from collegium.data.task import PARTY_NAME
+from collegium.errors import IdentityError
 
 Role = Literal["party", "coordinator", "student"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from collegium.protocol import limits
-from collegium.protocol.errors import (
+from collegium import limits
+from collegium.errors import (
     CollegiumError,
     ConfigurationError,
     IdentityError,

@@ -20,9 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
-from collegium.protocol.certificates import Role, read_certificate, read_subject
-from collegium.protocol.channels import split_address
-from collegium.protocol.errors import (
+from collegium.errors import (
     CollegiumError,
     ConfigurationError,
     IdentityError,
@@ -31,9 +29,11 @@ from collegium.protocol.errors import (
     Unreachable,
     error_for_code,
 )
+from collegium.limits import MAX_ROSTER_BYTES, MAX_TEXT_CHARS
+from collegium.protocol.certificates import Role, read_certificate, read_subject
+from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
-from collegium.protocol.limits import MAX_ROSTER_BYTES, MAX_TEXT_CHARS
-from collegium.protocol.task import Frozen
+from collegium.settings import Frozen
 
 EXCHANGE_S = 10.0
 """How long one exchange may take, the handshake included."""

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.errors import CollegiumError, IdentityError, StorageError
 from collegium.protocol.certificates import (
     CERTIFICATE_DAYS,
     CLOCK_SKEW,
@@ -36,7 +37,6 @@ from collegium.protocol.certificates import (
     utc_now,
     verify_issued,
 )
-from collegium.protocol.errors import CollegiumError, IdentityError, StorageError
 
 logger = logging.getLogger("collegium.identities")
 

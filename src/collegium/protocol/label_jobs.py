@@ -12,14 +12,14 @@ from typing import Literal, TypeVar, get_args
 
 from google.protobuf.message import DecodeError, Message
 
-from collegium.protocol import limits
-from collegium.protocol.errors import ProtocolViolation
+from collegium import limits
+from collegium.data.values import SHA256, ArraySpec, require
+from collegium.errors import ProtocolViolation
 from collegium.protocol.messages import PoolChunk, spec_from_proto, spec_to_proto
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
-from collegium.protocol.values import SHA256, ArraySpec, require
 
-SERVICE = "collegium.v1.LabelDesk"
+SERVICE = "collegium.v1.LabelJobService"
 
 MAX_JOB_INPUTS = 100_000
 MAX_QUESTION_BYTES = 1024 * 1024
@@ -33,7 +33,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 @dataclass(frozen=True)
-class DeskDescription:
+class JobServiceDescription:
     """What a student needs to know before it asks."""
 
     consortium: str
@@ -44,7 +44,7 @@ class DeskDescription:
     protocol_version: int = limits.PROTOCOL_VERSION
 
     def to_bytes(self) -> bytes:
-        message = jobs_pb.DeskDescription(
+        message = jobs_pb.JobServiceDescription(
             protocol_version=self.protocol_version,
             consortium=self.consortium,
             task_json=self.task_json,
@@ -55,8 +55,8 @@ class DeskDescription:
         return message.SerializeToString()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> DeskDescription:
-        said = parse(jobs_pb.DeskDescription, data)
+    def from_bytes(cls, data: bytes) -> JobServiceDescription:
+        said = parse(jobs_pb.JobServiceDescription, data)
         require(len(said.task_json) <= limits.MAX_JSON_BYTES, "the task is too long")
         return cls(
             said.consortium,
@@ -99,7 +99,7 @@ class LabelJob:
 
 
 @dataclass(frozen=True)
-class JobStanding:
+class JobStatus:
     """How a job stands."""
 
     job_id: str
@@ -117,7 +117,7 @@ class JobStanding:
         return self.state in ("done", "stopped")
 
     def to_bytes(self) -> bytes:
-        message = jobs_pb.JobStanding(
+        message = jobs_pb.JobStatus(
             job_id=self.job_id,
             state=self.state,
             reason=self.reason,
@@ -128,8 +128,8 @@ class JobStanding:
         return message.SerializeToString()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> JobStanding:
-        said = parse(jobs_pb.JobStanding, data)
+    def from_bytes(cls, data: bytes) -> JobStatus:
+        said = parse(jobs_pb.JobStatus, data)
         state = next((state for state in get_args(JobState) if state == said.state), None)
         if state is None:
             raise ProtocolViolation("a job in a state that is not known here: update Collegium")

@@ -13,14 +13,16 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from collegium.protocol import limits
-from collegium.protocol.errors import ProtocolViolation
-from collegium.protocol.neighbours import Features, Neighbours
+from collegium import limits
+from collegium.data.feature_spec import Features
+from collegium.data.task import TeacherSettings
+from collegium.data.values import IDENTIFIER, ArraySpec, PoolChunk, PoolState, check_party_name, require
+from collegium.errors import ProtocolViolation
+from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.replies import (
     Description,
     Failure,
     Fitted,
-    PoolState,
     Prepared,
     ReplyBody,
     SecureSumAnswer,
@@ -35,16 +37,13 @@ from collegium.protocol.requests import (
     Fit,
     HoldPool,
     InlineInputs,
-    PoolChunk,
     PoolRange,
-    Question,
     RequestBody,
     SecureSumStep,
     Terms,
+    VoteRequest,
 )
-from collegium.protocol.task import TeacherSettings
 from collegium.protocol.v1 import collegium_pb2 as pb
-from collegium.protocol.values import IDENTIFIER, ArraySpec, check_party_name, require
 
 __all__ = [
     "ArraySpec",
@@ -63,7 +62,6 @@ __all__ = [
     "PoolRange",
     "PoolState",
     "Prepared",
-    "Question",
     "Reply",
     "ReplyBody",
     "Request",
@@ -71,6 +69,7 @@ __all__ = [
     "SecureSumAnswer",
     "SecureSumStep",
     "Terms",
+    "VoteRequest",
     "Votes",
     "check_party_name",
     "check_votes",
@@ -358,7 +357,7 @@ def _count_nearest_from_proto(message: pb.CountNearestRequest) -> CountNearest:
 
 
 def _spec_of(array: NDArray[Any]) -> pb.ArraySpec:
-    from collegium.protocol.inputs import array_spec
+    from collegium.data import array_spec
 
     return spec_to_proto(array_spec(array))
 

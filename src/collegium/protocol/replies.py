@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol import limits
-from collegium.protocol.errors import CollegiumError, error_for_code
+from collegium import limits
+from collegium.data.values import PoolState, check_party_name, require
+from collegium.errors import CollegiumError, error_for_code
 from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.v1 import secure_sum_pb2
-from collegium.protocol.values import SHA256, check_party_name, require
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,6 @@ class Description:
         check_party_name(self.party)
         require(len(self.software) <= 64 and len(self.teacher_kind) <= 64, "a description's texts are short")
         require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
-
-
-@dataclass(frozen=True)
-class PoolState:
-    """How much of a pool the party holds."""
-
-    sha256: str
-    received_bytes: int
-    complete: bool
-
-    def __post_init__(self) -> None:
-        require(SHA256.fullmatch(self.sha256) is not None, "a pool is named by 64 hexadecimal digits")
-        require(0 <= self.received_bytes <= limits.MAX_POOL_BYTES, "a pool's size is bounded")
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol import limits
-from collegium.protocol.multilabel import RESOLUTION
-from collegium.protocol.neighbours import KERNELS, PURPOSES, Features
-from collegium.protocol.task import TeacherSettings
+from collegium import limits
+from collegium.data.feature_spec import Features
+from collegium.data.task import TeacherSettings
+from collegium.data.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
+from collegium.privacy.multilabel import RESOLUTION
+from collegium.protocol.neighbours import KERNELS, PURPOSES
 from collegium.protocol.v1 import secure_sum_pb2
-from collegium.protocol.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, require
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,6 @@ class HoldPool:
     """Ask whether the party holds the pool already."""
 
     pool: ArraySpec
-
-
-@dataclass(frozen=True)
-class PoolChunk:
-    """A piece of the pool, in order."""
-
-    pool: ArraySpec
-    offset_bytes: int
-    data: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        require(0 < len(self.data) <= limits.MAX_CHUNK_BYTES, f"a chunk holds 1 to {limits.MAX_CHUNK_BYTES} bytes")
-        require(0 <= self.offset_bytes <= self.pool.size_bytes - len(self.data), "a chunk lies within its pool")
 
 
 @dataclass(frozen=True)
@@ -216,7 +204,7 @@ class CountNearest:
         return 2 * classes if self.by_class else self.edges_squared.shape[1] + 1
 
 
-Question = CastVotes | CastNeighbours | CountNearest
+VoteRequest = CastVotes | CastNeighbours | CountNearest
 """What is answered by counts, which a round adds up."""
 
 
@@ -227,4 +215,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | Question | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | Fit | VoteRequest | SecureSumStep

@@ -12,11 +12,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from collegium.data.task import PARTY_NAME
+from collegium.errors import IdentityError, StorageError
+from collegium.limits import MAX_PARTIES
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
-from collegium.protocol.errors import IdentityError, StorageError
-from collegium.protocol.limits import MAX_PARTIES
-from collegium.protocol.task import PARTY_NAME, Frozen
-from collegium.protocol.unfinished import replacing
+from collegium.settings import Frozen
+from collegium.whole_files import replacing
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]

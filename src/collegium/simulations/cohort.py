@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from collegium.protocol.errors import ConfigurationError, StorageError
+from collegium.data import DataSource, Examples, load
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, StorageError
+from collegium.privacy.multilabel import held_in
 from collegium.protocol.identities import create_identity, read_signing_key
-from collegium.protocol.inputs import DataSource, Examples, load
-from collegium.protocol.multilabel import held_in
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import Task
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 
@@ -28,7 +28,7 @@ ROSTER = "roster.json"
 
 
 @dataclass(frozen=True)
-class Member:
+class CohortMember:
     """One institution of the cohort and its own folder."""
 
     name: str
@@ -50,9 +50,9 @@ class Member:
 class Cohort:
     """All institutions of a run."""
 
-    members: tuple[Member, ...]
+    members: tuple[CohortMember, ...]
 
-    def member(self, index: int) -> Member:
+    def member(self, index: int) -> CohortMember:
         if not 0 <= index < len(self.members):
             raise ConfigurationError(f"party {index} of {len(self.members)}: the engine has too many nodes")
         return self.members[index]
@@ -86,7 +86,7 @@ def find(folder: Path) -> Cohort:
         dealt = json.loads(stamp.read_text())
     except OSError as error:
         raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
-    return Cohort(tuple(Member(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
+    return Cohort(tuple(CohortMember(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
 
 
 def _enrol(cohort: Cohort, consortium: str) -> Roster:

@@ -6,13 +6,13 @@ them fitted. Nobody could do this with real parties: it needs every party's reco
 
 from __future__ import annotations
 
-from collegium.coordinator.coordinator import Progress
-from collegium.parties.faculty import places_of
-from collegium.parties.fitting import Maker, fit_places, on_cuda
-from collegium.parties.splits import load_or_create_key, simulated_key
-from collegium.parties.store import TeacherStore
+from collegium.coordinator.run.coordinator import Progress
+from collegium.data import load
 from collegium.parties.teachers.base import BUILT_IN
-from collegium.protocol.inputs import load
+from collegium.parties.teachers.ensemble import specs_of
+from collegium.parties.teachers.fitting import TeacherFactory, fit_teachers, on_cuda
+from collegium.parties.teachers.splits import load_or_create_key, simulated_key
+from collegium.parties.teachers.store import TeacherStore
 from collegium.simulations.simulate import OnProgress, PreparedRun
 
 
@@ -24,7 +24,7 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
     config = run.config
     if config.neighbours is not None or config.teachers.kind not in BUILT_IN:
         return 0
-    maker = Maker(config.teachers.kind, config.teachers.options, config.task, ())
+    maker = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, ())
     if not on_cuda(maker, config.engine.device):
         return 0
     missing = []
@@ -32,10 +32,10 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
         store = TeacherStore(member.folder / "teachers")
-        for place in places_of(member.name, records, maker, config.teachers, key=key, store=store):
+        for place in specs_of(member.name, records, maker, config.teachers, key=key, store=store):
             if not store.load_into(place.unfitted(maker), place.name, device="cpu"):
                 missing.append(place)
-    for done, _ in enumerate(fit_places(maker, missing, device=config.engine.device, threads=1), start=1):
+    for done, _ in enumerate(fit_teachers(maker, missing, device=config.engine.device, threads=1), start=1):
         if on_progress is not None:
             on_progress(Progress("fit", done, len(missing)))
     return len(missing)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from collegium.coordinator.config import QueriesConfig, RunConfig
-from collegium.protocol.inputs import DataSource
-from collegium.protocol.task import Frozen
-from collegium.protocol.toml_files import validate_config
+from collegium.coordinator.settings.run_config import QueriesConfig, RunConfig
+from collegium.data import DataSource
+from collegium.settings import Frozen, validate_config
 from collegium.simulations.partitions import PartitionConfig
 
 

@@ -23,7 +23,7 @@ def demo(
     """
     from importlib.resources import as_file, files
 
-    from collegium.protocol.toml_files import read_config
+    from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig
     from collegium.simulations.launch_cli import run_and_show
 

@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.messages import Question, Request, SecureSumStep
+from collegium.errors import ConfigurationError
+from collegium.protocol.messages import Request, SecureSumStep, VoteRequest
 from collegium.simulations.flower_parties import RECORD, FlowerParties
 from collegium.simulations.virtual import virtual_party
 
@@ -39,7 +39,7 @@ def answer(message: Message, context: Context, folder: Path) -> Message:
         for earlier in trail:
             party.handle(Request.from_bytes(earlier))
         _keep_trail(context, [*trail, request.to_bytes()])
-    elif isinstance(request.body, Question):
+    elif isinstance(request.body, VoteRequest):
         _keep_trail(context, [request.to_bytes()])
     reply = party.handle(request)
     return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)

@@ -19,11 +19,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from collegium.errors import ConfigurationError, StorageError
 from collegium.protocol.certificates import Authority
 from collegium.protocol.channels import split_address
-from collegium.protocol.errors import ConfigurationError, StorageError
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, issue_kit
-from collegium.protocol.toml_files import toml_value
+from collegium.settings import toml_value
 from collegium.simulations.flower_env import flower_settings
 from collegium.simulations.simulate import PreparedRun
 

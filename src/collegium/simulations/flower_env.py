@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
 
 
 def flower_settings(folder: Path) -> dict[str, str]:

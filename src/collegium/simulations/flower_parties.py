@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from collegium.coordinator.parties import OnReply
-from collegium.protocol.errors import CollegiumError, QuorumNotReached, Unreachable
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Describe, Description, Failure, Reply, ReplyBody, Request, RequestBody
 
 MESSAGE_TYPE = "query.collegium"

@@ -25,8 +25,8 @@ def launch(
 
     Example: collegium launch examples/mnist-8.toml --data-root ~/data
     """
-    from collegium.protocol.inputs import data_root as find_data_root
-    from collegium.protocol.toml_files import read_config
+    from collegium.data import data_root as find_data_root
+    from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig, with_changes
 
     settings = with_changes(read_config(config, SimulationConfig), queries=queries, seed=seed)

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.sessions import GrpcParties
-from collegium.parties.splits import KEY_FILE, simulated_key
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.service.sessions import GrpcParties
+from collegium.errors import CollegiumError, QuorumNotReached
+from collegium.parties.teachers.splits import KEY_FILE, simulated_key
 from collegium.protocol.certificates import Authority
-from collegium.protocol.errors import CollegiumError, QuorumNotReached
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
-from collegium.protocol.toml_files import toml_value
-from collegium.simulations.cohort import ROSTER, Member
+from collegium.settings import toml_value
+from collegium.simulations.cohort import ROSTER, CohortMember
 from collegium.simulations.simulate import PreparedRun, coordinator_of
 
 HOST = "localhost"
@@ -82,7 +82,7 @@ def launch(
     return result
 
 
-def write_party_config(run: PreparedRun, member: Member, port: int) -> Path:
+def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Path:
     """The TOML file from which a party is served, in its own folder."""
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
@@ -127,7 +127,7 @@ def _processes(run: PreparedRun, port: int) -> Iterator[list[PartyProcess]]:
                 party.process.stdin.close()
 
 
-def _start(member: Member, config: Path) -> PartyProcess:
+def _start(member: CohortMember, config: Path) -> PartyProcess:
     log = member.folder / "party.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.inputs import Examples
-from collegium.protocol.limits import MAX_PARTIES
-from collegium.protocol.task import Frozen
+from collegium.data import Examples
+from collegium.errors import ConfigurationError, DataError
+from collegium.limits import MAX_PARTIES
+from collegium.settings import Frozen
 
 Kind = Literal["iid", "dirichlet", "quantity", "column"]
 Indices = NDArray[np.int64]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.coordinator.coordinator import Baseline, Coordinator, Progress
-from collegium.coordinator.evaluation import prediction_quality
-from collegium.coordinator.parties import OnReply, Parties
-from collegium.coordinator.public_data import PublicData, load_public
+from collegium.coordinator.rounds.parties import OnReply, Parties
+from collegium.coordinator.run.coordinator import Baseline, Coordinator, Progress
+from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.settings.public_data import PublicData, load_public
+from collegium.data import Examples, PoolStore
+from collegium.errors import StorageError, Unreachable
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
-from collegium.protocol.errors import StorageError, Unreachable
-from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, Cohort, prepare

@@ -44,8 +44,8 @@ def simulate(
 
     from rich.console import Console
 
-    from collegium.protocol.inputs import data_root as find_data_root
-    from collegium.protocol.toml_files import read_config
+    from collegium.data import data_root as find_data_root
+    from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig, with_changes
     from collegium.simulations.progress import RunProgress
     from collegium.simulations.simulate import prepare_run

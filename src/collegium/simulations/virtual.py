@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collegium.data import PoolStore, load
+from collegium.errors import StorageError
 from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
 from collegium.parties.summing import Membership
-from collegium.protocol.errors import StorageError
+from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.identities import read_signing_key
-from collegium.protocol.inputs import PoolStore, load
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, Member, find
+from collegium.simulations.cohort import ROSTER, CohortMember, find
 from collegium.simulations.config import SimulationConfig
 
 SETTINGS = "simulation.json"
@@ -72,7 +72,7 @@ def virtual_party(folder: Path, index: int) -> Party:
     )
 
 
-def _membership(folder: Path, member: Member, collusion: float) -> Membership:
+def _membership(folder: Path, member: CohortMember, collusion: float) -> Membership:
     """The virtual party among the others.
 
     Its secrets of a round follow from its key and the round's id, so that whichever process plays the

@@ -26,8 +26,8 @@ from benchmarks.chaos.judging import (
     wrong_labels,
 )
 from benchmarks.chaos.story import Outcome
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
 pytestmark = pytest.mark.timeout(600)  # real processes, started on a machine that may be busy
 

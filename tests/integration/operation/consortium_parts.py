@@ -8,12 +8,12 @@ from typing import Any
 from member_parts import Member, code_for, fingerprint_of, join, leave
 from ports import free_ports
 
-from collegium.coordinator.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.members import MembersFile
-from collegium.coordinator.provision_cli import provision
-from collegium.coordinator.public_data import load_public
-from collegium.coordinator.serving import Serving
+from collegium.coordinator.cli.provision_cli import provision
+from collegium.coordinator.membership.members import MembersFile
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
+from collegium.coordinator.settings.public_data import load_public
 
 NAMES = ("ash", "birch", "cedar", "oak")
 
@@ -87,7 +87,7 @@ class Scene:
                 on_labels(rounds)
 
         public = load_public(self.config.run, None)
-        with Serving(self.config, public, wait_s=0, on_progress=progress).listening() as serving:
+        with CoordinatorService(self.config, public, wait_s=0, on_progress=progress).listening() as serving:
             for name in NAMES[:3]:
                 self.join(name)
             return serving.run()

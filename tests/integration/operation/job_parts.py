@@ -12,18 +12,18 @@ from typing import Any
 from consortium_parts import Scene
 from member_parts import PATIENCE_S
 
-from collegium.coordinator.consortium import ConsortiumFolder
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
-from collegium.coordinator.public_data import load_public
-from collegium.coordinator.serving import Serving
-from collegium.coordinator.standing import standing
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.settings.consortium import ConsortiumFolder
+from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.watching.consortium_status import consortium_status
+from collegium.errors import CollegiumError
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import utc_now
-from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import Credentials
-from collegium.protocol.label_jobs import JobStanding
-from collegium.protocol.ledger import Ledger
+from collegium.protocol.label_jobs import JobStatus
 
 
 class Order(threading.Thread):
@@ -33,17 +33,17 @@ class Order(threading.Thread):
         super().__init__(daemon=True)
         self.client, self.folder, self.positions, self.note = client, folder, positions, note
         self.outcome: Delivery | CollegiumError | None = None
-        self.heard: list[JobStanding] = []
+        self.heard: list[JobStatus] = []
         self.queued = threading.Event()
 
     def run(self) -> None:
-        def hear(told: JobStanding) -> None:
+        def hear(told: JobStatus) -> None:
             self.heard.append(told)
             self.queued.set()
 
         try:
             self.outcome = order_labels(
-                self.client, self.folder, lambda inputs: self.positions, self.note, on_standing=hear
+                self.client, self.folder, lambda inputs: self.positions, self.note, on_status=hear
             )
         except CollegiumError as error:
             self.outcome = error
@@ -84,9 +84,9 @@ class Desk:
         self.orders.append(order)
         return order
 
-    def standing(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """As `collegium coordinator status` shows it."""
-        return standing(ConsortiumFolder(self.scene.folder / "consortium"), utc_now())
+        return consortium_status(ConsortiumFolder(self.scene.folder / "consortium"), utc_now())
 
     def ledger(self) -> tuple[int, dict[str, int]]:
         """Queries paid for, and labels; after every signature was checked."""
@@ -101,7 +101,7 @@ def desk_of(scene: Scene) -> Iterator[Desk]:
     """Serve jobs within, with three parties that answer."""
     with ExitStack() as stack:
         stack.callback(scene.close)
-        serving = Serving(scene.config, load_public(scene.config.run, None), wait_s=0)
+        serving = CoordinatorService(scene.config, load_public(scene.config.run, None), wait_s=0)
         stack.enter_context(serving.listening())
         working = threading.Thread(target=serving.serve_jobs, daemon=True)
         working.start()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
-from collegium.coordinator.members import Members, MembersFile, utc_now
+from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.membership.members import Members, MembersFile, utc_now
+from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
 from collegium.parties.enrolment import enrol
 from collegium.protocol.certificates import Authority
 from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
-from collegium.protocol.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
 from collegium.protocol.identities import Credentials, issue_kit
 
 PATIENCE_S = 20.0
@@ -138,7 +138,7 @@ def test_no_code_is_logged_nor_told_to_anybody(desk: Desk, caplog: pytest.LogCap
 
 
 def test_when_all_places_are_taken_the_longest_idler_loses_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collegium.coordinator.enrolment_service.MAX_EXCHANGES", 2)
+    monkeypatch.setattr("collegium.coordinator.membership.enrolment_service.MAX_EXCHANGES", 2)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (

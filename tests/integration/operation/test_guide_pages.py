@@ -16,14 +16,15 @@ import pytest
 from page_parts import blocks_of, commands_of, text_of_page
 
 from collegium import cli
-from collegium.coordinator.mechanisms import registry
-from collegium.coordinator.mechanisms.base import ABSTAIN, Unit
-from collegium.coordinator.mechanisms.noise import SystemNoise
-from collegium.coordinator.run_folder import RunFolder
-from collegium.protocol.inputs import DataSource, load
-from collegium.protocol.inputs.encoding import MISSING
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.protocol.task import Task, TeacherSettings
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.data import DataSource, load
+from collegium.data.encoding import MISSING
+from collegium.data.task import Task, TeacherSettings
+from collegium.privacy.mechanisms import registry
+from collegium.privacy.mechanisms.base import ABSTAIN
+from collegium.privacy.noise.sources import SystemNoise
+from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.units import Unit
 
 NOISE, OWN = text_of_page("choosing-noise.md"), text_of_page("your-own.md")
 TASK = Task.model_validate(

@@ -92,7 +92,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 def test_both_jobs_end_and_their_students_never_noticed_but_for_the_wait(story: Story) -> None:
     for order, asked in zip(story.orders, (FIRST, SECOND), strict=True):
         delivery = order.delivered()
-        assert delivery.standing.state == "done" and set(delivery.labels) == set(asked)
+        assert delivery.status.state == "done" and set(delivery.labels) == set(asked)
     assert story.status == 130
 
 

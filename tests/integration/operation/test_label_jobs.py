@@ -19,22 +19,22 @@ from member_parts import PATIENCE_S
 
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import enrol_student
-from collegium.coordinator.label_jobs.reception import MAX_CALLS_PER_STUDENT
-from collegium.coordinator.own_identity import RENEW_BEFORE
-from collegium.coordinator.run_folder import read_labels
-from collegium.parties.session import PartySession
-from collegium.protocol.certificates import Authority, utc_now
-from collegium.protocol.channels import channel_credentials, channel_options, error_of
-from collegium.protocol.errors import (
+from collegium.coordinator.label_jobs.servicer import MAX_CALLS_PER_STUDENT
+from collegium.coordinator.membership.own_identity import RENEW_BEFORE
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.errors import (
     IdentityError,
     PoolMismatch,
     ProtocolViolation,
     Refused,
     Unreachable,
 )
+from collegium.limits import PROTOCOL_VERSION
+from collegium.parties.session import PartySession
+from collegium.protocol.certificates import Authority, utc_now
+from collegium.protocol.channels import channel_credentials, channel_options, error_of
 from collegium.protocol.identities import Credentials, issue_kit, load_authority
 from collegium.protocol.label_jobs import MAX_QUESTION_BYTES, LabelJob
-from collegium.protocol.limits import PROTOCOL_VERSION
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 
 STUDENTS = """\
@@ -69,7 +69,7 @@ def served(desk: Desk) -> dict[str, Order]:
 def test_every_job_is_done_and_brings_its_own_inputs(served: dict[str, Order]) -> None:
     for order in served.values():
         delivery = order.delivered()
-        assert delivery.standing.state == "done"
+        assert delivery.status.state == "done"
         assert set(delivery.labels) == set(order.positions)
         assert dict(read_labels(order.folder / "labels.csv")) == delivery.labels
         assert delivery.pool.shape == (100, 8, 8, 1)
@@ -90,7 +90,7 @@ def test_who_came_first_is_served_first(served: dict[str, Order]) -> None:
 
 
 def test_the_status_shows_students_and_jobs_and_the_one_budget(served: dict[str, Order], desk: Desk) -> None:
-    found = desk.standing()
+    found = desk.status()
     jobs = [(job["student"], job["state"], job["labelled"], job["note"]) for job in found["jobs"]]
     assert jobs[:3] == [("lab", "done", 4, "pilot"), ("firm", "done", 3, ""), ("lab", "done", 2, "")]
     assert found["students"]["firm"] == {"membership": "enrolled", "inputs_limit": 7, "inputs_asked": 3}
@@ -101,10 +101,10 @@ def test_the_status_shows_students_and_jobs_and_the_one_budget(served: dict[str,
 
 
 def test_the_same_folder_asks_for_nothing_twice(served: dict[str, Order], desk: Desk) -> None:
-    jobs = len(desk.standing()["jobs"])
+    jobs = len(desk.status()["jobs"])
     again = desk.order("lab", "first", served["first"].positions).delivered()
     assert again.labels == served["first"].delivered().labels
-    assert len(desk.standing()["jobs"]) == jobs
+    assert len(desk.status()["jobs"]) == jobs
     other = desk.order("lab", "first", [5])
     other.join(PATIENCE_S)
     assert "holds a job that asks for other inputs" in str(other.outcome)
@@ -115,14 +115,14 @@ def test_a_student_is_held_to_its_limit_and_others_are_not(served: dict[str, Ord
     over.join(PATIENCE_S)
     assert isinstance(over.outcome, Refused) and "7 inputs altogether" in str(over.outcome)
     paid, _ = desk.ledger()
-    assert desk.order("firm", "within", [1, 4, 9, 2, 7]).delivered().standing.state == "done"
+    assert desk.order("firm", "within", [1, 4, 9, 2, 7]).delivered().status.state == "done"
     assert desk.ledger()[0] == paid, "all of them were paid for before"
 
 
 def test_a_job_is_shown_to_its_own_student_alone(served: dict[str, Order], desk: Desk) -> None:
     firm = desk.client(desk.scene.folder / "keys-firm")
     job_id = served["first"].heard[0].job_id
-    for peek in (firm.collect, lambda job: firm.follow(job, lambda standing: None)):
+    for peek in (firm.collect, lambda job: firm.follow(job, lambda status: None)):
         with pytest.raises(Refused, match="firm has no job"):
             peek(job_id)
     with pytest.raises(Refused, match="queued with other inputs"):
@@ -195,7 +195,7 @@ def raw(desk: Desk) -> Iterator[Callable[..., list[bytes]]]:
 
         def ask(method: str, *messages: bytes) -> list[bytes]:
             call = channel.stream_stream(
-                f"/collegium.v1.LabelDesk/{method}", request_serializer=bytes, response_deserializer=bytes
+                f"/collegium.v1.LabelJobService/{method}", request_serializer=bytes, response_deserializer=bytes
             )(iter(messages), timeout=PATIENCE_S)
             try:
                 return list(call)
@@ -242,7 +242,7 @@ def test_a_student_holds_a_few_calls_open_and_no_more(desk: Desk) -> None:
                 yield b""
 
             multi = channel.stream_stream(
-                "/collegium.v1.LabelDesk/Describe", request_serializer=bytes, response_deserializer=bytes
+                "/collegium.v1.LabelJobService/Describe", request_serializer=bytes, response_deserializer=bytes
             )
             calls.append(multi(silence(), timeout=PATIENCE_S))
         ended = threading.Semaphore(0)
@@ -270,7 +270,7 @@ def test_a_certificate_that_ends_soon_is_made_anew_and_shown_while_everybody_sta
         assert time.monotonic() < deadline
         time.sleep(0.1)  # between two looks at the condition
     assert shown_by(desk) != before and shown_by(desk).public_key() == before.public_key()
-    assert desk.order("lab", "renewed", [50, 51]).delivered().standing.state == "done"
+    assert desk.order("lab", "renewed", [50, 51]).delivered().status.state == "done"
     assert all(party.ended == [] for party in desk.scene.parties.values())
     assert desk.ledger()[0] > 0, "the ledger is signed by the same key as before"
     assert desk.enrol("lab", desk.scene.folder / "keys-lab"), "the enrolment port goes on as well"
@@ -300,8 +300,8 @@ def test_a_revoked_student_is_refused_and_its_waiting_job_is_stopped(tmp_path: P
         assert isinstance(waiting.outcome, IdentityError)
         for name in NAMES[:3]:
             desk.scene.join(name)
-        assert desk.order("lab", "later", [1, 3]).delivered().standing.state == "done"
-        jobs = [(job["student"], job["state"], job["reason"]) for job in desk.standing()["jobs"]]
+        assert desk.order("lab", "later", [1, 3]).delivered().status.state == "done"
+        jobs = [(job["student"], job["state"], job["reason"]) for job in desk.status()["jobs"]]
         assert jobs == [("lab", "done", ""), ("firm", "stopped", "firm is no longer admitted"), ("lab", "done", "")]
         assert desk.ledger()[0] == 2, "what the revoked student asked for was not paid"
 
@@ -313,13 +313,13 @@ def test_a_job_beyond_the_budget_is_stopped_and_what_is_labelled_stays_free(tmp_
             desk.scene.join(name)
         order = desk.order("lab", "much", list(range(40)))
         delivery = order.delivered()
-        assert delivery.standing.state == "stopped" and "budget.epsilon" in delivery.standing.reason
-        got = delivery.standing.labelled
+        assert delivery.status.state == "stopped" and "budget.epsilon" in delivery.status.reason
+        got = delivery.status.labelled
         assert 0 < got < 40 and len(delivery.labels) == got
         paid, labels = desk.ledger()
         assert paid == len(labels) == got
         none = desk.order("lab", "more", [60, 61]).delivered()
-        assert none.standing.state == "stopped" and none.labels == {}
+        assert none.status.state == "stopped" and none.labels == {}
         free = desk.order("lab", "again", sorted(delivery.labels)).delivered()
-        assert free.standing.state == "done" and free.labels == delivery.labels
+        assert free.status.state == "done" and free.labels == delivery.labels
         assert desk.ledger()[0] == paid

@@ -22,8 +22,8 @@ import pytest
 from page_parts import COMMAND_S, ROOT, Reader, blocks_of, finished, read_until, text_of_page
 from ports import free_ports
 
-from collegium.coordinator.run_folder import read_labels
-from collegium.protocol.ledger import Ledger
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.privacy.ledger.ledger import Ledger
 
 PAGES = ("tutorial.md", "operating.md")
 CLINICS = ("clinic-1", "clinic-2", "clinic-3")

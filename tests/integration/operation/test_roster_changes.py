@@ -9,11 +9,11 @@ import pytest
 from consortium_parts import NAMES, Scene
 from member_parts import PATIENCE_S
 
-from collegium.coordinator.members import Members
-from collegium.coordinator.public_data import load_public
-from collegium.coordinator.serving import Serving
-from collegium.protocol.errors import ConfigurationError, IdentityError
-from collegium.protocol.ledger import Ledger
+from collegium.coordinator.membership.members import Members
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.settings.public_data import load_public
+from collegium.errors import ConfigurationError, IdentityError
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.roster import Roster
 
 
@@ -46,7 +46,7 @@ def test_who_enrols_during_a_run_is_summed_with_the_others_from_the_next_round_o
 def test_a_finished_run_that_is_served_again_waits_for_nobody(scene: Scene) -> None:
     first = scene.serve(lambda number: None)
     public = load_public(scene.config.run, None)
-    with Serving(scene.config, public, wait_s=0).listening() as serving:
+    with CoordinatorService(scene.config, public, wait_s=0).listening() as serving:
         assert serving.run()["labels"] == first["labels"]
     assert charged(scene) == 12
 
@@ -70,4 +70,4 @@ def test_who_is_revoked_during_a_run_is_cut_off_and_the_others_go_on_without_it(
 def test_the_members_of_another_consortium_are_not_served(scene: Scene) -> None:
     scene.members.change(lambda members: (Members(consortium="other"), None))
     with pytest.raises(ConfigurationError, match="is the folder of 'other'"):
-        Serving(scene.config, load_public(scene.config.run, None), wait_s=0)
+        CoordinatorService(scene.config, load_public(scene.config.run, None), wait_s=0)

@@ -18,28 +18,28 @@ import pytest
 from consortium_parts import Scene
 from page_parts import COMMAND_S, blocks_of, read_until, text_of_page
 
-from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.coordinator_cli import say
-from collegium.coordinator.enrolment_service import EnrolmentService, Registrar
-from collegium.coordinator.members import utc_now
-from collegium.coordinator.one_server import only_one
-from collegium.coordinator.public_data import load_public
-from collegium.coordinator.rounds import outcome_of, require_quorum
-from collegium.coordinator.serving import Serving
+from collegium.coordinator.cli.coordinator_cli import say
+from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.membership.members import utc_now
+from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.service.one_server import only_one
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.students import fit_student
 from collegium.coordinator.watching import shown_at
-from collegium.coordinator.watching.board import Board
+from collegium.coordinator.watching.live_state import LiveState
+from collegium.data import DataSource, load
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import CollegiumError
 from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
-from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
-from collegium.protocol.inputs import DataSource, load
 from collegium.protocol.messages import CastVotes, Failure, Reply, Request
 from collegium.protocol.requests import PoolRange, Terms
-from collegium.protocol.task import Task, TeacherSettings
-from collegium.protocol.toml_files import read_config, validate_config
+from collegium.settings import read_config, validate_config
 
 PAGE = text_of_page("troubleshooting.md")
 QUOTED = [line for block in blocks_of(PAGE, "text") for line in block.splitlines()]
@@ -61,7 +61,7 @@ def line_of(action: Callable[[], object]) -> str:
 
 
 def served(scene: Scene) -> None:
-    with Serving(scene.config, load_public(scene.config.run, None), wait_s=0).listening():
+    with CoordinatorService(scene.config, load_public(scene.config.run, None), wait_s=0).listening():
         raise AssertionError("it listens")
 
 
@@ -143,7 +143,7 @@ def listening_lines(scene: Scene) -> Iterator[str]:
     yield line_of(lambda: EnrolmentService(registrar, folder.identity).start(settings.enrolment))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        yield line_of(lambda: shown_at(place, scene.config, Board()).__enter__())
+        yield line_of(lambda: shown_at(place, scene.config, LiveState()).__enter__())
 
 
 def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:

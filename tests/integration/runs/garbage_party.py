@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collegium.data.task import Task
 from collegium.parties.cli import PartyConfig
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import Credentials
@@ -24,7 +25,6 @@ from collegium.protocol.messages import (
     Request,
     Votes,
 )
-from collegium.protocol.task import Task
 
 
 class Garbage:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.parties import OnReply
-from collegium.coordinator.run_folder import RunFolder
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_entry import Charge
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
-from collegium.protocol.toml_files import validate_config
+from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import PreparedRun, coordinator_of, prepare_run
 from collegium.simulations.virtual import virtual_party

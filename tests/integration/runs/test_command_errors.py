@@ -13,8 +13,8 @@ import pytest
 from run_parts import ANSI, COMMAND_S, command, run_in_process, start, tiny, write_config
 
 from collegium.cli import main
-from collegium.coordinator.run_folder import RunFolder
-from collegium.protocol.toml_files import read_config
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.settings import read_config
 from collegium.simulations.config import SimulationConfig
 
 Refusal = Callable[..., tuple[int, str]]

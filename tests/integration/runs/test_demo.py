@@ -11,8 +11,8 @@ import pytest
 from run_parts import ANSI
 
 from collegium.cli import main
-from collegium.protocol.inputs import load
-from collegium.protocol.toml_files import read_config
+from collegium.data import load
+from collegium.settings import read_config
 from collegium.simulations import launch_cli
 from collegium.simulations.config import SimulationConfig
 
@@ -96,7 +96,7 @@ def shown_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
     """The closing table for the same run.json."""
     from rich.console import Console
 
-    from collegium.coordinator.run_folder import read_run
+    from collegium.coordinator.run.run_folder import read_run
     from collegium.simulations.summary import print_summary
 
     print_summary(read_run(folder), folder, Console())

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from run_parts import COMMAND_S, FORESTS, failures, paid, tiny
 
-from collegium.coordinator.coordinator import Progress
-from collegium.protocol.errors import QuorumNotReached
-from collegium.protocol.inputs import data_root
+from collegium.coordinator.run.coordinator import Progress
+from collegium.data import data_root
+from collegium.errors import QuorumNotReached
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
 from collegium.simulations.simulate import prepare_run

@@ -27,7 +27,7 @@ from run_parts import (
     write_config,
 )
 
-from collegium.protocol.ledger import Ledger
+from collegium.privacy.ledger.ledger import Ledger
 
 TWO: dict[str, Any] = {"partition": {"parties": 2}, "teachers": FORESTS, "votes": {"mode": "clear"}}
 """Two parties, to start few processes; a masked sum would need three."""

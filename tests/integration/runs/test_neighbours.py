@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from run_parts import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
-from collegium.coordinator import coordinator as coordinator_module
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.neighbours import nearest_sum
-from collegium.coordinator.parties import Parties
+from collegium.coordinator.rounds import nearest_sum
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.run import coordinator as coordinator_module
+from collegium.coordinator.run.coordinator import Coordinator
 from collegium.parties.neighbours.budgets import FILE
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations import launcher

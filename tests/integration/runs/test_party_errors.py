@@ -17,15 +17,15 @@ import pytest
 from numpy.typing import NDArray
 from run_parts import COMMAND_S, Finished, command, start, toml
 
-from collegium.coordinator.pool_transfer import send_pool
-from collegium.coordinator.sessions import GrpcParties
+from collegium.coordinator.rounds.pool_transfer import send_pool
+from collegium.coordinator.service.sessions import GrpcParties
+from collegium.data import array_spec
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import PoolMismatch
 from collegium.protocol.certificates import Authority, utc_now
-from collegium.protocol.errors import PoolMismatch
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
-from collegium.protocol.inputs import array_spec
 from collegium.protocol.messages import CastVotes, Failure, HoldPool, PoolRange, PoolState, Terms
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import Task, TeacherSettings
 
 TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})
 

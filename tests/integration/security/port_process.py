@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from collegium.coordinator.attendance import Attendance
-from collegium.coordinator.consortium import ConsortiumFolder, read_consortium
-from collegium.coordinator.label_jobs.desk import LabelDesk
 from collegium.coordinator.label_jobs.queue import JobQueue
-from collegium.coordinator.label_jobs.reception import DeskReception
-from collegium.coordinator.run_folder import RunFolder
+from collegium.coordinator.label_jobs.service import LabelJobService
+from collegium.coordinator.label_jobs.servicer import LabelServicer
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.service.session_service import SessionService
+from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.server import StatusServer
-from collegium.protocol.logs import LogFormat, configure_logging
+from collegium.logs import LogFormat, configure_logging
 from collegium.protocol.messages import Describe
 
 
@@ -27,8 +27,8 @@ def main(path: Path) -> None:
     configure_logging(LogFormat.JSON)
     config = read_consortium(path)
     folder = ConsortiumFolder(config.consortium.folder)
-    attendance = Attendance(config, wait_s=0, on_event=lambda event: None)
-    desk = LabelDesk(
+    attendance = SessionService(config, wait_s=0, on_event=lambda event: None)
+    desk = LabelJobService(
         JobQueue(folder.jobs),
         task_json=config.task.model_dump_json(),
         student_json=config.student.model_dump_json(),
@@ -37,7 +37,7 @@ def main(path: Path) -> None:
         members=attendance.members,
     )
     desk.prepare()
-    services = (DeskReception(desk, attendance.take_event).service(),)
+    services = (LabelServicer(desk, attendance.take_event).service(),)
     with attendance.open(services), StatusServer("127.0.0.1:0", dict) as status:
         print(json.dumps({"status": int(status.url.rstrip("/").rpartition(":")[2])}), flush=True)
         for _ in sys.stdin:

@@ -22,15 +22,15 @@ from member_parts import code_for, fingerprint_of
 from ports import free_ports
 
 from benchmarks.usage import tree_cpu_s, tree_memory_bytes
-from collegium.coordinator.consortium import read_consortium
+from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.label_jobs.ordering import enrol_student
-from collegium.coordinator.provision_cli import provision
+from collegium.coordinator.settings.consortium import read_consortium
+from collegium.data.task import Task
 from collegium.parties.enrolment import enrol
 from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials
 from collegium.protocol.messages import Description, Reply, Request
-from collegium.protocol.task import Task
 
 PATIENCE_S = 60.0
 HONEST = ("ash", "birch")

@@ -22,7 +22,8 @@ from siege_parts import (
     frame,
 )
 
-from collegium.protocol import label_jobs, limits
+from collegium import limits
+from collegium.protocol import label_jobs
 from collegium.protocol.channels import ATTEND, channel_credentials, channel_options
 from collegium.protocol.v1 import collegium_pb2 as pb
 

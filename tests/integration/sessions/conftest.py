@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from session_parts import TASK, Cable, Echo, Hub, Kits, Listen, Log, Serve, Serving
+from session_parts import TASK, Cable, CoordinatorService, Echo, Hub, Kits, Listen, Log, Serve
 
-from collegium.coordinator.sessions import GrpcParties, SessionLimits
+from collegium.coordinator.service.sessions import GrpcParties, SessionLimits
+from collegium.data.task import Task
 from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.identities import Credentials
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import Task
 
 
 @pytest.fixture(scope="session")
@@ -57,9 +57,9 @@ def hub(listen: Listen) -> Hub:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    servings: list[Serving] = []
+    servings: list[CoordinatorService] = []
 
-    def start(credentials: Credentials, address: str, party: Echo | None = None) -> Serving:
+    def start(credentials: Credentials, address: str, party: Echo | None = None) -> CoordinatorService:
         answers = party or Echo(credentials.name)
         waited = threading.Event()
 
@@ -70,7 +70,7 @@ def serve() -> Iterator[Serve]:
         session = PartySession(
             lambda task: answers, lambda: credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep
         )
-        servings.append(Serving(session, waited))
+        servings.append(CoordinatorService(session, waited))
         return servings[-1]
 
     yield start

@@ -14,17 +14,17 @@ from typing import Any
 
 import grpc
 
-from collegium.coordinator.sessions import GrpcParties, SessionEvent
+from collegium import limits
+from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import CollegiumError
 from collegium.parties.session import PartySession
-from collegium.protocol import limits
 from collegium.protocol.certificates import Authority
 from collegium.protocol.channels import ATTEND, SERVICE, channel_credentials, channel_options, error_of
 from collegium.protocol.channels import server_credentials as tls_server
-from collegium.protocol.errors import CollegiumError
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.messages import Describe, Description, Reply, Request
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import ImageInputs, Task
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 PATIENCE_S = 20.0
@@ -99,7 +99,7 @@ class Echo:
         return Reply(request.request_id, Description(self.name, "echo", 1, "none"))
 
 
-class Serving:
+class CoordinatorService:
     """A party process in miniature: a session on a thread, and how it ended."""
 
     def __init__(self, session: PartySession, waited: threading.Event | None = None) -> None:
@@ -120,7 +120,7 @@ class Serving:
         return self.outcome
 
 
-class Asking:
+class QueryRunner:
     """An ask in the background."""
 
     def __init__(self, hub: Hub, names: tuple[str, ...], timeout_s: float = PATIENCE_S) -> None:
@@ -139,7 +139,7 @@ class Asking:
 
 
 Listen = Callable[..., Hub]
-Serve = Callable[..., Serving]
+Serve = Callable[..., CoordinatorService]
 
 
 class RawParty:

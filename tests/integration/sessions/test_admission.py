@@ -15,21 +15,32 @@ from threading import Thread
 
 import grpc
 import pytest
-from session_parts import PATIENCE_S, Asking, Echo, Hub, Kits, Listen, RawParty, Serve, Serving, fake_coordinator
+from session_parts import (
+    PATIENCE_S,
+    CoordinatorService,
+    Echo,
+    Hub,
+    Kits,
+    Listen,
+    QueryRunner,
+    RawParty,
+    Serve,
+    fake_coordinator,
+)
 
-from collegium.coordinator.sessions import SessionLimits
-from collegium.parties.session import PartySession
-from collegium.protocol import limits
-from collegium.protocol.backoff import Backoff
-from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
-from collegium.protocol.channels import explain_failure
-from collegium.protocol.errors import (
+from collegium import limits
+from collegium.coordinator.service.sessions import SessionLimits
+from collegium.errors import (
     CollegiumError,
     IdentityError,
     ProtocolViolation,
     Unreachable,
     VersionMismatch,
 )
+from collegium.parties.session import PartySession
+from collegium.protocol.backoff import Backoff
+from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
+from collegium.protocol.channels import explain_failure
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
 from collegium.protocol.messages import Describe, Description, Failure
 from collegium.protocol.roster import RosterEntry
@@ -147,7 +158,7 @@ def test_a_running_party_takes_up_its_renewed_certificate(kits: Kits, listen: Li
     session = PartySession(
         lambda task: Echo("birch"), lambda: Credentials.load(folder, "party"), hub.address, backoff=Backoff(0.01, 0.05)
     )
-    serving = Serving(session)
+    serving = CoordinatorService(session)
     hub.parties.wait_for(["birch"], timeout_s=PATIENCE_S)
     issue_kit(kits.authority, folder, "birch", "party")
     revoked = RosterEntry(
@@ -232,7 +243,7 @@ def test_a_party_that_breaks_the_protocol_fails_alone(kits: Kits, hub: Hub, serv
         raw.hello("ash")
         raw.receive()
         hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
-        asking = Asking(hub, ("ash", "birch"))
+        asking = QueryRunner(hub, ("ash", "birch"))
         raw.receive()
         raw.send(data)
         status, _ = raw.refusal()
@@ -248,7 +259,7 @@ def test_a_message_far_beyond_the_limit_is_not_even_read(kits: Kits, listen: Lis
     with RawParty(kits.parties["ash"], hub.address) as raw:
         raw.hello("ash")
         raw.receive()
-        asking = Asking(hub, ("ash",))
+        asking = QueryRunner(hub, ("ash",))
         raw.receive()
         raw.send(b"\x00" * (2 * limits.MAX_REPLY_BYTES))
         status, _ = raw.refusal()
@@ -308,10 +319,10 @@ def test_a_coordinator_that_would_take_tls_1_2_does_not_start(kits: Kits) -> Non
     code = f"""
 import grpc
 from pathlib import Path
-from collegium.coordinator.sessions import GrpcParties
+from collegium.coordinator.service.sessions import GrpcParties
 from collegium.protocol.identities import Credentials
 from collegium.protocol.roster import Roster
-from collegium.protocol.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, Task
 parties = GrpcParties(
     credentials=Credentials.load(Path({str(kits.folder / "coordinator")!r}), "coordinator"),
     roster=Roster(consortium="oaks", parties={{}}), run_id="r",

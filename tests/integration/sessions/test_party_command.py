@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from session_parts import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 
+from collegium.data import default_task
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
-from collegium.protocol.inputs import default_task
 from collegium.protocol.messages import Describe, Description
 from collegium.protocol.v1 import collegium_pb2 as pb
 

@@ -7,13 +7,14 @@ import time
 
 import numpy as np
 import pytest
-from session_parts import NAMES, PATIENCE_S, TASK, Asking, Cable, Echo, Hub, Kits, Listen, RawParty, Serve
+from session_parts import NAMES, PATIENCE_S, TASK, Cable, Echo, Hub, Kits, Listen, QueryRunner, RawParty, Serve
 
-from collegium.coordinator.pool_transfer import send_pool
-from collegium.coordinator.sessions import SessionLimits
+from collegium.coordinator.rounds.pool_transfer import send_pool
+from collegium.coordinator.service.sessions import SessionLimits
+from collegium.data import PoolStore, array_spec
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, DataError, IdentityError, QuorumNotReached, StorageError
 from collegium.parties.session import PartySession
-from collegium.protocol.errors import ConfigurationError, DataError, IdentityError, QuorumNotReached, StorageError
-from collegium.protocol.inputs import PoolStore, array_spec
 from collegium.protocol.messages import (
     Describe,
     Description,
@@ -24,7 +25,6 @@ from collegium.protocol.messages import (
     Reply,
     Request,
 )
-from collegium.protocol.task import Task
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 
@@ -66,7 +66,7 @@ def test_a_request_outlives_a_cut(kits: Kits, hub: Hub, cable: Cable, serve: Ser
     party = Echo("ash", meanwhile)
     serve(kits.parties["ash"], cable.address, party)
     hub.parties.wait_for(["ash"], timeout_s=PATIENCE_S)
-    asking = Asking(hub, ("ash",))
+    asking = QueryRunner(hub, ("ash",))
     assert begun.wait(PATIENCE_S)
     cable.cut()
     cable.plug()
@@ -81,7 +81,7 @@ def test_a_request_that_a_cut_left_unanswered_is_asked_again_under_its_id(kits: 
         raw.hello("ash")
         assert raw.receive().WhichOneof("body") == "welcome"
         hub.parties.wait_for(1, timeout_s=PATIENCE_S)
-        asking = Asking(hub, ("ash",))
+        asking = QueryRunner(hub, ("ash",))
         request_id = raw.receive().request.request_id
     party = Echo("ash")
     serve(kits.parties["ash"], hub.address, party)
@@ -129,7 +129,7 @@ def test_a_party_that_is_gone_is_given_up_before_the_deadline(kits: Kits, listen
 
     serving = serve(kits.parties["ash"], hub.address, Echo("ash", meanwhile))
     hub.parties.wait_for(1, timeout_s=PATIENCE_S)
-    asking = Asking(hub, ("ash", "cedar"), timeout_s=600)
+    asking = QueryRunner(hub, ("ash", "cedar"), timeout_s=600)
     assert begun.wait(PATIENCE_S)
     serving.session.stop()
     replies = asking.result()
@@ -170,7 +170,7 @@ def test_an_answer_that_breaks_the_protocol_fails_its_request_alone(kits: Kits, 
         birch.hello("birch")
         assert birch.receive().WhichOneof("body") == "welcome"
         hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
-        asking = Asking(hub, ("ash", "birch"))
+        asking = QueryRunner(hub, ("ash", "birch"))
         request_id = birch.receive().request.request_id
         votes = pb.Votes(queries=2, classes=2, counts=b"\x01\x00")
         birch.send(pb.FromParty(reply=pb.Reply(request_id=request_id, votes=votes)).SerializeToString())

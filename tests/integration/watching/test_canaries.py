@@ -22,15 +22,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from watched_parts import NAMES, Consortium
 
-from collegium.coordinator import masked, run_record
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.reception import SessionEvent
+from collegium.coordinator.rounds import masked_sum as masked
+from collegium.coordinator.run import run_record
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.service.party_servicer import SessionEvent
 from collegium.coordinator.watching.snapshot import Snapshots
+from collegium.errors import Refused
+from collegium.logs import LogFormat, configure_logging
 from collegium.parties import party as party_module
 from collegium.parties.handlers import CastVotesHandler
-from collegium.parties.splits import KEY_FILE
-from collegium.protocol.errors import Refused
-from collegium.protocol.logs import LogFormat, configure_logging
+from collegium.parties.teachers.splits import KEY_FILE
 from collegium.protocol.secure_sum import party as sum_party
 
 TEACHERS = 997

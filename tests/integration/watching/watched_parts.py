@@ -12,12 +12,12 @@ from typing import Any
 from member_parts import PATIENCE_S, Member, code_for, fingerprint_of, join, leave
 from ports import free_ports
 
-from collegium.coordinator.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.provision_cli import provision
-from collegium.coordinator.public_data import load_public
-from collegium.coordinator.serving import Serving
-from collegium.coordinator.watching.board import Board
+from collegium.coordinator.cli.provision_cli import provision
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
+from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.watching.live_state import LiveState
 from collegium.coordinator.watching.server import StatusServer
 from collegium.coordinator.watching.snapshot import Snapshots
 
@@ -90,7 +90,7 @@ class Consortium:
 
     def run(self, on_step: Callable[[Progress], None] = lambda step: None) -> dict[str, Any]:
         """The whole run with its page shown; ``on_step`` is called, after the board, as steps go on."""
-        board = Board()
+        board = LiveState()
 
         def progress(step: Progress) -> None:
             board.take_step(step)
@@ -98,7 +98,7 @@ class Consortium:
 
         public = load_public(self.config.run, None)
         assert self.config.consortium.status is not None
-        serving = Serving(self.config, public, wait_s=0, on_progress=progress, on_event=board.take_event)
+        serving = CoordinatorService(self.config, public, wait_s=0, on_progress=progress, on_event=board.take_event)
         snapshots = Snapshots(self.config, board, clock=_Always())
         with serving.listening(), StatusServer(self.config.consortium.status, snapshots) as page:
             self.url = page.url

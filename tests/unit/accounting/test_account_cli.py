@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from collegium.cli import main
-from collegium.coordinator.accounting.exact import exact_divergences
-from collegium.coordinator.accounting.grids import NoiseLaw
-from collegium.coordinator.accounting.papers import theorem_3
-from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.grids import NoiseLaw
+from collegium.privacy.accounting.papers import theorem_3
+from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
 REQUIRED = {

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collegium.coordinator.accounting.exact import exact_divergences
-from collegium.coordinator.accounting.grids import NoiseLaw
-from collegium.coordinator.accounting.papers import theorem_3, theorem_6
-from collegium.coordinator.accounting.screening import Screen
-from collegium.coordinator.mechanisms.base import Adjacency
-from collegium.protocol.renyi import WIDE_ORDERS, Conversion, RenyiCurve
+from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.grids import NoiseLaw
+from collegium.privacy.accounting.papers import theorem_3, theorem_6
+from collegium.privacy.accounting.screening import ThresholdTestLaw
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
+from collegium.privacy.units import Adjacency
 
 _spec = importlib.util.spec_from_file_location("independent", Path(__file__).with_name("independent_evaluation.py"))
 assert _spec is not None and _spec.loader is not None
@@ -150,7 +150,7 @@ def test_confident_mechanism_has_one_outcome_more(discrete):
             passes = 0.5 * math.erfc((threshold - max(histogram)) / (sigma1 * math.sqrt(2)))
         return np.append(passes * independent.winning_law(histogram, kind, scale), 1 - passes)
 
-    screen = Screen(sigma1, threshold, discrete)
+    screen = ThresholdTestLaw(sigma1, threshold, discrete)
     for histogram in ((40, 5, 5), (20, 20, 10), (31, 30), (1, 0, 0), (25, 24, 1)):
         ours = exact_divergences([histogram], NoiseLaw(kind, sigma2), ORDERS, screen=screen)[0]
         np.testing.assert_allclose(ours, independent.exact_loss(histogram, kind, sigma2, ORDERS, law=law), rtol=1e-6)
@@ -160,7 +160,7 @@ def test_expected_release_cost_is_not_a_bound_for_the_confident_mechanism():
     """Threshold + Pr[answered] × release falls below the true loss at high orders."""
     sigma1, sigma2, threshold = 150.0, 10.0, 280.0
     votes, order = [[130, 120]], 200.0
-    screen = Screen(sigma1, threshold)
+    screen = ThresholdTestLaw(sigma1, threshold)
     true = exact_divergences(votes, NoiseLaw("gaussian", sigma2), (order,), screen=screen)[0, 0]
     answered = float(np.exp(screen.log_pass(np.array([130])))[0])
     release = exact_divergences(votes, NoiseLaw("gaussian", sigma2), (order,))[0, 0]

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from dp_accounting import rdp
 
-from collegium.coordinator.accounting import pld
-from collegium.coordinator.accounting.filters import RenyiFilter, best_order
-from collegium.coordinator.accounting.independent import theorem_2, threshold_curve
-from collegium.coordinator.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
-from collegium.coordinator.accounting.screening import (
-    Screen,
+from collegium.errors import BudgetExceeded, UnsupportedAccounting
+from collegium.privacy.accounting import pld
+from collegium.privacy.accounting.filters import RenyiFilter, best_order
+from collegium.privacy.accounting.independent import theorem_2, threshold_curve
+from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
+from collegium.privacy.accounting.screening import (
+    ThresholdTestLaw,
     sampled_screening_curve,
     screening_curve,
     unbounded_screening_curve,
 )
-from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
-from collegium.coordinator.mechanisms import Adjacency, Unit, create
-from collegium.protocol.errors import BudgetExceeded, UnsupportedAccounting
-from collegium.protocol.renyi import (
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.mechanisms import Adjacency, Unit, create
+from collegium.privacy.renyi import (
     PAPER_ORDERS,
     WIDE_ORDERS,
     Conversion,
@@ -99,7 +99,7 @@ def test_sampled_gaussian_at_fractional_orders_lies_on_the_integers_curve():
 
 
 def test_private_knn_figure_5_reproduces():
-    screen, delta = Screen(85, 210), 1e-5
+    screen, delta = ThresholdTestLaw(85, 210), 1e-5
 
     def epsilon(curve):
         return (curve * 8192).to_epsilon(delta, Conversion.CLASSIC).epsilon
@@ -119,7 +119,7 @@ def test_private_knn_table_1_costs_117_by_its_stated_parameters():
 
 
 def test_screening_keeps_every_pair_not_only_the_last():
-    screen = Screen(85, 210)
+    screen = ThresholdTestLaw(85, 210)
     everything = screening_curve(screen, 30, 300, (8.0,)).values[0]
     last = screening_curve(screen, 299, 300, (8.0,)).values[0]
     assert last < everything <= gaussian_curve(1, 85, (8.0,)).values[0]
@@ -130,13 +130,13 @@ def test_threshold_search_reaches_every_count_that_matters():
     """A range ten times as wide finds nothing larger."""
     for sigma in (2.0, 30.0):
         for votes in (1, 3):
-            wide = screening_curve(Screen(sigma, 2000.4), 0, 4000, (2.0, 16.0, 64.0), votes).values
+            wide = screening_curve(ThresholdTestLaw(sigma, 2000.4), 0, 4000, (2.0, 16.0, 64.0), votes).values
             ours = threshold_curve(sigma, 0.4, (2.0, 16.0, 64.0), Unit(votes)).values
             assert (ours >= wide * (1 - 1e-12)).all()
 
 
 def test_sampling_half_the_records_is_between_none_and_all():
-    screen = Screen(20, 40)
+    screen = ThresholdTestLaw(20, 40)
     whole = screening_curve(screen, 10, 100, WIDE_ORDERS).values
     half = sampled_screening_curve(screen, 10, 100, 0.5, WIDE_ORDERS).values
     np.testing.assert_allclose(sampled_screening_curve(screen, 10, 100, 1.0, WIDE_ORDERS).values, whole, rtol=1e-9)

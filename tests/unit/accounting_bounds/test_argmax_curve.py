@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collegium.coordinator.accounting import argmax_cache
-from collegium.coordinator.accounting.argmax_bound import (
+from collegium.errors import ConfigurationError
+from collegium.privacy.accounting.argmax import cache as argmax_cache
+from collegium.privacy.accounting.argmax.bound import (
     NOISES,
     argmax_curve,
     bounded_range_curve,
     classic_curve,
     sampled_argmax_curve,
 )
-from collegium.coordinator.mechanisms.base import Adjacency
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.units import Adjacency
 
 ORDERS = (2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 16.0, 64.0)
 
@@ -120,7 +120,7 @@ def test_a_second_run_reads_what_the_first_one_found(own_cache: Path, monkeypatc
     def refuse(*_: object) -> None:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("collegium.coordinator.accounting.argmax_bound.certified", refuse)
+    monkeypatch.setattr("collegium.privacy.accounting.argmax.bound.certified", refuse)
     assert argmax_curve("laplace", 11.0, [2.0])[0] == first[0]
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from collegium import __version__
 from collegium.cli import INTERRUPTED, MOUNTS, load_command, main
-from collegium.protocol.errors import BudgetExceeded
+from collegium.errors import BudgetExceeded
 
 
 def commands() -> Iterator[tuple[str, ...]]:

@@ -12,10 +12,10 @@ import pytest
 from local_parties import LocalParties, ScriptedParty, images, truth_of
 from numpy.typing import NDArray
 
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.public_data import PublicData
-from collegium.protocol.toml_files import validate_config
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.settings import validate_config
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.parties import OnReply
-from collegium.protocol.errors import CollegiumError
-from collegium.protocol.inputs import Examples, PoolStore
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.data import Examples, PoolStore
+from collegium.errors import CollegiumError
 from collegium.protocol.messages import (
     CastVotes,
     Describe,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from local_parties import LocalParties
 
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.run_folder import read_labels
-from collegium.protocol.errors import BudgetExceeded
-from collegium.protocol.ledger import Ledger
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import BudgetExceeded
+from collegium.privacy.ledger.ledger import Ledger
 
 
 def test_inputs_that_two_runs_share_are_paid_once_and_get_one_label(

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from local_parties import LocalParties
 
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.labeller import SeededDraw
-from collegium.protocol.errors import (
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.labeller import SeededNoiseStrategy
+from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
     LedgerCorrupt,
     QuorumNotReached,
     StorageError,
 )
-from collegium.protocol.ledger import Ledger
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import CastVotes, Describe, Failure, Fit, Fitted, Votes
 
 Run = Callable[..., dict[str, Any]]
@@ -169,15 +169,15 @@ def test_a_charge_whose_noise_was_never_drawn_is_taken_up_again(
 ) -> None:
     run("whole")
     calls = [0]
-    honest = SeededDraw.run
+    honest = SeededNoiseStrategy.run
 
-    def dying(self: SeededDraw, *arguments: Any) -> Any:
+    def dying(self: SeededNoiseStrategy, *arguments: Any) -> Any:
         calls[0] += 1
         if calls[0] == batch + 1:
             raise Crash
         return honest(self, *arguments)
 
-    monkeypatch.setattr(SeededDraw, "run", dying)
+    monkeypatch.setattr(SeededNoiseStrategy, "run", dying)
     with pytest.raises(Crash):
         run("broken")
     assert queries_charged(tmp_path / "broken") == [8, 16, 20][batch], "charged before the noise is drawn"
@@ -191,7 +191,7 @@ def test_an_interrupted_charge_is_taken_up_even_when_it_used_up_the_budget(
 ) -> None:
     whole = run("whole", budget__epsilon=4.0, queries__batch=20)["labels"]["answered"]
     with monkeypatch.context() as patch:
-        patch.setattr(SeededDraw, "run", lambda *_: (_ for _ in ()).throw(Crash()))
+        patch.setattr(SeededNoiseStrategy, "run", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
             run("broken", budget__epsilon=4.0, queries__batch=20)
     assert run("broken", budget__epsilon=4.0, queries__batch=20)["labels"]["answered"] == whole

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collegium.coordinator.labeller import Labeller, SeededDraw, mark
-from collegium.coordinator.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit, create
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
+from collegium.coordinator.run.labeller import Labeller, SeededNoiseStrategy, mark
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit, create
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
 KEYS = [f"q{n}" for n in range(10)]
 COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.int64)
@@ -22,7 +22,7 @@ COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.in
 
 
 @dataclass(frozen=True)
-class Screen:
+class ThresholdTestLaw:
     """Passes on what has a clear winner."""
 
     name: str = "screen"
@@ -58,7 +58,7 @@ class TwoStages:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return (Screen(), Answer())
+        return (ThresholdTestLaw(), Answer())
 
     def parameters(self) -> dict[str, float | int | str]:
         return {"sigma1": 40.0, "sigma2": 4.0}
@@ -84,7 +84,7 @@ def ledger_at(tmp_path: Path) -> Iterator[Open]:
 
 
 def labeller(ledger: Ledger) -> Labeller:
-    return Labeller(ledger, TwoStages(), Unit(), SeededDraw(1))
+    return Labeller(ledger, TwoStages(), Unit(), SeededNoiseStrategy(1))
 
 
 def expected() -> dict[str, int]:
@@ -96,7 +96,7 @@ def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) ->
     assert labeller(ledger).label(KEYS, COUNTS)
     assert labeller(ledger).labels(KEYS) == expected()
     spent = ledger.spent().values
-    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    alone = ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
     np.testing.assert_allclose(spent, alone.values)
 
 
@@ -111,19 +111,25 @@ def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) ->
 
 
 def test_a_query_enters_only_if_the_budget_takes_it_through_every_stage(ledger_at: Open) -> None:
-    one = (Screen().charge(WIDE_ORDERS, Unit()) + Answer().charge(WIDE_ORDERS, Unit())).to_epsilon(1e-5).epsilon
+    one = (
+        (ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) + Answer().charge(WIDE_ORDERS, Unit())).to_epsilon(1e-5).epsilon
+    )
     ledger = ledger_at(one * 1.5)
     work = labeller(ledger)
     assert not work.label(KEYS, COUNTS)
     held = ledger.labels()
-    halfway = [key for key in KEYS if mark(key, Screen()) in held and key not in held]
+    halfway = [key for key in KEYS if mark(key, ThresholdTestLaw()) in held and key not in held]
     assert not halfway and 0 < len(work.labels(KEYS)) < 10
     assert ledger.epsilon().epsilon <= one * 1.5
     assert work.worth_asking(KEYS) == []
 
 
 def test_abstentions_leave_their_budget_to_the_queries_behind_them(ledger_at: Open) -> None:
-    two = (Screen().charge(WIDE_ORDERS, Unit()) * 8 + Answer().charge(WIDE_ORDERS, Unit()) * 2).to_epsilon(1e-5).epsilon
+    two = (
+        (ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 8 + Answer().charge(WIDE_ORDERS, Unit()) * 2)
+        .to_epsilon(1e-5)
+        .epsilon
+    )
     ledger = ledger_at(two)
     work = labeller(ledger)
     no_consensus = np.full((8, 2), 5, dtype=np.int64)
@@ -165,7 +171,7 @@ def test_a_crash_around_any_write_pays_nothing_twice_and_loses_no_label(
     work = labeller(again)
     assert work.label(work.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.worth_asking(KEYS)]])
     assert work.labels(KEYS) == expected()
-    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    alone = ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
     np.testing.assert_allclose(again.spent().values, alone.values)
 
 
@@ -182,11 +188,11 @@ def test_a_charge_for_other_queries_is_never_taken_up(ledger_at: Open, monkeypat
 def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> None:
     ledger = ledger_at()
 
-    class Overtaken(SeededDraw):
+    class Overtaken(SeededNoiseStrategy):
         def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
             if stage.name == "screen":
                 charge = ledger.charge(
-                    purpose="other", mechanism={}, curve=Screen().charge(WIDE_ORDERS, Unit()), queries=1
+                    purpose="other", mechanism={}, curve=ThresholdTestLaw().charge(WIDE_ORDERS, Unit()), queries=1
                 )
                 ledger.release(charge, {queries[0]: 1})
             return super().run(stage, counts, queries, predictions)
@@ -205,17 +211,17 @@ def test_a_query_without_a_prediction_pays_for_the_release_alone(ledger_at: Open
     """Right guesses of odd queries are confirmed; all others fall through to the release."""
     ledger = ledger_at(1e9)
     test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
-    assert Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).label(KEYS, COUNTS, GUESSES)
+    assert Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).label(KEYS, COUNTS, GUESSES)
     confirmed = sum(guess == 0 and n % 2 == 1 for n, guess in enumerate(GUESSES))
     assert confirmed == 1
     np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * (10 - confirmed)).values)
-    labels = Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).labels(KEYS)
+    labels = Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).labels(KEYS)
     assert all(labels[key] == 0 for n, key in enumerate(KEYS) if n % 2)
 
 
 def test_a_student_without_any_prediction_makes_it_plain_gnmax(ledger_at: Open) -> None:
     ledger = ledger_at(1e9)
-    Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1)).label(KEYS, COUNTS, np.full(10, -1))
+    Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).label(KEYS, COUNTS, np.full(10, -1))
     release = INTERACTIVE.stages[1].charge(WIDE_ORDERS, Unit())
     np.testing.assert_allclose(ledger.spent().values, (release * 10).values)
 
@@ -225,7 +231,7 @@ def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twi
     """Three charges: for those without a prediction, for the test of the others, for what the test passed on."""
     calls = [0]
 
-    class Dying(SeededDraw):
+    class Dying(SeededNoiseStrategy):
         def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
             calls[0] += 1
             if calls[0] == death + 1:
@@ -236,7 +242,7 @@ def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twi
     with pytest.raises(KeyboardInterrupt):
         Labeller(ledger_at(1e9), INTERACTIVE, Unit(), Dying(1)).label(KEYS, COUNTS, GUESSES)
     ledger = ledger_at(1e9)
-    work = Labeller(ledger, INTERACTIVE, Unit(), SeededDraw(1))
+    work = Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1))
     assert work.label(KEYS, COUNTS, GUESSES) and whole.items() <= work.labels(KEYS).items()
     test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
     np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * 9).values)
@@ -247,6 +253,6 @@ def test_a_budget_for_releases_alone_still_answers_queries_without_a_prediction(
     release = loud.stages[1].charge(WIDE_ORDERS, Unit())
     budget = (release * 5).to_epsilon(1e-5).epsilon
     ledger = ledger_at(budget)
-    work = Labeller(ledger, loud, Unit(), SeededDraw(1))
+    work = Labeller(ledger, loud, Unit(), SeededNoiseStrategy(1))
     assert not work.label(KEYS, COUNTS, np.full(10, -1))
     assert len(work.labels(KEYS)) == 5 and ledger.epsilon().epsilon <= budget * (1 + 1e-9)

@@ -11,13 +11,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from local_parties import LocalParties, ScriptedParty
 
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.parties.summing import Membership, SumHandler
-from collegium.protocol.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_entry import Charge
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import CastVotes, Failure, Prepared, Reply, Request, SecureSumStep, Votes
 
 NAMES = tuple(f"party-{n}" for n in range(6))

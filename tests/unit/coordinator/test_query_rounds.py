@@ -14,19 +14,19 @@ import pytest
 from local_parties import LocalParties, ScriptedParty
 from numpy.typing import NDArray
 
-from collegium.coordinator.choosing import Plan, all_labelled
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator, Progress
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.queries import least_confident, sure_answers
-from collegium.coordinator.representatives import class_balanced, farthest_first, representatives
-from collegium.coordinator.run_folder import read_labels
+from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.coordinator.selection.queries import least_confident, sure_answers
+from collegium.coordinator.selection.query_selector import Plan, all_labelled
+from collegium.coordinator.selection.representatives import class_balanced, farthest_first, representatives
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.coordinator.students import fit_student
-from collegium.protocol.errors import BudgetExceeded, ConfigurationError
-from collegium.protocol.inputs import DataSource, Examples, array_spec, default_task, load
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_entry import Charge
-from collegium.protocol.toml_files import validate_config
+from collegium.data import DataSource, Examples, array_spec, default_task, load
+from collegium.errors import BudgetExceeded, ConfigurationError
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.settings import validate_config
 
 TASK = default_task("digits")
 CHOICES = ["random", "representative", "farthest-first", "least-confident", "class-balanced"]
@@ -221,7 +221,7 @@ def test_a_run_killed_at_everything_it_tells_asks_the_same_and_pays_once(choice:
 def test_a_run_killed_between_a_choice_and_its_note_chooses_the_same(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collegium.coordinator import run_record
+    from collegium.coordinator.run import run_record
 
     whole, honest = run("whole"), run_record.chosen
     for death in range(3):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from local_parties import LocalParties
 
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.run_folder import RunFolder
-from collegium.protocol.errors import ConfigurationError
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import ConfigurationError
 
 DISTILLED = {"student": {"method": "distillation"}}
 

@@ -12,13 +12,13 @@ import pytest
 from local_parties import LocalParties, ScriptedParty
 
 from collegium import cli
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.run_folder import read_labels
-from collegium.protocol.errors import StorageError
-from collegium.protocol.inputs import Examples, default_task, load
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples, default_task, load
+from collegium.errors import StorageError
 from collegium.protocol.messages import CastVotes, Votes
-from collegium.protocol.toml_files import validate_config
+from collegium.settings import validate_config
 
 DIVERGING = ["fit", "RUN", "--method", "gan", "--option", "learning_rate=1e30", "--option", "network=mlp"]
 

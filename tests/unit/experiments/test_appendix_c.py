@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.experiments import pate_appendix_c, tables
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.pate_appendix_c import FLOOR, PateAppendixC, Task
+from collegium_reproduction.experiments.tables import Table, agreement, forest_votes, numbered
 
-from collegium.coordinator.accounting import independent
-from collegium.protocol.inputs import Examples
-from collegium.protocol.task import CategoryColumn, NumberColumn, TableInputs
-from collegium.simulations.experiments import pate_appendix_c, tables
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.pate_appendix_c import FLOOR, PateAppendixC, Task
-from collegium.simulations.experiments.tables import Table, agreement, forest_votes, numbered
+from collegium.data import Examples
+from collegium.data.task import CategoryColumn, NumberColumn, TableInputs
+from collegium.privacy.accounting import independent
 
 
 def made(rows: int, seed: int) -> Table:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.experiments import ensembles
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
 
-from collegium.protocol.inputs import DataSource, default_task
-from collegium.simulations.experiments import ensembles
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.ensembles import Ensemble, ballots
+from collegium.data import DataSource, default_task
 
 DIGITS = Ensemble(
     default_task("digits"),
@@ -28,7 +28,7 @@ def at(folder: Path, workers: int) -> Setting:
 
 
 def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = ballots(DIGITS, at(tmp_path, 1))
+    fitted = load_or_compute_votes(DIGITS, at(tmp_path, 1))
     assert (fitted.votes.sum(axis=1) == 2).all() and len(fitted.teachers) == 2
     assert fitted.teachers.min() > 0.8
     plurality = (fitted.votes[np.arange(len(fitted.truth)), fitted.truth] > 0).mean()
@@ -38,13 +38,13 @@ def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, mon
         raise AssertionError("fitted again")
 
     monkeypatch.setattr(ensembles, "Faculty", nobody)
-    again = ballots(DIGITS, at(tmp_path, 1))
+    again = load_or_compute_votes(DIGITS, at(tmp_path, 1))
     assert (again.votes == fitted.votes).all() and (again.teachers == fitted.teachers).all()
     with pytest.raises(AssertionError, match="fitted again"):
-        ballots(dataclasses.replace(DIGITS, seed=1), at(tmp_path, 1))
+        load_or_compute_votes(dataclasses.replace(DIGITS, seed=1), at(tmp_path, 1))
 
 
 def test_processes_give_the_votes_that_one_process_gives(tmp_path: Path) -> None:
-    alone = ballots(DIGITS, at(tmp_path / "alone", 1))
-    shared = ballots(DIGITS, at(tmp_path / "shared", 2))
+    alone = load_or_compute_votes(DIGITS, at(tmp_path / "alone", 1))
+    shared = load_or_compute_votes(DIGITS, at(tmp_path / "shared", 2))
     assert (alone.votes == shared.votes).all()

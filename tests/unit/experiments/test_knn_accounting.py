@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from collegium.coordinator.accounting.screening import screening_curve
-from collegium.protocol.renyi import Conversion
-from collegium.simulations.experiments import knn_accounting, knn_screening
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.knn_accounting import TABLE_1, Figure4, certified_epsilon, rate_for
-from collegium.simulations.experiments.knn_screening import (
+from collegium_reproduction.experiments import knn_accounting, knn_screening
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.knn_accounting import TABLE_1, Figure4, certified_epsilon, rate_for
+from collegium_reproduction.experiments.knn_screening import (
     LOWEST,
     NEIGHBOURS,
     SCREEN,
@@ -22,6 +19,9 @@ from collegium.simulations.experiments.knn_screening import (
     share_of,
     top_cost,
 )
+
+from collegium.privacy.accounting.screening import screening_curve
+from collegium.privacy.renyi import Conversion
 
 MNIST, SVHN, CIFAR = TABLE_1
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.experiments import knn_table_1_cifar10 as row
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.knn_runs import NearestPlan
 from PIL import Image
 
-from collegium.coordinator.mechanisms.individual_knn import IndividualKNN
-from collegium.coordinator.mechanisms.knn import PrivateKNN
-from collegium.simulations.experiments import knn_table_1_cifar10 as row
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.knn_runs import NearestPlan
+from collegium.privacy.mechanisms.individual_knn import IndividualKNN
+from collegium.privacy.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, PUBLIC = 120, 80, 50
 

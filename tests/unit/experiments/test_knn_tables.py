@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
+from collegium_reproduction.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
+from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
 
-from collegium.coordinator.mechanisms import Adjacency, Unit
-from collegium.coordinator.mechanisms.knn import PrivateKNN
-from collegium.coordinator.neighbours import nearest_questions
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.knn_runs import NearestPlan, measure
-from collegium.simulations.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
-from collegium.simulations.experiments.knn_table_2 import PLAN, KnnTable2
+from collegium.coordinator.rounds import nearest_requests as nearest_questions
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.privacy.mechanisms import Adjacency, Unit
+from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium.privacy.renyi import WIDE_ORDERS
 
 TASK = default_task("digits")
 DIGITS: dict[str, Any] = {

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from collegium.coordinator.config import RunConfig
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.mnist_frontier import (
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.mnist_frontier import (
     RECORD_PLANS,
     TEACHER_PLANS,
     MnistFrontier,
     _once,
     _RecordRuns,
 )
+
+from collegium.coordinator.settings.run_config import RunConfig
 
 
 @pytest.fixture

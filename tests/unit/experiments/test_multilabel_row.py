@@ -7,16 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from collegium.coordinator.mechanisms import SeededNoise, Unit
-from collegium.coordinator.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium.parties.neighbours.counting import SampledRecords
-from collegium.protocol.inputs import Examples
-from collegium.protocol.multilabel import RESOLUTION
-from collegium.protocol.neighbours import Features
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.protocol.task import ImageInputs
-from collegium.simulations.experiments.multilabel import (
+from collegium_reproduction.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
     NEIGHBOURS,
@@ -29,6 +20,15 @@ from collegium.simulations.experiments.multilabel import (
     mechanism,
     stated_epsilons,
 )
+
+from collegium.data import Examples
+from collegium.data.feature_spec import Features
+from collegium.data.task import ImageInputs
+from collegium.parties.neighbours.counting import SampledRecords
+from collegium.privacy.mechanisms import SeededNoise, Unit
+from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
+from collegium.privacy.multilabel import RESOLUTION
+from collegium.privacy.renyi import WIDE_ORDERS
 
 SMALL = ImageInputs(height=8, width=8)
 

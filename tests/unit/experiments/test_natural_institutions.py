@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from collegium.coordinator.public_data import PublicData
-from collegium.protocol.inputs import DataSource, Examples, PoolStore
-from collegium.protocol.task import NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.simulations.experiments import natural_dirichlet
-from collegium.simulations.experiments.base import Setting
-from collegium.simulations.experiments.institutions import (
+from collegium_reproduction.experiments import natural_dirichlet
+from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.experiments.institutions import (
     Institutions,
     accuracies,
     neighbours_pooled_and_alone,
     together,
 )
-from collegium.simulations.experiments.natural_dirichlet import NaturalDirichlet
-from collegium.simulations.experiments.natural_tables import HEARTS, SCHOOLS, Collected, Neighbours, Votes
+from collegium_reproduction.experiments.natural_dirichlet import NaturalDirichlet
+from collegium_reproduction.experiments.natural_tables import HEARTS, SCHOOLS, Collected, Neighbours, Votes
+
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.data import DataSource, Examples, PoolStore
+from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.simulations.in_process import InProcessParties
 
 TASK = Task(

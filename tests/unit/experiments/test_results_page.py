@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from collegium_reproduction.cli import app
+from collegium_reproduction.experiments import EXPERIMENTS
+from collegium_reproduction.experiments.base import MADE, Drawn, Experiment, save_results
+from collegium_reproduction.experiments.results_page import CHAPTERS, render_results
 from typer.testing import CliRunner
-
-from collegium.simulations.experiments import EXPERIMENTS
-from collegium.simulations.experiments.base import MADE, Drawn, Experiment, save_results
-from collegium.simulations.experiments.results_page import CHAPTERS, render_results
-from collegium.simulations.reproduce_cli import app
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

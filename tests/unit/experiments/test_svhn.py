@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collegium_reproduction.experiments import svhn
+from collegium_reproduction.experiments.base import Setting
 from scipy.io import savemat
 
-from collegium.coordinator.mechanisms import create
-from collegium.coordinator.mechanisms.knn import PrivateKNN
-from collegium.simulations.experiments import svhn
-from collegium.simulations.experiments.base import Setting
+from collegium.privacy.mechanisms import create
+from collegium.privacy.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, POOL = 200, 100, 60
 

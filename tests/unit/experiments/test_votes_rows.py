@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.experiments import ensembles
+from collegium_reproduction.experiments.base import Drawn, Setting
+from collegium_reproduction.experiments.ensembles import Ensemble, EnsembleVotes
+from collegium_reproduction.experiments.exams import Options
+from collegium_reproduction.experiments.figures import save_figure
+from collegium_reproduction.experiments.gnmax_mnist import GnmaxMnist, as_published
+from collegium_reproduction.experiments.nzc_figure_2 import NzcFigure2
+from collegium_reproduction.experiments.nzc_table_1 import NzcTable1
+from collegium_reproduction.experiments.nzc_table_2 import NzcTable2
+from collegium_reproduction.experiments.nzc_votes import claimed_and_honest, propose_test_release
+from collegium_reproduction.experiments.pate_appendix_b2 import PateAppendixB2
+from collegium_reproduction.experiments.pate_figure_2 import GAMMAS, PateFigure2
+from collegium_reproduction.experiments.pate_figure_3 import PateFigure3
+from collegium_reproduction.experiments.pate_figure_5 import PateFigure5
+from collegium_reproduction.experiments.pate_noisy_labels import PateNoisyLabels
 
-from collegium.coordinator.accounting import independent
-from collegium.coordinator.mechanisms import create
-from collegium.protocol.inputs import DataSource, default_task
-from collegium.simulations.experiments import ensembles
-from collegium.simulations.experiments.base import Drawn, Setting
-from collegium.simulations.experiments.ensembles import Ballots, Ensemble
-from collegium.simulations.experiments.exams import Options
-from collegium.simulations.experiments.figures import save_figure
-from collegium.simulations.experiments.gnmax_mnist import GnmaxMnist, as_published
-from collegium.simulations.experiments.nzc_figure_2 import NzcFigure2
-from collegium.simulations.experiments.nzc_table_1 import NzcTable1
-from collegium.simulations.experiments.nzc_table_2 import NzcTable2
-from collegium.simulations.experiments.nzc_votes import claimed_and_honest, propose_test_release
-from collegium.simulations.experiments.pate_appendix_b2 import PateAppendixB2
-from collegium.simulations.experiments.pate_figure_2 import GAMMAS, PateFigure2
-from collegium.simulations.experiments.pate_figure_3 import PateFigure3
-from collegium.simulations.experiments.pate_figure_5 import PateFigure5
-from collegium.simulations.experiments.pate_noisy_labels import PateNoisyLabels
+from collegium.data import DataSource, default_task
+from collegium.privacy.accounting import independent
+from collegium.privacy.mechanisms import create
 
 TINY = Ensemble(
     default_task("digits"),
@@ -58,7 +58,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
 
 
 @cache
-def made_votes(parties: int) -> Ballots:
+def made_votes(parties: int) -> EnsembleVotes:
     """Teachers that are right with probability 0.9, each by itself; one query has nearly a tie."""
     rng = np.random.default_rng(parties)
     truth = ensembles._examples(TINY, None)[1].labels()
@@ -66,10 +66,10 @@ def made_votes(parties: int) -> Ballots:
     said = np.where(rng.random((parties, len(truth))) < 0.9, truth, wrong)
     votes = np.stack([np.bincount(said[:, query], minlength=10) for query in range(len(truth))])
     votes[0] = np.bincount([0] * (parties // 2) + [1] * (parties - parties // 2), minlength=10)
-    return Ballots(votes, truth, (said == truth).mean(axis=1), 1.0)
+    return EnsembleVotes(votes, truth, (said == truth).mean(axis=1), 1.0)
 
 
-def keep(said: Ballots, ensemble: Ensemble, setting: Setting) -> None:
+def keep(said: EnsembleVotes, ensemble: Ensemble, setting: Setting) -> None:
     name = ensembles._name(ensemble, *ensembles._examples(ensemble, None))
     ensembles._save(setting.ensembles / f"{name}.npz", said)
 

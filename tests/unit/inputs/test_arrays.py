@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from collegium.protocol.errors import PoolMismatch, ProtocolViolation
-from collegium.protocol.inputs import array_spec, chunks
-from collegium.protocol.limits import MAX_CHUNK_BYTES
+from collegium.data import array_spec, chunks
+from collegium.errors import PoolMismatch, ProtocolViolation
+from collegium.limits import MAX_CHUNK_BYTES
 
 FORMS = arrays.array_shapes(min_dims=1, max_dims=4, max_side=5)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collegium.protocol.errors import DataError
-from collegium.protocol.inputs.encoding import encode_images, encode_labels, encode_matrix, encode_table, text_of
-from collegium.protocol.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, text_of
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import DataError
 
 INPUTS = TableInputs(
     columns=(

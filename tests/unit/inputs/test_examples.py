@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collegium.protocol.inputs import Examples
+from collegium.data import Examples
 
 X = np.arange(12, dtype=np.uint8).reshape(6, 1, 2, 1)
 Y = np.array([0, 1, 0, 1, 0, 1])

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from collegium.protocol.errors import DataError
-from collegium.protocol.inputs import DataSource, Examples, data_root, load
-from collegium.protocol.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data import DataSource, Examples, data_root, load
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import DataError
 
 IMAGES = Task(classes=("cat", "dog"), inputs=ImageInputs(height=2, width=3))
 TABLE = Task(

@@ -14,11 +14,11 @@ from PIL import Image
 from scipy.io import savemat
 from sklearn import datasets
 
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.inputs import NAMED_SETS, DataSource, Examples, data_root, default_task, load
-from collegium.protocol.inputs.named import READERS
-from collegium.protocol.inputs.named_tables import icd9_chapter
-from collegium.protocol.task import ImageInputs, NumberColumn, TableInputs
+from collegium.data import NAMED_SETS, DataSource, Examples, data_root, default_task, load
+from collegium.data.loading.named import READERS
+from collegium.data.loading.named_tables import icd9_chapter
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs
+from collegium.errors import ConfigurationError, DataError
 
 ADULT_ROW = (
     "39, {work}, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collegium.protocol.errors import PoolMismatch, StorageError
-from collegium.protocol.inputs import PoolStore, array_spec, chunks
-from collegium.protocol.inputs.pools import ABANDONED_AFTER_S
-from collegium.protocol.limits import MAX_CHUNK_BYTES
+from collegium.data import PoolStore, array_spec, chunks
+from collegium.data.pools import ABANDONED_AFTER_S
+from collegium.errors import PoolMismatch, StorageError
+from collegium.limits import MAX_CHUNK_BYTES
 from collegium.protocol.messages import ArraySpec, PoolChunk
 
 POOL = np.random.default_rng(0).integers(0, 256, (5, MAX_CHUNK_BYTES // 2), dtype=np.uint8)

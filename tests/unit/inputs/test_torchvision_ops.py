@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-FITTING = "from collegium.protocol.torchvision_ops import import_torchvision as i; a = i(); b = i(); assert a is b; "
+FITTING = (
+    "from collegium.data.loading.torchvision_ops import import_torchvision as i; a = i(); b = i(); assert a is b; "
+)
 
 WITHOUT_LIBRARY = """
 import sys, torch

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS
 
 OpenLedger = Callable[..., Ledger]
 

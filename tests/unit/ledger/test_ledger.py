@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.protocol.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)

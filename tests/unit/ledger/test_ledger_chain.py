@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collegium.protocol.errors import ConfigurationError, LedgerCorrupt
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_audit import audit
-from collegium.protocol.ledger_chain import Head, Row, sign
-from collegium.protocol.ledger_entry import Charge, Release, Settings, decode, encode
-from collegium.protocol.ledger_store import EntryStore
-from collegium.protocol.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+from collegium.errors import ConfigurationError, LedgerCorrupt
+from collegium.privacy.ledger.audit import audit
+from collegium.privacy.ledger.chain import Head, Row, sign
+from collegium.privacy.ledger.entry import Charge, Release, Settings, decode, encode
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)

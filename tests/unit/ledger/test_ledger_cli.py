@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.cli import main
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.ledger_chain import Head
-from collegium.protocol.renyi import WIDE_ORDERS, gaussian_curve
+from collegium.privacy.ledger.chain import Head
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)

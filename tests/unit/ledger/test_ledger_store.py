@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collegium.protocol import ledger_store
-from collegium.protocol.errors import LedgerCorrupt, StorageError
-from collegium.protocol.ledger import Ledger
-from collegium.protocol.renyi import WIDE_ORDERS, gaussian_curve
+from collegium.errors import LedgerCorrupt, StorageError
+from collegium.privacy.ledger import store as ledger_store
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.renyi import WIDE_ORDERS, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)

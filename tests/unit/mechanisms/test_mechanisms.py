@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from collegium.coordinator.mechanisms import (
+from collegium.errors import ConfigurationError, DataError
+from collegium.privacy.mechanisms import (
     ABSTAIN,
     NEXT_STAGE,
     Adjacency,
@@ -22,11 +23,10 @@ from collegium.coordinator.mechanisms import (
     mechanism_named,
     register,
 )
-from collegium.coordinator.mechanisms.ptr import votes_to_change
-from collegium.coordinator.mechanisms.votes import checked_counts, winners
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.multilabel import RESOLUTION, clipped_votes
-from collegium.protocol.renyi import WIDE_ORDERS
+from collegium.privacy.mechanisms.ptr import votes_to_change
+from collegium.privacy.multilabel import RESOLUTION, clipped_votes
+from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.vote_counts import checked_counts, winners
 
 PARAMETERS = {
     "lnmax": {"gamma": 0.05},

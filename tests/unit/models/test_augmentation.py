@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from collegium.protocol.augmentation import STRONG, TEACHER, WEAK, Strength, augment
+from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment
 
 
 def generator(seed: int) -> torch.Generator:

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from collegium.protocol.devices import check_device, mixed_precision, resolve_device, set_threads
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
+from collegium.models.devices import check_device, mixed_precision, resolve_device, set_threads
 
 
 def test_auto_takes_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_the_cpu_computes_in_bfloat16_only_where_that_is_asked_and_it_has_the_in
 def test_a_party_with_forests_never_loads_torch() -> None:
     program = (
         "import sys; import collegium.parties.party, collegium.parties.teachers.forest;"
-        "from collegium.protocol.devices import check_device, set_threads; check_device('auto'); set_threads(1);"
+        "from collegium.models.devices import check_device, set_threads; check_device('auto'); set_threads(1);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, StorageError
-from collegium.protocol.models import ARCHITECTURES, build_network, load_network, network_inputs, save_network
-from collegium.protocol.task import ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.networks import ARCHITECTURES, build_network, load_network, network_inputs, save_network
 
 
 def images(height: int, width: int, channels: int, classes: int = 10) -> Task:

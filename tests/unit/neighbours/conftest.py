@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collegium.coordinator.public_data import PublicData
-from collegium.protocol.inputs import Examples
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.data import Examples
 
 
 @pytest.fixture(scope="session")

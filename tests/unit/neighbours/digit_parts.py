@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.config import RunConfig
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples, PoolStore
+from collegium.data.task import ImageInputs, Task
 from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
 from collegium.parties.summing import Membership
-from collegium.protocol.inputs import Examples, PoolStore
-from collegium.protocol.task import ImageInputs, Task
-from collegium.protocol.toml_files import validate_config
+from collegium.parties.teachers.splits import simulated_key
+from collegium.settings import validate_config
 
 TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARTIES = 4

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from collegium.data import Examples, PoolStore
+from collegium.data.feature_spec import Features
+from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
-from collegium.protocol.inputs import Examples, PoolStore
+from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import ArraySpec, CastNeighbours, PoolRange, Request, Terms
-from collegium.protocol.neighbours import Features
-from collegium.protocol.task import NumberColumn, TableInputs, Task
 
 RECORDS = 40
 TASK = Task(

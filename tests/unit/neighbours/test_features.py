@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collegium.protocol.errors import DataError, ProtocolViolation
-from collegium.protocol.features import dimensions, distances_squared, extract
-from collegium.protocol.neighbours import KERNELS, Features, weight_units
-from collegium.protocol.task import ImageInputs, NumberColumn, TableInputs
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs
+from collegium.errors import DataError, ProtocolViolation
+from collegium.protocol.neighbours import KERNELS, weight_units
 
 IMAGES = ImageInputs(height=28, width=28)
 TABLE = TableInputs(columns=(NumberColumn(name="a", low=0, high=1),))

@@ -9,30 +9,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.exact_nearest import ExactNearest
 from digit_parts import NAMES, ROSTER, members, run_config
 from digit_parts import TASK as DIGITS
 
-from collegium.coordinator import coordinator as coordinator_module
-from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.consortium import ConsortiumConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.neighbours.nearest_votes import exact_shares
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.questions import questions_of
-from collegium.coordinator.run_folder import read_labels
+from collegium.coordinator.rounds.nearest_votes import exact_shares
+from collegium.coordinator.rounds.round_requests import build_requests
+from collegium.coordinator.run import coordinator as coordinator_module
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_folder import read_labels
+from collegium.coordinator.settings.consortium import ConsortiumConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.coordinator.students import fit_student, load_student
+from collegium.data import DataSource, Examples, load
+from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.errors import ConfigurationError, DataError
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.splits import simulated_key
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.inputs import DataSource, Examples, load
+from collegium.parties.teachers.splits import simulated_key
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, Request
-from collegium.protocol.multilabel import held_in, numbers_of, swap_l2
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.protocol.task import NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.protocol.toml_files import validate_config
-from collegium.simulations.exact_nearest import ExactNearest
+from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
@@ -198,7 +198,7 @@ def test_students_of_one_class_and_students_jobs_are_refused(go: Any, of_kinds: 
 
 def question(**changes: Any) -> CountNearest:
     pool = np.zeros((70, 8, 8, 1), dtype=np.uint8)
-    made: Any = questions_of(config(), pool, "ledger", lambda: b"")
+    made: Any = build_requests(config(), pool, "ledger", lambda: b"")
     said = {"k": 20, "labels": 3, "tau": 2.0, "sigma": 4.0, "sampling_rate": 0.3} | changes
     return made.request("multilabel-knn", said, "clear", PoolRange("a" * 64, (1,)), "release")
 

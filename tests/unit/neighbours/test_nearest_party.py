@@ -12,22 +12,23 @@ import pytest
 import torch
 from neighbour_parts import RECORDS, Clinic
 
-from collegium.coordinator.accounting.subsampling import sampled_gaussian_curve
-from collegium.coordinator.neighbours.geometry import fit_features, standard_scaling
+from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import DataError, ProtocolViolation, Refused
+from collegium.models import network_features
+from collegium.models.networks import build_network, save_network
 from collegium.parties.account import Account
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.neighbours.sample import Sampler
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol import network_features
-from collegium.protocol.errors import DataError, ProtocolViolation, Refused
-from collegium.protocol.features import dimensions, distances_squared, extract
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request, Terms
-from collegium.protocol.models import build_network, save_network
-from collegium.protocol.neighbours import Features, Neighbours
-from collegium.protocol.renyi import WIDE_ORDERS
-from collegium.protocol.task import ImageInputs, Task
+from collegium.protocol.neighbours import Neighbours
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARAMETERS = {"k": 30.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}

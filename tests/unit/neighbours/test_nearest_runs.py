@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.exact_nearest import ExactNearest
 from digit_parts import NAMES, PARTIES, ROSTER, members, run_config
 
-from collegium.coordinator import coordinator as coordinator_module
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.mechanisms import create
-from collegium.coordinator.neighbours.geometry import nearest_edges_squared
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.questions import questions_of
-from collegium.parties.neighbours.counting import SampledRecords
-from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
-from collegium.protocol.errors import (
+from collegium.coordinator.rounds.round_requests import build_requests
+from collegium.coordinator.run import coordinator as coordinator_module
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples, PoolStore
+from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
     DataError,
     QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.protocol.inputs import Examples, PoolStore
-from collegium.protocol.ledger import Ledger
+from collegium.parties.neighbours.counting import SampledRecords
+from collegium.parties.party import Party
+from collegium.parties.teachers.splits import simulated_key
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request
-from collegium.simulations.exact_nearest import ExactNearest
 from collegium.simulations.in_process import InProcessParties
 
 NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
@@ -203,7 +203,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
     import torch
 
     from collegium.coordinator.students.base import NetworkStudent
-    from collegium.protocol.models import build_network
+    from collegium.models.networks import build_network
 
     changes: dict[str, Any] = {"neighbours__features": "student"}
     if mechanism == "individual-knn":
@@ -211,7 +211,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
         changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
         del changes["neighbours__features"]
     asked = config(**changes)
-    questions = questions_of(asked, public.pool.x, "ledger", no_network)
+    questions = build_requests(asked, public.pool.x, "ledger", no_network)
     torch.manual_seed(1)
     student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
     informed = questions.informed_by(student)
@@ -228,7 +228,7 @@ def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) ->
         def save(self, path: Path) -> None:
             path.write_bytes(b"leaves")
 
-    questions = questions_of(config(neighbours__features="student"), public.pool.x, "ledger", no_network)
+    questions = build_requests(config(neighbours__features="student"), public.pool.x, "ledger", no_network)
     with pytest.raises(ConfigurationError, match="needs a student that is a network"):
         questions.informed_by(Tree())  # type: ignore[arg-type]
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from neighbour_parts import NEAR, RECORDS, Clinic, plane, records
 
+from collegium.data import Examples
+from collegium.data.feature_spec import Features
+from collegium.errors import ProtocolViolation
+from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account
 from collegium.parties.neighbours.budgets import FILE
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.errors import ProtocolViolation
-from collegium.protocol.inputs import Examples
-from collegium.protocol.limits import MAX_NEIGHBOUR_COUNT
 from collegium.protocol.messages import Failure, Prepared, Reply, Request
-from collegium.protocol.neighbours import Features, Neighbours
+from collegium.protocol.neighbours import Neighbours
 
 POOL = plane(60, 2)
 
@@ -135,7 +136,7 @@ def test_a_group_votes_once_by_its_nearest_record_and_has_one_budget() -> None:
 
 
 def test_a_count_never_leaves_the_public_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collegium.protocol.limits.MAX_NEIGHBOUR_COUNT", 3)
+    monkeypatch.setattr("collegium.limits.MAX_NEIGHBOUR_COUNT", 3)
     crowd = Examples(np.random.default_rng(0).random((9, 4)).astype(np.float32), np.zeros(9, dtype=np.int64))
     clinic = Clinic(None)
     clinic.restart(crowd)

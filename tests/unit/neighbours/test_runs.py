@@ -13,25 +13,25 @@ import numpy as np
 import pytest
 from digit_parts import PARTIES, ROSTER, members, run_config
 
-from collegium.coordinator import questions
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator, Progress
-from collegium.coordinator.mechanisms import Adjacency, Unit, create
-from collegium.coordinator.neighbours.geometry import public_radii_squared
-from collegium.coordinator.public_data import PublicData
-from collegium.coordinator.representatives import farthest_first, representatives
-from collegium.parties import summing
-from collegium.protocol.errors import (
+from collegium.coordinator.rounds import round_requests as questions
+from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.selection.pool_geometry import public_radii_squared
+from collegium.coordinator.selection.representatives import farthest_first, representatives
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples
+from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
     ProtocolViolation,
     QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.protocol.inputs import Examples
-from collegium.protocol.ledger import Ledger
+from collegium.parties import summing
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import Adjacency, Unit, create
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.messages import CastNeighbours, Request
-from collegium.protocol.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.simulations.in_process import InProcessParties
 
 SIGMA, PARTICIPATIONS = 4.0, 2

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from collegium.coordinator.label_jobs.queue import MAX_OPEN_JOBS, JobQueue
-from collegium.protocol.errors import ProtocolViolation, Refused, StorageError
-from collegium.protocol.label_jobs import DeskDescription, JobLabels, JobStanding, LabelJob
-from collegium.protocol.values import ArraySpec
+from collegium.data.values import ArraySpec
+from collegium.errors import ProtocolViolation, Refused, StorageError
+from collegium.protocol.label_jobs import JobLabels, JobServiceDescription, JobStatus, LabelJob
 
 POOL = "ab" * 32
 
@@ -151,12 +151,12 @@ def test_messages_come_back_as_they_went() -> None:
     spec = ArraySpec(POOL, "uint8", (100, 8, 8, 1))
     for sent in (
         job(1, 7, 3, note="a note"),
-        DeskDescription("trial", "{}", spec, "{}", None),
-        DeskDescription("trial", "{}", spec, "{}", 0),
-        JobStanding("0" * 32, "stopped", 5, 2, 1, "no budget"),
+        JobServiceDescription("trial", "{}", spec, "{}", None),
+        JobServiceDescription("trial", "{}", spec, "{}", 0),
+        JobStatus("0" * 32, "stopped", 5, 2, 1, "no budget"),
         JobLabels({3: -1, 1: 9}),
     ):
         assert type(sent).from_bytes(sent.to_bytes()) == sent
-    for kind in (LabelJob, DeskDescription, JobStanding, JobLabels):
+    for kind in (LabelJob, JobServiceDescription, JobStatus, JobLabels):
         with pytest.raises(ProtocolViolation):
             kind.from_bytes(b"\xff\xff\xff")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collegium.coordinator.members import WRONG_ATTEMPTS, Decision, Members, MembersFile, decide
+from collegium.coordinator.membership.members import WRONG_ATTEMPTS, Decision, Members, MembersFile, decide
+from collegium.errors import IdentityError, StorageError
 from collegium.protocol.certificates import Authority, Role, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import code_digest, is_code, new_code
-from collegium.protocol.errors import IdentityError, StorageError
 from collegium.protocol.identities import create_identity
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from collegium.cli import main
-from collegium.coordinator.consortium import read_consortium
-from collegium.protocol.errors import ConfigurationError
+from collegium.coordinator.settings.consortium import read_consortium
+from collegium.errors import ConfigurationError
 
 CONFIG = """\
 name = "trial"

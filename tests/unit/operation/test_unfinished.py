@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collegium.protocol.unfinished import sweep
+from collegium.whole_files import remove_stale_temp_files
 
 NAMES = (".run.json.{}", ".probe-{}", ".split-key.{}.12345678", ".{}.0badcafe.partial", "learned/.net.safetensors.{}")
 
@@ -28,10 +28,10 @@ def test_only_what_a_dead_process_left_is_removed(tmp_path: Path, dead: int) -> 
     kept += [name.format(os.getpid()) for name in NAMES]
     for name in (*kept, *(name.format(dead) for name in NAMES)):
         (tmp_path / name).write_text("x")
-    sweep(tmp_path)
+    remove_stale_temp_files(tmp_path)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(kept)
 
 
 def test_a_folder_that_is_not_there_needs_no_sweeping(tmp_path: Path) -> None:
-    sweep(tmp_path / "nowhere")
+    remove_stale_temp_files(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()

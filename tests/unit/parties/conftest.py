@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from parties_parts import KEY
 
+from collegium.data import Examples, PoolStore
+from collegium.data.task import ImageInputs, Task
 from collegium.parties.party import Party
-from collegium.protocol.inputs import Examples, PoolStore
 from collegium.protocol.messages import ArraySpec
-from collegium.protocol.task import ImageInputs, Task
 
 
 @pytest.fixture(scope="session")

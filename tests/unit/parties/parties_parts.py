@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from collegium.data.task import TeacherSettings
 from collegium.parties.party import Party
-from collegium.parties.splits import simulated_key
+from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import ArraySpec, CastVotes, Fit, PoolRange, Reply, Request, RequestBody, Terms
-from collegium.protocol.task import TeacherSettings
 
 KEY = simulated_key(7, "alpha")
 LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 150})

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from parties_parts import LINEAR, Asker, cast
 
+from collegium.data import Examples, PoolStore, chunks
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import ConfigurationError, DataError, ProtocolViolation, Refused
 from collegium.parties.party import Party
-from collegium.protocol.errors import ConfigurationError, DataError, ProtocolViolation, Refused
-from collegium.protocol.inputs import Examples, PoolStore, chunks
 from collegium.protocol.messages import (
     ArraySpec,
     Describe,
@@ -32,7 +33,6 @@ from collegium.protocol.messages import (
     Votes,
     check_votes,
 )
-from collegium.protocol.task import Task, TeacherSettings
 from collegium.protocol.v1 import secure_sum_pb2
 
 MakeParty = Callable[..., Party]
@@ -86,16 +86,16 @@ def test_inputs_sent_along_get_the_votes_of_the_pool(make_party: MakeParty, pool
 
 
 def test_an_input_is_predicted_once(make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    from collegium.parties.faculty import Faculty
+    from collegium.parties.teachers.ensemble import TeacherEnsemble
 
     asked: list[int] = []
-    votes = Faculty.votes
+    votes = TeacherEnsemble.votes
 
-    def counting(self: Faculty, x: Any) -> Any:
+    def counting(self: TeacherEnsemble, x: Any) -> Any:
         asked.append(len(x))
         return votes(self, x)
 
-    monkeypatch.setattr(Faculty, "votes", counting)
+    monkeypatch.setattr(TeacherEnsemble, "votes", counting)
     ask = Asker(make_party())
     for positions in ((1, 2, 3), (3, 2), (3, 4)):
         ask.votes(pool, positions)
@@ -217,7 +217,7 @@ def test_inputs_of_another_form_are_refused(make_party: MakeParty, pools: PoolSt
 def test_more_counts_than_a_message_holds_are_refused(
     make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collegium.protocol.limits.MAX_COUNTS_PER_ANSWER", 19)
+    monkeypatch.setattr("collegium.limits.MAX_COUNTS_PER_ANSWER", 19)
     ask = Asker(make_party())
     assert isinstance(ask.votes(pool, (0,)), Votes)
     assert ask.votes(pool, (0, 1)).code == "protocol"

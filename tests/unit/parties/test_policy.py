@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collegium.data.task import TeacherSettings
+from collegium.errors import ConfigurationError, Refused
 from collegium.parties.account import Account
 from collegium.parties.costs import own_cost
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.errors import ConfigurationError, Refused
+from collegium.privacy.renyi import RenyiCurve
 from collegium.protocol.messages import CastVotes, Describe, InlineInputs, PoolRange, Request, Terms
-from collegium.protocol.renyi import RenyiCurve
-from collegium.protocol.task import TeacherSettings
 
 POOL = "ab" * 32
 

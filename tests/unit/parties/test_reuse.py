@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from parties_parts import KEY, LINEAR, Asker
 
+from collegium.data import Examples
+from collegium.data.task import TeacherSettings
+from collegium.errors import StorageError
 from collegium.parties.party import Party
-from collegium.parties.splits import assign_teachers
 from collegium.parties.teachers.networks import NetworkTeacher
-from collegium.protocol.errors import StorageError
-from collegium.protocol.inputs import Examples
+from collegium.parties.teachers.splits import assign_teachers
 from collegium.protocol.messages import ArraySpec, Fitted
-from collegium.protocol.task import TeacherSettings
 
 MakeParty = Callable[..., Party]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collegium.parties.splits import KEY_FILE, assign_teachers, derive_key, load_or_create_key, simulated_key
-from collegium.parties.store import canonical_order
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.inputs import Examples
+from collegium.data import Examples
+from collegium.errors import ConfigurationError, StorageError
+from collegium.parties.teachers.splits import KEY_FILE, assign_teachers, derive_key, load_or_create_key, simulated_key
+from collegium.parties.teachers.store import canonical_order
 
 KEY = simulated_key(0, "alpha")
 TEACHERS = 7

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from collegium.data import Examples
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.teachers.base import BUILT_IN, Teacher, build_teacher, find_kind
 from collegium.parties.teachers.forest import RandomForestTeacher
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.inputs import Examples
-from collegium.protocol.task import NumberColumn, TableInputs, Task
 
 QUICK: dict[str, dict[str, Any]] = {
     "constant": {},

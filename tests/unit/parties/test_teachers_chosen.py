@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from parties_parts import KEY, Asker, cast
 
-from collegium.coordinator.config import RunConfig
-from collegium.coordinator.coordinator import Coordinator
-from collegium.coordinator.public_data import PublicData
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import DataSource, Examples, PoolStore, load
+from collegium.data.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.errors import ConfigurationError
 from collegium.parties.account import Account
 from collegium.parties.cli import PartyConfig
 from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.choice import OwnTeacher
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.inputs import DataSource, Examples, PoolStore, load
 from collegium.protocol.messages import Describe, Description, Fitted
-from collegium.protocol.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.protocol.toml_files import validate_config
+from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 
 TASK = Task(

@@ -13,12 +13,12 @@ import torch
 from parties_parts import Asker
 from safetensors.numpy import load_file
 
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.base import Teacher, build_teacher, find_kind
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.inputs import Examples
 from collegium.protocol.messages import ArraySpec, Fitted
-from collegium.protocol.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 
 BAYES = "sklearn.naive_bayes:GaussianNB"
 TREE = "sklearn.tree:DecisionTreeClassifier"

@@ -11,13 +11,13 @@ import pytest
 import torch
 from parties_parts import KEY
 
-from collegium.parties import fitting
-from collegium.parties.faculty import Faculty
-from collegium.parties.store import TeacherStore
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.parties.teachers import fitting
 from collegium.parties.teachers.base import find_kind
+from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.networks import NetworkTeacher
-from collegium.protocol.inputs import Examples
-from collegium.protocol.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.parties.teachers.store import TeacherStore
 
 STEPS = 8
 KINDS: dict[str, dict[str, Any]] = {
@@ -118,9 +118,9 @@ def test_half_precision_learns_as_well(digits: Examples, task: Task) -> None:
     assert abs(right[1] - right[0]) < 0.05
 
 
-def faculty(examples: Examples, task: Task, folder: Path, **changes: Any) -> Faculty:
+def ensemble(examples: Examples, task: Task, folder: Path, **changes: Any) -> TeacherEnsemble:
     settings = {"kind": "linear", "per_party": 5, "options": {"steps": STEPS}} | changes
-    return Faculty(
+    return TeacherEnsemble(
         "alpha",
         examples,
         task,
@@ -152,9 +152,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_gpu_takes_all_teachers_of_a_party_as_one_program(
     private: Examples, task: Task, tmp_path: Path, programs: list[int], digits: Examples
 ) -> None:
-    made = faculty(private, task, tmp_path)
+    made = ensemble(private, task, tmp_path)
     assert programs == [5]
-    again = faculty(private, task, tmp_path)
+    again = ensemble(private, task, tmp_path)
     assert (again.reused, programs) == (5, [5])
     assert np.array_equal(made.votes(digits.x[:50]), again.votes(digits.x[:50]))
 
@@ -163,7 +163,7 @@ def test_constant_teachers_take_no_part_in_the_program(
     private: Examples, task: Task, tmp_path: Path, programs: list[int]
 ) -> None:
     few = private.take(np.arange(12))
-    made = faculty(few, task, tmp_path, per_party=10)
+    made = ensemble(few, task, tmp_path, per_party=10)
     assert len(made) == 10
     assert sum(programs) < 10
 
@@ -179,18 +179,18 @@ def test_a_program_too_large_for_the_device_is_run_in_halves(
         run(teachers, records, seeds, device=device)
 
     monkeypatch.setattr(NetworkTeacher, "fit_together", staticmethod(cramped))
-    assert len(faculty(private, task, tmp_path)) == 5
+    assert len(ensemble(private, task, tmp_path)) == 5
     assert programs == [2, 2, 1]
 
 
 def test_a_forest_is_not_asked_about_the_gpu(
     private: Examples, task: Task, tmp_path: Path, programs: list[int]
 ) -> None:
-    faculty(private, task, tmp_path, kind="random-forest", per_party=2, options={"trees": 2})
+    ensemble(private, task, tmp_path, kind="random-forest", per_party=2, options={"trees": 2})
     assert programs == []
 
 
 def test_the_cpu_takes_the_loop(private: Examples, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "resolve_device", lambda name: "cpu")
     monkeypatch.setattr(NetworkTeacher, "fit_together", None)
-    assert len(faculty(private, task, tmp_path)) == 5
+    assert len(ensemble(private, task, tmp_path)) == 5

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 from parties_parts import KEY, Asker
 
-from collegium.parties.faculty import Faculty
+from collegium.data import Examples
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import FittingFailed, StorageError
+from collegium.models.training_curves import recording
 from collegium.parties.party import Party
-from collegium.parties.store import TeacherStore
-from collegium.protocol.errors import FittingFailed, StorageError
-from collegium.protocol.inputs import Examples
-from collegium.protocol.scalars import recording
-from collegium.protocol.task import Task, TeacherSettings
+from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.store import TeacherStore
 
 MODULE = '''
 import os, signal, sys, threading
 from pathlib import Path
 import numpy as np
-from collegium.protocol.errors import StorageError
-from collegium.protocol.scalars import curve
+from collegium.errors import StorageError
+from collegium.models.training_curves import curve
 
 class Plain:
     """Votes for a class that its seed and records give; light, so that a process that fits it starts fast."""
@@ -85,12 +85,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fit(private: Examples, task: Task) -> Callable[..., tuple[Faculty, list[int]]]:
+def fit(private: Examples, task: Task) -> Callable[..., tuple[TeacherEnsemble, list[int]]]:
     def fitted(
         folder: Path | None, threads: int, kind: str = "light_teachers:Plain", **options: str
-    ) -> tuple[Faculty, list[int]]:
+    ) -> tuple[TeacherEnsemble, list[int]]:
         seen: list[int] = []
-        faculty = Faculty(
+        ensemble = TeacherEnsemble(
             "alpha",
             private,
             task,
@@ -102,12 +102,12 @@ def fit(private: Examples, task: Task) -> Callable[..., tuple[Faculty, list[int]
             allowed_imports=(kind,),
             progress=seen.append,
         )
-        return faculty, seen
+        return ensemble, seen
 
     return fitted
 
 
-Fit = Callable[..., tuple[Faculty, list[int]]]
+Fit = Callable[..., tuple[TeacherEnsemble, list[int]]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -185,10 +185,10 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
     script = module / "party_that_ends.py"
     script.write_text(
         "import numpy as np, signal, sys\n"
-        "from collegium.parties.faculty import Faculty\n"
-        "from collegium.parties.store import TeacherStore\n"
-        "from collegium.protocol.inputs import Examples\n"
-        "from collegium.protocol.task import ImageInputs, Task, TeacherSettings\n"
+        "from collegium.parties.teachers.ensemble import Faculty\n"
+        "from collegium.parties.teachers.store import TeacherStore\n"
+        "from collegium.data import Examples\n"
+        "from collegium.data.task import ImageInputs, Task, TeacherSettings\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it\n"
         "    x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8)\n"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.errors import ConfigurationError, DataError
 from collegium.simulations.partitions import PartitionConfig, partition
 
 CLASSES = 10
@@ -170,8 +170,8 @@ WITHOUT = """
 import sys
 sys.modules["flwr_datasets"] = None
 import numpy as np
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.inputs import Examples
+from collegium.errors import ConfigurationError
+from collegium.data import Examples
 from collegium.simulations.partitions import partition
 try:
     partition(Examples(np.zeros((4, 1), dtype=np.float32)), kind="iid", parties=2)
@@ -182,7 +182,7 @@ else:
 """
 SILENT = """
 import numpy as np
-from collegium.protocol.inputs import Examples
+from collegium.data import Examples
 from collegium.simulations.partitions import partition
 partition(Examples(np.zeros((4, 1), dtype=np.float32)), kind="iid", parties=2)
 from flwr_datasets.common import telemetry

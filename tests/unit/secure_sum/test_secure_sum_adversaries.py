@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from collegium.protocol.errors import CollegiumError, IdentityError
+from collegium.errors import CollegiumError, IdentityError
 from collegium.protocol.secure_sum import (
     CoordinatorSum,
     GraphPlan,

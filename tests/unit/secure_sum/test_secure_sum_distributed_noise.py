@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, local_round, plan_graph, run_sum
-from collegium.protocol.secure_sum.distributed_noise import (
+from collegium.errors import ConfigurationError
+from collegium.privacy.noise.distributed import (
     closeness_to_one_gaussian,
     noise_reach,
     noise_share_sigma,
     noised_sum_curve,
     sample_noise_share,
 )
+from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, local_round, plan_graph, run_sum
 from collegium.protocol.secure_sum.errors import WrongLength
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum.graph import holders_of
 from collegium.protocol.secure_sum.plan import (
     liveness_failure,

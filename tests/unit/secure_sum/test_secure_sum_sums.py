@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum import Phase, SumSetup, choose_ring, local_round, plan_graph, run_sum
 from collegium.protocol.secure_sum.errors import SumAborted, TooFewSurvivors, ValueOutOfRange, WrongLength
 from collegium.protocol.secure_sum.graph import holders_of

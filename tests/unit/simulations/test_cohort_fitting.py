@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from collegium.parties import fitting
+from collegium.parties.teachers import fitting
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.protocol.messages import Fit, Fitted, Request
-from collegium.protocol.toml_files import validate_config
+from collegium.settings import validate_config
 from collegium.simulations.cohort_fitting import fit_cohort
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import PreparedRun, prepare_run

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from collegium.cli import main
-from collegium.protocol.errors import ConfigurationError, Unreachable
-from collegium.protocol.toml_files import validate_config
+from collegium.errors import ConfigurationError, Unreachable
+from collegium.settings import validate_config
 from collegium.simulations import simulate
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_deployment import write_deployment

@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from collegium.protocol.errors import DataError, QuorumNotReached, Unreachable
+from collegium.errors import DataError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Describe, Description, Failure, HoldPool, Reply, Request
 from collegium.simulations.flower_parties import RECORD, FlowerParties
 

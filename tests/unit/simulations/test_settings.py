@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.toml_files import read_config, validate_config
+from collegium.errors import ConfigurationError, StorageError
+from collegium.settings import read_config, validate_config
 from collegium.simulations.cohort import find, prepare
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate_cli import flwr_command

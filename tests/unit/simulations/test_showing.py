@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from collegium.coordinator.coordinator import Progress
+from collegium.coordinator.run.coordinator import Progress
 from collegium.simulations.progress import RunProgress
 from collegium.simulations.summary import closing_rows, print_summary
 

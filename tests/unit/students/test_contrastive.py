@@ -7,9 +7,9 @@ import pytest
 
 from collegium.coordinator.students import fit_student
 from collegium.coordinator.students.spreading import contradicted, flows, most_certain, spread_labels
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.inputs import DataSource, default_task, load
-from collegium.protocol.task import NumberColumn, TableInputs, Task
+from collegium.data import DataSource, default_task, load
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError
 
 
 def two_clusters(n: int = 40) -> np.ndarray:

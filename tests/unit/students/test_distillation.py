@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.students.distillation import tempered
 from numpy.typing import NDArray
 
 from collegium.coordinator.students import Student, fit_student
-from collegium.coordinator.students.distillation import tempered
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.task import NumberColumn, TableInputs, Task
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError, DataError
 
 TASK = Task(classes=("no", "yes"), inputs=TableInputs(columns=(NumberColumn(name="age", low=0, high=9),)))
 

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from sklearn.ensemble import RandomForestClassifier
 
 from collegium.coordinator.students import Student, fit_student, load_student
-from collegium.protocol.errors import StorageError
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.errors import StorageError
 
 TASK = default_task("iris")
 

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from collegium_reproduction.students import gan
+from collegium_reproduction.students.generators import new_generator
 from torch import Tensor, nn
 
-from collegium.coordinator.students import fit_student, gan
-from collegium.coordinator.students.base import Problem
-from collegium.coordinator.students.generators import new_generator
-from collegium.protocol.errors import ConfigurationError, TrainingDiverged
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
-from collegium.protocol.models import build_network, network_inputs
-from collegium.protocol.task import ImageInputs, Task
+from collegium.coordinator.students import fit_student
+from collegium.coordinator.students.base import LearningProblem
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import ConfigurationError, TrainingDiverged
+from collegium.models.networks import build_network, network_inputs
 
 TASK = default_task("digits")
 SMALL = {"steps": 10, "network": "mlp", "batch": 20, "labelled_batch": 20}
@@ -80,7 +81,7 @@ def test_a_generator_makes_inputs_of_the_tasks_shape_between_0_and_1(inputs: tup
     height, width, channels = inputs
     task = Task(classes=("a", "b"), inputs=ImageInputs(height=height, width=width, channels=channels))
     none = np.empty(0, dtype=np.int64)
-    problem = Problem(task, np.empty((0, *inputs), np.uint8), none, none, 0, "cpu", lambda done, total: None)
+    problem = LearningProblem(task, np.empty((0, *inputs), np.uint8), none, none, 0, "cpu", lambda done, total: None)
     made = new_generator(problem, 7)(torch.rand(3, 7))
     assert made.shape == (3, channels, height, width)
     assert made.min() >= 0 and made.max() <= 1

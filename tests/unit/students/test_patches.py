@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from collegium.coordinator.patches import ARCHITECTURE, learn_patches
-from collegium.coordinator.students import Problem, Student, fit_student, load_student
+from collegium.coordinator.students import LearningProblem, Student, fit_student, load_student
+from collegium.coordinator.students.patch_learning import ARCHITECTURE, learn_patches
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
-from collegium.protocol.models import build_network, network_inputs, save_network
-from collegium.protocol.network_features import embed, encoder_of
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.errors import ConfigurationError
+from collegium.models.network_features import embed, encoder_of
+from collegium.models.networks import build_network, network_inputs, save_network
 
 TASK = default_task("digits")
 SMALL = {"filters": 16, "dimensions": 32}
@@ -81,7 +81,7 @@ def test_what_the_pool_teaches_needs_no_label_and_is_found_again(digits: Example
     """A pool of 40 images has 39 components: the network's other 89 are 0."""
 
     def made(labels: list[int]) -> torch.Tensor:
-        problem = Problem(
+        problem = LearningProblem(
             TASK, digits.x[:40], np.arange(2), np.array(labels), 0, "cpu", lambda done, total: None, tmp_path
         )
         with torch.no_grad():

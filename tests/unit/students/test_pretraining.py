@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.coordinator.students import Problem, fit_student, pretraining
+from collegium.coordinator.students import LearningProblem, fit_student, pretraining
 from collegium.coordinator.students.pretraining import Pretraining, contrast_loss, pretrained
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
-from collegium.protocol.task import NumberColumn, TableInputs, Task
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError, StorageError
 
 TASK = default_task("digits")
 FEW = Pretraining(steps=40, batch=64)
@@ -24,9 +24,11 @@ def digits() -> Examples:
     return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=300), TASK, data_root=None)
 
 
-def problem(digits: Examples, cache: Path | None = None, seed: int = 0, steps: list[int] | None = None) -> Problem:
+def problem(
+    digits: Examples, cache: Path | None = None, seed: int = 0, steps: list[int] | None = None
+) -> LearningProblem:
     told = [] if steps is None else steps
-    return Problem(TASK, digits.x, NONE, NONE, seed, "cpu", lambda done, total: told.append(done), cache)
+    return LearningProblem(TASK, digits.x, NONE, NONE, seed, "cpu", lambda done, total: told.append(done), cache)
 
 
 def files(folder: Path) -> list[str]:
@@ -109,7 +111,7 @@ def test_tables_a_single_image_and_a_folder_that_cannot_be_written_are_refused(
     table = Task(classes=("no", "yes"), inputs=TableInputs(columns=(NumberColumn(name="age", low=0, high=9),)))
     rows = np.zeros((20, 2), dtype=np.float32)
     with pytest.raises(ConfigurationError, match="for images"):
-        pretrained(Problem(table, rows, NONE, NONE, 0, "cpu", lambda done, total: None), FEW)
+        pretrained(LearningProblem(table, rows, NONE, NONE, 0, "cpu", lambda done, total: None), FEW)
     with pytest.raises(ConfigurationError, match="at least two images"):
         pretrained(problem(digits.take(np.arange(1))), FEW)
     (tmp_path / "taken").write_text("a file")

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from collegium.coordinator.students import METHODS, Student, chosen_method, fit_student, load_student
-from collegium.protocol.errors import CollegiumError, ConfigurationError, DataError, StorageError
-from collegium.protocol.inputs import DataSource, Examples, default_task, load
-from collegium.protocol.task import Task
+from collegium.data import DataSource, Examples, default_task, load
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
 
 TASK = default_task("digits")
 FEW: dict[str, dict[str, Any]] = {

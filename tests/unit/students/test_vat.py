@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from collegium.coordinator.students import Vat
-from collegium.protocol.inputs import default_task
-from collegium.protocol.models import build_network
+from collegium.data import default_task
+from collegium.models.networks import build_network
 
 
 def draws() -> torch.Generator:

@@ -12,7 +12,8 @@ import grpc
 import numpy as np
 import pytest
 
-from collegium.protocol import limits
+from collegium import limits
+from collegium.errors import CollegiumError, ConfigurationError, Unreachable, VersionMismatch
 from collegium.protocol.channels import (
     MIN_CONNECTIONS,
     channel_options,
@@ -21,7 +22,6 @@ from collegium.protocol.channels import (
     server_options,
     split_address,
 )
-from collegium.protocol.errors import CollegiumError, ConfigurationError, Unreachable, VersionMismatch
 from collegium.protocol.messages import Reply, SecureSumAnswer
 from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.v1 import collegium_pb2 as pb

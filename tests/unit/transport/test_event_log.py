@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collegium.coordinator.sessions import EventLog, SessionEvent
+from collegium.coordinator.service.sessions import EventLog, SessionEvent
 
 
 def test_the_same_refusal_is_logged_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:

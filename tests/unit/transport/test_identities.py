@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.errors import IdentityError, StorageError
 from collegium.protocol import certificates
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, signing_request, utc_now
-from collegium.protocol.errors import IdentityError, StorageError
 from collegium.protocol.identities import (
     AUTHORITY,
     CERTIFICATE,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from collegium.coordinator.parties import OnReply
-from collegium.coordinator.pool_transfer import MAX_SETBACKS, send_pool
-from collegium.protocol.errors import PoolMismatch
-from collegium.protocol.inputs import PoolStore, array_spec
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.pool_transfer import MAX_SETBACKS, send_pool
+from collegium.data import PoolStore, array_spec
+from collegium.errors import PoolMismatch
 from collegium.protocol.messages import Description, Failure, PoolChunk, PoolState, ReplyBody, RequestBody
 
 POOL = np.arange(300_000, dtype=np.float32).reshape(1000, 300)

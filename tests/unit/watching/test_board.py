@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from collegium.coordinator.coordinator import Progress
-from collegium.coordinator.reception import EventKind, SessionEvent
-from collegium.coordinator.watching.board import Board
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.service.party_servicer import EventKind, SessionEvent
+from collegium.coordinator.watching.live_state import LiveState
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -19,12 +19,12 @@ class Clock:
         return START + timedelta(minutes=self.minutes)
 
 
-def happen(board: Board, kind: EventKind, party: str | None = "ash", peer: str = "a", **more: str) -> None:
+def happen(board: LiveState, kind: EventKind, party: str | None = "ash", peer: str = "a", **more: str) -> None:
     board.take_event(SessionEvent(kind, party, peer, more.get("detail", ""), more.get("code", "")))
 
 
 def test_a_party_is_here_from_its_connection_to_its_disconnection() -> None:
-    board = Board(clock := Clock())
+    board = LiveState(clock := Clock())
     clock.minutes = 5
     happen(board, "connected")
     clock.minutes = 9
@@ -34,7 +34,7 @@ def test_a_party_is_here_from_its_connection_to_its_disconnection() -> None:
 
 
 def test_a_party_that_dials_again_before_its_old_connection_ends_stays_here() -> None:
-    board = Board(clock := Clock())
+    board = LiveState(clock := Clock())
     happen(board, "connected", peer="a")
     clock.minutes = 3
     happen(board, "connected", peer="b")
@@ -43,14 +43,14 @@ def test_a_party_that_dials_again_before_its_old_connection_ends_stays_here() ->
 
 
 def test_a_farewell_is_no_disconnection_to_worry_about() -> None:
-    board = Board()
+    board = LiveState()
     happen(board, "connected")
     happen(board, "disconnected", detail="farewell")
     assert board.moment().disconnections == 0
 
 
 def test_refusals_are_counted_by_codes_that_are_known_and_no_others() -> None:
-    board = Board()
+    board = LiveState()
     for code in ("identity", "identity", "version", "<script>", "party-17-is-ill"):
         happen(board, "refused", None, code=code)
     happen(board, "violation", code="protocol")
@@ -59,7 +59,7 @@ def test_refusals_are_counted_by_codes_that_are_known_and_no_others() -> None:
 
 
 def test_the_latest_step_is_the_one_that_is_shown() -> None:
-    board = Board()
+    board = LiveState()
     board.take_step(Progress("fit", 1, 3))
     board.take_step(Progress("votes", 0, 3))
     assert board.moment().step == Progress("votes", 0, 3)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collegium.protocol.logs import LogFormat, configure_logging, event
+from collegium.logs import LogFormat, configure_logging, event
 
 log = logging.getLogger("collegium.test")
 Lines = Callable[[LogFormat, Callable[[], None]], list[str]]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
+from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
-from collegium.coordinator.progress import Progress
-from collegium.coordinator.provision_cli import provision
-from collegium.coordinator.run_folder import RUN_FORMAT, RunFolder
-from collegium.coordinator.standing import standing
-from collegium.coordinator.watching.board import Board
+from collegium.coordinator.run.progress import Progress
+from collegium.coordinator.run.run_folder import RUN_FORMAT, RunFolder
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
+from collegium.coordinator.watching.consortium_status import consortium_status
+from collegium.coordinator.watching.live_state import LiveState
 from collegium.coordinator.watching.metrics import exposition
 from collegium.coordinator.watching.page import render
 from collegium.coordinator.watching.snapshot import Snapshots
@@ -82,7 +82,7 @@ def write_runs(folder: ConsortiumFolder) -> list[QueuedJob]:
 def test_rounds_and_dropouts_of_jobs_count_like_the_own(config: ConsortiumConfig) -> None:
     folder = ConsortiumFolder(config.consortium.folder)
     write_runs(folder)
-    found = standing(folder, NOW)
+    found = consortium_status(folder, NOW)
     assert (found["rounds"], found["own_rounds"]) == (3, 1)
     assert found["dropouts"] == {"deadline": 2, "refused": 1}
     assert found["round_seconds"]["sum"] == 76.0 and found["round_seconds"]["last"] == 70.0
@@ -95,15 +95,15 @@ def test_rounds_and_dropouts_of_jobs_count_like_the_own(config: ConsortiumConfig
 def test_a_round_that_a_job_has_had_since_is_seen_at_the_next_look(config: ConsortiumConfig) -> None:
     folder = ConsortiumFolder(config.consortium.folder)
     job, _ = write_runs(folder)
-    assert standing(folder, NOW)["rounds"] == 3
+    assert consortium_status(folder, NOW)["rounds"] == 3
     run = RunFolder(folder.jobs / job.id)
     run.write((run.read() or {}) | {"rounds": [a_round(number, 1.0) for number in (1, 2, 3)]})
-    assert standing(folder, NOW)["rounds"] == 4
+    assert consortium_status(folder, NOW)["rounds"] == 4
 
 
 def test_page_and_metrics_show_them_and_what_goes_on(config: ConsortiumConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collegium.coordinator.watching.snapshot.quorum_of", lambda *_: 0)  # nobody is enrolled here
-    folder, board = ConsortiumFolder(config.consortium.folder), Board()
+    folder, board = ConsortiumFolder(config.consortium.folder), LiveState()
     jobs, queue = write_runs(folder), JobQueue(folder.jobs)
     assert queue.next() is not None
     board.take_step(Progress("votes", 1, 3))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from collegium.coordinator.students import fit_student
+from collegium.data import Examples
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError, StorageError
+from collegium.models.training_curves import EVERY_STEPS, curve, recording
 from collegium.parties.teachers.networks import LinearTeacher
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.inputs import Examples
-from collegium.protocol.scalars import EVERY_STEPS, curve, recording
-from collegium.protocol.task import NumberColumn, TableInputs, Task
 
 TASK = Task(
     classes=("low", "high"),

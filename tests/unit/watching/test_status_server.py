@@ -14,7 +14,7 @@ from snapshot_parts import snapshot
 
 from collegium.coordinator.watching import server as server_module
 from collegium.coordinator.watching.server import CONNECTIONS, StatusServer
-from collegium.protocol.errors import ConfigurationError, LedgerCorrupt, StorageError
+from collegium.errors import ConfigurationError, LedgerCorrupt, StorageError
 
 PATIENCE_S = 20.0
 

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import grpc
 from numpy.typing import NDArray
 
-from collegium.protocol import limits
+from collegium import limits
+from collegium.data import PoolStore
+from collegium.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.channels import (
     CONNECT_TIMEOUT_S,
@@ -20,14 +22,12 @@ from collegium.protocol.channels import (
     error_of,
     explain_failure,
 )
-from collegium.protocol.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.identities import Credentials
-from collegium.protocol.inputs import PoolStore
 from collegium.protocol.label_jobs import (
     SERVICE,
-    DeskDescription,
     JobLabels,
-    JobStanding,
+    JobServiceDescription,
+    JobStatus,
     LabelJob,
     piece_from_bytes,
 )
@@ -69,10 +69,10 @@ class DeskClient:
         self._sleep = sleep or threading.Event().wait
         self._reached = False
 
-    def describe(self) -> DeskDescription:
+    def describe(self) -> JobServiceDescription:
         """What the consortium has to offer; VersionMismatch when it speaks another version of the protocol."""
         question = jobs_pb.DescribeDesk(protocol_version=limits.PROTOCOL_VERSION).SerializeToString()
-        said = DeskDescription.from_bytes(self._one("Describe", question))
+        said = JobServiceDescription.from_bytes(self._one("Describe", question))
         if said.protocol_version != limits.PROTOCOL_VERSION:
             raise VersionMismatch(
                 f"the coordinator speaks version {said.protocol_version} of the protocol, this student "
@@ -99,22 +99,22 @@ class DeskClient:
 
         return self._patiently(fetch)
 
-    def submit(self, job: LabelJob) -> JobStanding:
+    def submit(self, job: LabelJob) -> JobStatus:
         """Queue the job; once, however often this is called."""
-        return JobStanding.from_bytes(self._one("Submit", job.to_bytes()))
+        return JobStatus.from_bytes(self._one("Submit", job.to_bytes()))
 
-    def follow(self, job_id: str, on_standing: Callable[[JobStanding], None]) -> JobStanding:
+    def follow(self, job_id: str, on_status: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job has ended, and return how; ``on_standing`` hears whenever something is new."""
         question = jobs_pb.JobName(job_id=job_id).SerializeToString()
 
-        def listen(call: _Call) -> JobStanding:
-            told: JobStanding | None = None
+        def listen(call: _Call) -> JobStatus:
+            told: JobStatus | None = None
             for data in call("Follow", question):
-                standing = JobStanding.from_bytes(data)
-                if standing != told:
-                    on_standing(told := standing)
-                if standing.ended:
-                    return standing
+                status = JobStatus.from_bytes(data)
+                if status != told:
+                    on_status(told := status)
+                if status.ended:
+                    return status
             raise Unreachable("the coordinator ended the call")
 
         return self._patiently(listen)

@@ -10,11 +10,11 @@ from rich.progress import Progress
 
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import Delivery, order_labels
-from collegium.coordinator.queries import choose_queries
-from collegium.protocol.errors import ConfigurationError, StorageError
+from collegium.coordinator.selection.queries import choose_queries
+from collegium.errors import ConfigurationError, StorageError
+from collegium.logs import LogFormat, configure_logging
 from collegium.protocol.identities import Credentials
-from collegium.protocol.label_jobs import JobStanding
-from collegium.protocol.logs import LogFormat, configure_logging
+from collegium.protocol.label_jobs import JobStatus
 
 logger = logging.getLogger("collegium.student")
 
@@ -40,11 +40,11 @@ def ordered(
     client = DeskClient(lambda: Credentials.load(credentials, "student"), address)
     task = bar.add_task("fetching the pool", total=None)
 
-    def on_standing(standing: JobStanding) -> None:
-        where = f"{standing.state}, {standing.ahead} before it" if standing.ahead else standing.state
+    def on_status(status: JobStatus) -> None:
+        where = f"{status.state}, {status.ahead} before it" if status.ahead else status.state
         if bar.disable:  # no terminal: lines in place of the bar
-            logger.info("job %s: %s, %d of %d inputs", standing.job_id[:8], where, standing.labelled, standing.inputs)
-        bar.update(task, description=f"waiting: {where}", completed=standing.labelled, total=standing.inputs)
+            logger.info("job %s: %s, %d of %d inputs", status.job_id[:8], where, status.labelled, status.inputs)
+        bar.update(task, description=f"waiting: {where}", completed=status.labelled, total=status.inputs)
 
     delivery = order_labels(
         client,
@@ -52,11 +52,11 @@ def ordered(
         choose,
         note,
         on_received=lambda done, total: bar.update(task, completed=done, total=total),
-        on_standing=on_standing,
+        on_status=on_status,
     )
     bar.remove_task(task)
-    if delivery.standing.reason:
-        logger.warning("the job stopped: %s", delivery.standing.reason)
+    if delivery.status.reason:
+        logger.warning("the job stopped: %s", delivery.status.reason)
     return delivery
 
 

@@ -15,15 +15,16 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from collegium.coordinator.config import StudentConfig
 from collegium.coordinator.label_jobs.client import DeskClient
-from collegium.coordinator.run_folder import RunFolder, write_whole
+from collegium.coordinator.run.run_folder import RunFolder, write_whole
+from collegium.coordinator.settings.run_config import StudentConfig
+from collegium.data import PoolStore
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, ProtocolViolation, StorageError
 from collegium.protocol.enrolment import request_certificate
-from collegium.protocol.errors import ConfigurationError, ProtocolViolation, StorageError
 from collegium.protocol.identities import Credentials, install_certificate
-from collegium.protocol.inputs import PoolStore
-from collegium.protocol.label_jobs import DeskDescription, JobStanding, LabelJob
-from collegium.protocol.task import Frozen, Task
+from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
+from collegium.settings import Frozen
 
 
 class WrittenJob(Frozen):
@@ -50,7 +51,7 @@ class Delivery:
     student: StudentConfig
     pool: NDArray[Any]
     labels: dict[int, int]
-    standing: JobStanding
+    status: JobStatus
 
 
 def enrol_student(address: str, name: str, code: str, fingerprint: str, folder: Path) -> tuple[Credentials, str]:
@@ -69,7 +70,7 @@ def order_labels(
     note: str,
     *,
     on_received: Callable[[int, int], None] = lambda done, total: None,
-    on_standing: Callable[[JobStanding], None] = lambda standing: None,
+    on_status: Callable[[JobStatus], None] = lambda status: None,
 ) -> Delivery:
     """Submit the job of ``folder``, wait until it has ended, and write its labels.csv.
 
@@ -91,16 +92,16 @@ def order_labels(
     pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
     job = _job_of(folder, described.pool.sha256, tuple(int(at) for at in choose(len(pool))), note)
     client.submit(job)
-    standing = client.follow(job.job_id, on_standing)
+    status = client.follow(job.job_id, on_status)
     labels = dict(client.collect(job.job_id).labels)
     if not labels.keys() <= set(job.positions) or max(labels.values(), default=0) >= len(task.classes):
         raise ProtocolViolation("the coordinator sent labels that were not asked for: update Collegium")
     rows = [(at, labels[at] if labels.get(at, -1) >= 0 else None) for at in job.positions if at in labels]
     RunFolder(folder).write_labels(rows)
-    return Delivery(task, student, pool, labels, standing)
+    return Delivery(task, student, pool, labels, status)
 
 
-def _settings(described: DeskDescription) -> tuple[Task, StudentConfig]:
+def _settings(described: JobServiceDescription) -> tuple[Task, StudentConfig]:
     try:
         return (
             Task.model_validate_json(described.task_json),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.protocol.errors import Refused, StorageError
+from collegium.errors import Refused, StorageError
 from collegium.protocol.label_jobs import JobState, LabelJob
 
 MAX_OPEN_JOBS = 16

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from collegium.coordinator.report import charts
-from collegium.coordinator.run_folder import write_whole
+from collegium.coordinator.run.run_folder import write_whole
 
 _TEMPLATE = "report.html.j2"
 _HERE = files("collegium.coordinator.report")

@@ -2,19 +2,18 @@
 
 from collegium.coordinator.students.base import (
     METHODS,
+    LearningProblem,
     NetworkStudent,
-    Problem,
     Student,
     StudentMethod,
     chosen_method,
     fit_student,
     register,
+    require_soft_targets,
 )
 from collegium.coordinator.students.consistency import Consistency
 from collegium.coordinator.students.contrastive import Contrastive
-from collegium.coordinator.students.distillation import Distillation, require_soft_targets
 from collegium.coordinator.students.forest import ForestStudent, RandomForest
-from collegium.coordinator.students.gan import Gan
 from collegium.coordinator.students.patches import Patches
 from collegium.coordinator.students.pretraining import Encoder, Pretraining, network_features, pretrained
 from collegium.coordinator.students.published import load_student
@@ -25,14 +24,12 @@ __all__ = [
     "METHODS",
     "Consistency",
     "Contrastive",
-    "Distillation",
     "Encoder",
     "ForestStudent",
-    "Gan",
+    "LearningProblem",
     "NetworkStudent",
     "Patches",
     "Pretraining",
-    "Problem",
     "RandomForest",
     "Student",
     "StudentMethod",

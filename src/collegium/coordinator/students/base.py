@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -14,20 +15,21 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
-from collegium.protocol.devices import resolve_device, set_threads
-from collegium.protocol.errors import ConfigurationError, DataError
-from collegium.protocol.models import Option, build_network, network_inputs, save_network
-from collegium.protocol.multilabel import numbers_of
-from collegium.protocol.task import Task
+from collegium.coordinator.settings.run_config import DISTILLATION
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, DataError
+from collegium.models.devices import resolve_device, set_threads
+from collegium.models.networks import Option, build_network, network_inputs, save_network
+from collegium.privacy.multilabel import numbers_of
 
-Progress = Callable[[int, int], None]
+StepCallback = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
 _BATCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LearningProblem:
     """What every method gets: all of it public or paid for.
 
     Parameters
@@ -46,7 +48,7 @@ class Problem:
     labels: NDArray[np.int64]
     seed: int
     device: str
-    progress: Progress
+    progress: StepCallback
     cache: Path | None = None
     soft_targets: NDArray[np.float64] | None = None
 
@@ -118,7 +120,7 @@ class StudentMethod(Protocol):
 
     name: ClassVar[str]
 
-    def fit(self, problem: Problem) -> Student:
+    def fit(self, problem: LearningProblem) -> Student:
         """Learn.
 
         Raises ConfigurationError when the method does not suit the task, TrainingDiverged when it came to nothing.
@@ -127,6 +129,10 @@ class StudentMethod(Protocol):
 
 
 METHODS: dict[str, type[BaseModel]] = {}
+"""Methods by name, once `load_methods` has run."""
+
+ENTRY_POINT_GROUP = "collegium.students"
+"""Where a package of somebody else's names its methods."""
 
 _Method = TypeVar("_Method", bound=type[BaseModel])
 
@@ -135,6 +141,22 @@ def register(method: _Method) -> _Method:
     """Class decorator: make a method known under its ``name``."""
     METHODS[method.name] = method  # type: ignore[attr-defined]
     return method
+
+
+@cache
+def load_methods() -> None:
+    """Import the methods that installed packages name as entry points; importing one registers it."""
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        point.load()
+
+
+def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
+    """ConfigurationError if ``method`` needs soft targets and there are none: anywhere but in a simulation."""
+    if method == DISTILLATION and soft_targets is None:
+        raise ConfigurationError(
+            "student.method 'distillation' learns the teachers' answers without noise, which parties never show: it "
+            "runs only in a simulation with research = true and sums without the parties' noise; use 'consistency'"
+        )
 
 
 def fit_student(
@@ -148,7 +170,7 @@ def fit_student(
     device: str = "auto",
     threads: int = 1,
     options: Mapping[str, float | int | str | bool] | None = None,
-    progress: Progress | None = None,
+    progress: StepCallback | None = None,
     cache: Path | None = None,
     soft_targets: NDArray[np.float64] | None = None,
 ) -> Student:
@@ -156,7 +178,7 @@ def fit_student(
 
     Raises ConfigurationError for an unknown method or option, DataError when the labels cannot teach
     anything (none at all, one class only, a class the task does not have), TrainingDiverged when the training
-    came to nothing. ``soft_targets`` are what `Problem` says.
+    came to nothing. ``soft_targets`` are what `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
     positions = np.asarray(indices, dtype=np.int64)
@@ -165,7 +187,7 @@ def fit_student(
     set_threads(threads)
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)
-    problem = Problem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
+    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
     # Dropout draws from the process-wide generator: it is seeded for the fit and put back as it was.
     devices = [target] if target.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
@@ -178,6 +200,7 @@ def chosen_method(method: str, options: Mapping[str, float | int | str | bool], 
 
     So too for a method that does not learn several labels an input where the task has them.
     """
+    load_methods()
     if method not in METHODS:
         raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
     several = [name for name in sorted(METHODS) if getattr(METHODS[name], "multilabel", False)]
@@ -205,7 +228,7 @@ def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inpu
         raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
 
 
-def new_network(problem: Problem, architecture: str) -> nn.Module:
+def new_network(problem: LearningProblem, architecture: str) -> nn.Module:
     """A freshly initialised network on the problem's device; the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(problem.seed)
@@ -214,6 +237,6 @@ def new_network(problem: Problem, architecture: str) -> nn.Module:
     return network.to(device=problem.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def pool_tensor(problem: Problem) -> Tensor:
+def pool_tensor(problem: LearningProblem) -> Tensor:
     """The whole pool as a network's input, on the device."""
     return network_inputs(problem.pool).to(problem.device)

@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
-from collegium.protocol.augmentation import STRONG, WEAK, Strength, augment
-from collegium.protocol.devices import mixed_precision
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen
+from collegium.models.augmentation import STRONG, WEAK, Strength, augment
+from collegium.models.devices import mixed_precision
+from collegium.models.training_curves import curve
+from collegium.settings import Frozen
 
 
 @register
@@ -41,7 +41,7 @@ class Consistency(Frozen):
     ramp: float = Field(default=0.2, gt=0, le=1)
     """Fraction of the steps over which the unlabelled loss gains its full weight."""
 
-    def fit(self, problem: Problem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
         average = copy.deepcopy(network).eval()

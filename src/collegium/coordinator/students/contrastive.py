@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, Progress, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, StepCallback, pool_tensor, register
 from collegium.coordinator.students.consistency import follow
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.coordinator.students.spreading import most_certain, spread_labels
-from collegium.protocol.augmentation import TEACHER, augment
-from collegium.protocol.devices import mixed_precision
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen, ImageInputs
+from collegium.data.task import ImageInputs
+from collegium.errors import ConfigurationError
+from collegium.models.augmentation import TEACHER, augment
+from collegium.models.devices import mixed_precision
+from collegium.models.training_curves import curve
+from collegium.settings import Frozen
 
 
 @register
@@ -59,7 +60,7 @@ class Contrastive(Frozen):
             temperature=self.temperature,
         )
 
-    def fit(self, problem: Problem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
         if not isinstance(problem.task.inputs, ImageInputs):
             raise ConfigurationError("student.method 'contrastive' is for images; use 'consistency' for tables")
         total = self.contrast_steps + self.learn_steps
@@ -81,7 +82,7 @@ class Contrastive(Frozen):
         return NetworkStudent(encoder.architecture, problem.task, average, problem.device)
 
     def _learn(
-        self, network: nn.Module, answers: NDArray[np.float64], problem: Problem, progress: Progress
+        self, network: nn.Module, answers: NDArray[np.float64], problem: LearningProblem, progress: StepCallback
     ) -> nn.Module:
         """Train ``network`` on the certain answers; returns its moving average."""
         pool, generator = pool_tensor(problem), problem.generator()

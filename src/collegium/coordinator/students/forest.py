@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from collegium.coordinator.students.base import Problem, register
-from collegium.protocol.forests import Forest, flat, save_forest
-from collegium.protocol.task import Frozen, Task
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.data.task import Task
+from collegium.models.forests import Forest, flat, save_forest
+from collegium.settings import Frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class RandomForest(Frozen):
     max_depth: int = Field(default=0, ge=0, le=1000)
     """Levels of a tree; 0 lets them grow."""
 
-    def fit(self, problem: Problem) -> ForestStudent:
+    def fit(self, problem: LearningProblem) -> ForestStudent:
         from sklearn.ensemble import RandomForestClassifier
 
         trees = RandomForestClassifier(

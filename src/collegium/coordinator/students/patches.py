@@ -14,13 +14,14 @@ from pydantic import Field
 from sklearn.linear_model import RidgeCV
 from torch import nn
 
-from collegium.coordinator.patches import ARCHITECTURE, learn_patches
-from collegium.coordinator.students.base import NetworkStudent, Problem, register
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, register
+from collegium.coordinator.students.patch_learning import ARCHITECTURE, learn_patches
 from collegium.coordinator.students.pretraining import Pretraining
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.models import Option, build_network, network_inputs
-from collegium.protocol.network_features import encoder_of
-from collegium.protocol.task import Frozen, ImageInputs
+from collegium.data.task import ImageInputs
+from collegium.errors import ConfigurationError
+from collegium.models.network_features import encoder_of
+from collegium.models.networks import Option, build_network, network_inputs
+from collegium.settings import Frozen
 
 _PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)
 """Tried, each times the number of labels and the mean variance of a feature."""
@@ -42,7 +43,7 @@ class Patches(Frozen):
         """Whoever chooses queries, or finds records, by features learned without labels uses patches too."""
         return Pretraining(network=ARCHITECTURE)
 
-    def fit(self, problem: Problem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
         if not isinstance(problem.task.inputs, ImageInputs):
             raise ConfigurationError("student.method 'patches' is for images; use 'random-forest' for tables")
         options: dict[str, Option] = {"width": self.filters, "hidden": self.dimensions}
@@ -58,7 +59,7 @@ class Patches(Frozen):
         problem.progress(2, 2)
         return NetworkStudent(ARCHITECTURE, problem.task, network, problem.device, options)
 
-    def _regressed(self, network: nn.Module, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    def _regressed(self, network: nn.Module, problem: LearningProblem) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights ``[classes, dimensions]`` and offsets ``[classes]`` of the last layer."""
         encoder, images = encoder_of(network), network_inputs(problem.pool[problem.indices])
         with torch.no_grad():

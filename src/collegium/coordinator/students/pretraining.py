@@ -20,19 +20,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.patches import ARCHITECTURE as PATCHES
-from collegium.coordinator.patches import learn_patches
-from collegium.coordinator.students.base import Problem, Progress, new_network, pool_tensor
+from collegium.coordinator.students.base import LearningProblem, StepCallback, new_network, pool_tensor
+from collegium.coordinator.students.patch_learning import ARCHITECTURE as PATCHES
+from collegium.coordinator.students.patch_learning import learn_patches
 from collegium.coordinator.students.supervised import student_network
-from collegium.protocol.augmentation import STRONG, WEAK, augment
-from collegium.protocol.devices import mixed_precision
-from collegium.protocol.errors import CollegiumError, ConfigurationError
-from collegium.protocol.inputs import array_spec
-from collegium.protocol.models import load_network, network_inputs, save_network
-from collegium.protocol.network_features import encoder_of
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen, ImageInputs, Task
-from collegium.protocol.unfinished import replacing
+from collegium.data import array_spec
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import CollegiumError, ConfigurationError
+from collegium.models.augmentation import STRONG, WEAK, augment
+from collegium.models.devices import mixed_precision
+from collegium.models.network_features import encoder_of
+from collegium.models.networks import load_network, network_inputs, save_network
+from collegium.models.training_curves import curve
+from collegium.settings import Frozen
+from collegium.whole_files import replacing
 
 _PROCEDURE = "collegium-pretraining-1"
 """Names this way to pretrain: to be raised with any change of what it computes."""
@@ -68,7 +69,7 @@ class Encoder:
         return network_features(self.network, x, self.device, views=_VIEWS)
 
 
-def pretrained(problem: Problem, settings: Pretraining, progress: Progress | None = None) -> Encoder:
+def pretrained(problem: LearningProblem, settings: Pretraining, progress: StepCallback | None = None) -> Encoder:
     """The network that ``settings`` make of the problem's pool: from its cache where it is there, else made and kept.
 
     Labels of ``problem`` are not looked at. Every call gives a network of its own.
@@ -133,7 +134,7 @@ def contrast_loss(views: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(alike, partner)
 
 
-def _contrast(network: nn.Module, problem: Problem, settings: Pretraining, progress: Progress) -> None:
+def _contrast(network: nn.Module, problem: LearningProblem, settings: Pretraining, progress: StepCallback) -> None:
     encoder, pool, generator = encoder_of(network), pool_tensor(problem), problem.generator()
     last = list(network.children())[-1]
     assert isinstance(last, nn.Linear)
@@ -161,7 +162,7 @@ def _contrast(network: nn.Module, problem: Problem, settings: Pretraining, progr
         progress(step + 1, settings.steps)
 
 
-def _origin(problem: Problem, settings: Pretraining) -> str:
+def _origin(problem: LearningProblem, settings: Pretraining) -> str:
     """A digest of everything that the network is made from. Devices differ in rounding alone: whose is first counts."""
     made_of = {
         "procedure": _PROCEDURE,

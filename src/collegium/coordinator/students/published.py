@@ -8,10 +8,10 @@ from safetensors import SafetensorError, safe_open
 
 from collegium.coordinator.students.base import NetworkStudent, Student
 from collegium.coordinator.students.forest import ForestStudent
-from collegium.protocol.devices import resolve_device
-from collegium.protocol.errors import StorageError
-from collegium.protocol.forests import FOREST_FORMAT, load_forest
-from collegium.protocol.models import load_network
+from collegium.errors import StorageError
+from collegium.models.devices import resolve_device
+from collegium.models.forests import FOREST_FORMAT, load_forest
+from collegium.models.networks import load_network
 
 
 def load_student(path: Path, *, device: str = "auto") -> Student:

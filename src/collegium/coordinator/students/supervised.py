@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
-from collegium.protocol.augmentation import STRONG, augment
-from collegium.protocol.devices import mixed_precision
-from collegium.protocol.multilabel import held_in
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
+from collegium.models.augmentation import STRONG, augment
+from collegium.models.devices import mixed_precision
+from collegium.models.training_curves import curve
+from collegium.privacy.multilabel import held_in
+from collegium.settings import Frozen
 
 
 @register
@@ -34,7 +34,7 @@ class Supervised(Frozen):
     learning_rate: float = Field(default=4e-3, gt=0)
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
 
-    def fit(self, problem: Problem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
         if problem.task.multilabel:
             held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - self.label_smoothing)
             targets = torch.as_tensor(held + self.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
@@ -50,7 +50,7 @@ class Supervised(Frozen):
 
 
 def fit_labelled(
-    problem: Problem,
+    problem: LearningProblem,
     network: str,
     steps: int,
     batch: int,
@@ -83,7 +83,7 @@ def fit_labelled(
     return NetworkStudent(architecture, problem.task, student, problem.device)
 
 
-def student_network(name: str, problem: Problem) -> str:
+def student_network(name: str, problem: LearningProblem) -> str:
     """The architecture that ``default`` stands for, or ``name`` itself."""
     if name != "default":
         return name

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import NetworkStudent, Problem, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
-from collegium.protocol.augmentation import STRONG, WEAK, augment
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import Frozen
+from collegium.models.augmentation import STRONG, WEAK, augment
+from collegium.models.training_curves import curve
+from collegium.settings import Frozen
 
 _PROBE = 0.1
 """The probing change of the power method, as a fraction of the final one."""
@@ -46,7 +46,7 @@ class Vat(Frozen):
     ramp: float = Field(default=0.2, gt=0, le=1)
     """Fraction of the steps over which the unlabelled losses gain their full weight."""
 
-    def fit(self, problem: Problem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
         pool = pool_tensor(problem)

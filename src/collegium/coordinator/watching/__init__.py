@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from collegium.protocol.logs import event
+from collegium.logs import event
 
 if TYPE_CHECKING:
-    from collegium.coordinator.consortium import ConsortiumConfig
-    from collegium.coordinator.watching.board import Board
+    from collegium.coordinator.settings.consortium import ConsortiumConfig
+    from collegium.coordinator.watching.live_state import LiveState
 
 logger = logging.getLogger("collegium.coordinator")
 
 
 @contextmanager
-def shown_at(address: str | None, config: ConsortiumConfig, board: Board) -> Iterator[None]:
+def shown_at(address: str | None, config: ConsortiumConfig, board: LiveState) -> Iterator[None]:
     """Show the consortium's status at ``host:port`` within; nothing at all where the address is None.
 
     ConfigurationError or StorageError when the address is none, or cannot be had.

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from collegium.coordinator.report.page import LOOK, natural, number, printed
-from collegium.coordinator.run_folder import plain
+from collegium.coordinator.run.run_folder import plain
 
 _HERE = files("collegium.coordinator.watching")
 STYLE = LOOK + _HERE.joinpath("status.css").read_text(encoding="utf-8")

@@ -21,11 +21,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from collegium.coordinator.run_folder import plain
+from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.watching.metrics import CONTENT_TYPE, exposition
 from collegium.coordinator.watching.page import POLICY, render
+from collegium.errors import CollegiumError, StorageError
 from collegium.protocol.channels import split_address
-from collegium.protocol.errors import CollegiumError, StorageError
 
 logger = logging.getLogger("collegium.coordinator")
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from collegium.coordinator.attendance import quorum_of
-from collegium.coordinator.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.standing import standing
-from collegium.coordinator.watching.board import Board, Moment
+from collegium.coordinator.service.session_service import quorum_of
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.watching.consortium_status import consortium_status
+from collegium.coordinator.watching.live_state import LiveSnapshot, LiveState
 from collegium.protocol.certificates import utc_now
 
 FRESH_S = 1.0
@@ -31,7 +31,7 @@ class Snapshots:
     def __init__(
         self,
         config: ConsortiumConfig,
-        board: Board,
+        board: LiveState,
         *,
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
@@ -51,7 +51,7 @@ class Snapshots:
 
     def _make(self) -> dict[str, Any]:
         now, moment = self._now(), self._board.moment()
-        held = standing(self._folder, now)
+        held = consortium_status(self._folder, now)
         quorum = quorum_of(self._config, self._folder.members.read())
         parties = {name: _live(party, moment.connected_since.get(name)) for name, party in held["parties"].items()}
         connected = sum(party["connected"] for party in parties.values())
@@ -76,7 +76,7 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
     return {**party, "connected": here, "connected_since": _text(since) if here and since is not None else None}
 
 
-def _phase(held: Mapping[str, Any], moment: Moment, *, short: bool) -> dict[str, Any]:
+def _phase(held: Mapping[str, Any], moment: LiveSnapshot, *, short: bool) -> dict[str, Any]:
     """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, ``idle`` or ``finished``."""
     step = moment.step
     if held["state"] == "finished" and (step is None or step.step == "report"):

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.errors import Refused, StorageError
 from collegium.parties.neighbours.terms import RunTerms
-from collegium.parties.splits import derive_key
-from collegium.protocol.errors import Refused, StorageError
+from collegium.parties.teachers.splits import derive_key
 
 FILE = "record-budgets.sqlite"
 
@@ -79,7 +79,7 @@ class RecordBudgets:
                     database.execute(table)
 
     @contextmanager
-    def book(self, run: str, terms: RunTerms) -> Iterator[Book]:
+    def book(self, run: str, terms: RunTerms) -> Iterator[BudgetTransaction]:
         """The run's book, to be written in; on the disk when the block ends, unchanged if it raises.
 
         Raises
@@ -96,7 +96,7 @@ class RecordBudgets:
             database.execute("BEGIN IMMEDIATE")
             try:
                 self._pin(database, run, terms)
-                book = Book(database, run, terms, self._rho, self._numbers, self._names)
+                book = BudgetTransaction(database, run, terms, self._rho, self._numbers, self._names)
                 yield book
                 book.write()
                 database.execute("COMMIT")
@@ -132,7 +132,7 @@ class RecordBudgets:
             raise StorageError(f"cannot use {self._path}: {error}; restore it from a copy") from error
 
 
-class Book:
+class BudgetTransaction:
     """What the records have spent, within one transaction."""
 
     def __init__(

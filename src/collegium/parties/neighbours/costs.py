@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from collegium.privacy.multilabel import swap_l2
+from collegium.privacy.renyi import RenyiCurve, check_orders
 from collegium.protocol.messages import CountNearest
-from collegium.protocol.multilabel import swap_l2
-from collegium.protocol.renyi import RenyiCurve, check_orders
 
 
 def sampled_cost(body: CountNearest, orders: Sequence[float]) -> RenyiCurve:

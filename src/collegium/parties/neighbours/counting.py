@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions, extract
+from collegium.data.task import Inputs, Task
 from collegium.parties.neighbours.handler import Count, inputs_asked
 from collegium.parties.neighbours.prepared import PreparedRounds
 from collegium.parties.neighbours.sample import Sampler, sample_names
-from collegium.parties.neighbours.search import Around, Search
+from collegium.parties.neighbours.search import DistanceView, Search
 from collegium.parties.neighbours.terms import check_sampled, check_task
-from collegium.protocol.features import dimensions, extract
+from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.protocol.messages import CountNearest, Prepared, Request
-from collegium.protocol.multilabel import clipped_votes, held_in
-from collegium.protocol.neighbours import Features, Neighbours
-from collegium.protocol.task import Inputs, Task
+from collegium.protocol.neighbours import Neighbours
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples, PoolStore
+    from collegium.data import Examples, PoolStore
 
 IntArray = NDArray[np.int64]
 
@@ -45,7 +46,7 @@ class SampledRecords:
         self.labels = examples.labels()
         self._searches: OrderedDict[str, Search] = OrderedDict()
 
-    def samples(self, run_id: str, body: CountNearest, x: NDArray[Any]) -> Iterator[tuple[Around, IntArray]]:
+    def samples(self, run_id: str, body: CountNearest, x: NDArray[Any]) -> Iterator[tuple[DistanceView, IntArray]]:
         """For each input of ``x``: how far the records are from it, and which of them are in its sample.
 
         Raises DataError when the features do not fit the task.
@@ -72,7 +73,7 @@ class SampledRecords:
         # Of more than k of one kind, the k-th is the last that can count; the range of a sum is public.
         return np.minimum(counts, body.highest)
 
-    def _one_each(self, around: Around, drawn: NDArray[np.bool_]) -> IntArray:
+    def _one_each(self, around: DistanceView, drawn: NDArray[np.bool_]) -> IntArray:
         person = self._sampler.person
         rows = np.flatnonzero(drawn[person])
         shared = rows[self._shared[rows]]
@@ -99,7 +100,7 @@ def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:
     return total if len(votes) <= k else total * k // len(votes)
 
 
-Records = Callable[[], SampledRecords]
+RecordSource = Callable[[], SampledRecords]
 
 
 class CountNearestHandler:
@@ -111,7 +112,7 @@ class CountNearestHandler:
     count : counts and charges the queries of an answer about to be given; raises Refused when it must not be.
     """
 
-    def __init__(self, task: Task, pools: PoolStore, records: Records, count: Count) -> None:
+    def __init__(self, task: Task, pools: PoolStore, records: RecordSource, count: Count) -> None:
         self._task = task
         self._pools = pools
         self._records = records

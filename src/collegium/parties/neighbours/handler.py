@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.parties.neighbours.budgets import Book, RecordBudgets
+from collegium import limits
+from collegium.data.features import dimensions
+from collegium.data.task import Task
+from collegium.errors import ProtocolViolation
+from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.neighbours.index import NeighbourIndex
 from collegium.parties.neighbours.prepared import PreparedRounds
 from collegium.parties.neighbours.terms import RunTerms
-from collegium.protocol import limits
-from collegium.protocol.errors import ProtocolViolation
-from collegium.protocol.features import dimensions
 from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
-from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import PoolStore
+    from collegium.data import PoolStore
 
 Count = Callable[[CastNeighbours | CountNearest], None]
 """Counts the queries of an answer about to be given; raises Refused when it must not be."""
@@ -84,7 +84,7 @@ def inputs_asked(pools: PoolStore, body: CastNeighbours | CountNearest, width: i
 
 
 def _answer_once(
-    book: Book,
+    book: BudgetTransaction,
     question: bytes,
     people: NDArray[np.int64],
     labels: NDArray[np.int64],

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.features import distances_squared, extract
+from collegium.data.feature_spec import Features
+from collegium.data.features import distances_squared, extract
+from collegium.data.task import Inputs
 from collegium.protocol.messages import CastNeighbours
-from collegium.protocol.neighbours import Features, weight_units
-from collegium.protocol.task import Inputs
+from collegium.protocol.neighbours import weight_units
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 _QUERIES_AT_ONCE = 64
 _MAX_FEATURES_REMEMBERED = 2

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.errors import ProtocolViolation
 from collegium.parties.memory import fingerprint
-from collegium.protocol.errors import ProtocolViolation
 from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
 
 Body = CastNeighbours | CountNearest

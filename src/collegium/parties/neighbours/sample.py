@@ -14,7 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from collegium.parties.splits import derive_key
+from collegium.parties.teachers.splits import derive_key
 from collegium.protocol.messages import CountNearest
 
 _NAME_BYTES = 16

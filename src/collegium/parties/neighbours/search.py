@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.devices import resolve_device
-from collegium.protocol.errors import DataError
+from collegium.errors import DataError
+from collegium.models.devices import resolve_device
 
 IntArray = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ _UNIT_ROUNDOFF = 2.0**-24
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class DistanceView:
     """The records as seen from one query.
 
     Parameters
@@ -92,7 +92,7 @@ class Search:
             self._squared[start : start + len(block)] = np.einsum("ij,ij->i", block, block)
         self._longest = float(np.sqrt(self._squared.max(initial=0.0)))
 
-    def around(self, queries: NDArray[np.int16]) -> Iterator[Around]:
+    def around(self, queries: NDArray[np.int16]) -> Iterator[DistanceView]:
         """The records as seen from each of ``queries``, int16 ``[queries, dimensions]``; valid until the next.
 
         Raises DataError when the dimensions differ.
@@ -106,7 +106,7 @@ class Search:
             block = queries[start : start + at_once]
             near = self._near(block) if self._device == "cpu" else self._near_on_gpu(block)
             for query, row in zip(block, near, strict=True):
-                yield Around(self._records, query, row, self._error(query))
+                yield DistanceView(self._records, query, row, self._error(query))
 
     def _near(self, queries: NDArray[np.int16]) -> NDArray[np.float32]:
         asked = queries.astype(np.float32)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from collegium.protocol.errors import Refused
-from collegium.protocol.limits import MAX_WEIGHT_LEVELS
+from collegium.data.task import Task
+from collegium.errors import Refused
+from collegium.limits import MAX_WEIGHT_LEVELS
+from collegium.privacy.multilabel import MAX_LABELS
 from collegium.protocol.messages import CastNeighbours, CountNearest, Terms
-from collegium.protocol.multilabel import MAX_LABELS
-from collegium.protocol.task import Task
 
 NEIGHBOUR_MECHANISMS = ("individual-knn", "noised-individual-knn")
 """Mechanisms whose cost falls on single records."""

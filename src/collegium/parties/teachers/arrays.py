@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from collegium.protocol.errors import StorageError
+from collegium.errors import StorageError
 
 
 def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:

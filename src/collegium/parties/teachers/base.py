@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.errors import CollegiumError, ConfigurationError, Refused
-from collegium.protocol.task import Task
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, ConfigurationError, Refused
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 BUILT_IN = {
     "constant": "collegium.parties.teachers.constant:ConstantTeacher",

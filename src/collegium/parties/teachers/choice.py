@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.task import OWN_CHOICE, Frozen, TeacherSettings
+from collegium.data.task import OWN_CHOICE, TeacherSettings
+from collegium.errors import ConfigurationError
+from collegium.settings import Frozen
 
 
 class OwnTeacher(Frozen):

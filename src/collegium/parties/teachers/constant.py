@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.task import Task
+from collegium.errors import StorageError
 from collegium.parties.teachers.arrays import load_arrays, save_arrays
-from collegium.protocol.errors import StorageError
-from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 
 class ConstantTeacher:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, StorageError
+from collegium.models.forests import FOREST_DTYPES, Forest, flat
 from collegium.parties.teachers.arrays import load_arrays, save_arrays
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.forests import FOREST_DTYPES, Forest, flat
-from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 _MAX_TREES = 10_000
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from collegium.parties.teachers.training import Recipe, train
-from collegium.protocol.devices import mixed_precision, resolve_device
-from collegium.protocol.errors import DataError, StorageError
-from collegium.protocol.models import (
+from collegium.data.task import Task
+from collegium.errors import DataError, StorageError
+from collegium.models.devices import mixed_precision, resolve_device
+from collegium.models.networks import (
     ARCHITECTURES,
     Option,
     build_network,
@@ -23,10 +23,10 @@ from collegium.protocol.models import (
     network_inputs,
     save_network,
 )
-from collegium.protocol.task import Task
+from collegium.parties.teachers.training import Recipe, train
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 _PREDICTION_BATCH = 512
 
@@ -106,10 +106,10 @@ class NetworkTeacher(TrainedNetwork):
         precision: torch.dtype | None = None,
     ) -> None:
         """What `fit` does to each of the teachers, which have equal options, as one program; see `together`."""
-        from collegium.parties.teachers.together import Pupil, train_together
+        from collegium.parties.teachers.batched_training import TrainingJob, train_together
 
         target = resolve_device(device)
-        pupils = []
+        jobs = []
         for teacher, own, seed in zip(teachers, records, seeds, strict=True):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -118,9 +118,9 @@ class NetworkTeacher(TrainedNetwork):
                 masks.set_state(torch.get_rng_state())
             x = torch.from_numpy(np.ascontiguousarray(own.x))
             y = torch.from_numpy(np.asarray(own.y, dtype=np.int64))
-            pupils.append(Pupil(network, x, y, seed, masks))
-        train_together(pupils, teachers[0]._recipe, target, precision)
-        for teacher, pupil in zip(teachers, pupils, strict=True):
+            jobs.append(TrainingJob(network, x, y, seed, masks))
+        train_together(jobs, teachers[0]._recipe, target, precision)
+        for teacher, pupil in zip(teachers, jobs, strict=True):
             teacher._device = target
             teacher._take(teacher._placed(pupil.network), pupil.y.numpy())
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.teachers.base import checked_arguments
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.task import Task
 
 if TYPE_CHECKING:
-    from collegium.protocol.inputs import Examples
+    from collegium.data import Examples
 
 _log = logging.getLogger(__name__)
 _TRIAL_RECORDS_PER_CLASS = 10

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, StorageError
+from collegium.models.devices import resolve_device
+from collegium.models.networks import Option, checked_options, network_inputs
 from collegium.parties.teachers.base import checked_arguments
 from collegium.parties.teachers.networks import TrainedNetwork
 from collegium.parties.teachers.training import Recipe
-from collegium.protocol.devices import resolve_device
-from collegium.protocol.errors import ConfigurationError, StorageError
-from collegium.protocol.models import Option, checked_options, network_inputs
-from collegium.protocol.task import Task
 
 _FORMAT = "collegium-module-1"
 _UNSEEN = "collegium.unseen"

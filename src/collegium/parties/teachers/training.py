@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collegium.protocol.augmentation import TEACHER, Warp, draw_warp, warp
-from collegium.protocol.devices import mixed_precision
-from collegium.protocol.errors import ConfigurationError
-from collegium.protocol.models import Option
-from collegium.protocol.scalars import curve
-from collegium.protocol.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import ConfigurationError
+from collegium.models.augmentation import TEACHER, Warp, draw_warp, warp
+from collegium.models.devices import mixed_precision
+from collegium.models.networks import Option
+from collegium.models.training_curves import curve
 
 _MAX_STEPS = 1_000_000
 _MAX_BATCH = 65_536
@@ -102,8 +102,8 @@ def train(network: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, seed: int, d
     network.train()
     drawn = curve("teacher")
     for step in range(recipe.steps):
-        places, warped = draws.batch()
-        chosen = places.to(device)
+        specs, warped = draws.batch()
+        chosen = specs.to(device)
         batch = x[chosen] if warped is None else warp(x[chosen], TEACHER, warped)
         with mixed_precision(device):
             logits = network(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collegium.protocol.errors import ProtocolViolation, QuorumNotReached
+from collegium.errors import ProtocolViolation, QuorumNotReached
 
 
 class SecureSumViolation(ProtocolViolation):

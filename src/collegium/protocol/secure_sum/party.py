@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableSet
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from collegium.protocol.errors import IdentityError
+from collegium.errors import IdentityError
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     AskedTwice,

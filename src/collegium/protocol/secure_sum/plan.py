@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
 
 FloatArray = NDArray[np.float64]
 

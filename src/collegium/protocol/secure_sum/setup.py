@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocol.errors import ConfigurationError
+from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
 from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb

@@ -13,7 +13,7 @@ class DescribeDesk(_message.Message):
     protocol_version: int
     def __init__(self, protocol_version: _Optional[int] = ...) -> None: ...
 
-class DeskDescription(_message.Message):
+class JobServiceDescription(_message.Message):
     __slots__ = ("protocol_version", "consortium", "task_json", "pool", "student_json", "inputs_left")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
@@ -55,7 +55,7 @@ class JobName(_message.Message):
     job_id: str
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
-class JobStanding(_message.Message):
+class JobStatus(_message.Message):
     __slots__ = ("job_id", "state", "reason", "inputs", "labelled", "ahead")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]

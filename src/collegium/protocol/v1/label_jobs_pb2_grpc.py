@@ -26,7 +26,7 @@ if _version_not_supported:
     )
 
 
-class LabelDeskStub:
+class LabelJobServiceStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -36,33 +36,33 @@ class LabelDeskStub:
             channel: A grpc.Channel.
         """
         self.Describe = channel.unary_unary(
-                '/collegium.v1.LabelDesk/Describe',
+                '/collegium.v1.LabelJobService/Describe',
                 request_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DescribeDesk.SerializeToString,
-                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DeskDescription.FromString,
+                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobServiceDescription.FromString,
                 _registered_method=True)
         self.FetchPool = channel.unary_stream(
-                '/collegium.v1.LabelDesk/FetchPool',
+                '/collegium.v1.LabelJobService/FetchPool',
                 request_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.PoolFrom.SerializeToString,
                 response_deserializer=collegium_dot_protocol_dot_v1_dot_collegium__pb2.PoolChunk.FromString,
                 _registered_method=True)
         self.Submit = channel.unary_unary(
-                '/collegium.v1.LabelDesk/Submit',
+                '/collegium.v1.LabelJobService/Submit',
                 request_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.LabelJob.SerializeToString,
-                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.FromString,
+                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.FromString,
                 _registered_method=True)
         self.Follow = channel.unary_stream(
-                '/collegium.v1.LabelDesk/Follow',
+                '/collegium.v1.LabelJobService/Follow',
                 request_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobName.SerializeToString,
-                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.FromString,
+                response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.FromString,
                 _registered_method=True)
         self.Collect = channel.unary_unary(
-                '/collegium.v1.LabelDesk/Collect',
+                '/collegium.v1.LabelJobService/Collect',
                 request_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobName.SerializeToString,
                 response_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobLabels.FromString,
                 _registered_method=True)
 
 
-class LabelDeskServicer:
+class LabelJobServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Describe(self, request, context):
@@ -99,12 +99,12 @@ class LabelDeskServicer:
         raise NotImplementedError('Method not implemented!')
 
 
-def add_LabelDeskServicer_to_server(servicer, server):
+def add_LabelJobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
                     request_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DescribeDesk.FromString,
-                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DeskDescription.SerializeToString,
+                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobServiceDescription.SerializeToString,
             ),
             'FetchPool': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchPool,
@@ -114,12 +114,12 @@ def add_LabelDeskServicer_to_server(servicer, server):
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
                     request_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.LabelJob.FromString,
-                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.SerializeToString,
+                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.SerializeToString,
             ),
             'Follow': grpc.unary_stream_rpc_method_handler(
                     servicer.Follow,
                     request_deserializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobName.FromString,
-                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.SerializeToString,
+                    response_serializer=collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.SerializeToString,
             ),
             'Collect': grpc.unary_unary_rpc_method_handler(
                     servicer.Collect,
@@ -128,13 +128,13 @@ def add_LabelDeskServicer_to_server(servicer, server):
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'collegium.v1.LabelDesk', rpc_method_handlers)
+            'collegium.v1.LabelJobService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('collegium.v1.LabelDesk', rpc_method_handlers)
+    server.add_registered_method_handlers('collegium.v1.LabelJobService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class LabelDesk:
+class LabelJobService:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -151,9 +151,9 @@ class LabelDesk:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/collegium.v1.LabelDesk/Describe',
+            '/collegium.v1.LabelJobService/Describe',
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DescribeDesk.SerializeToString,
-            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.DeskDescription.FromString,
+            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobServiceDescription.FromString,
             options,
             channel_credentials,
             insecure,
@@ -178,7 +178,7 @@ class LabelDesk:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/collegium.v1.LabelDesk/FetchPool',
+            '/collegium.v1.LabelJobService/FetchPool',
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.PoolFrom.SerializeToString,
             collegium_dot_protocol_dot_v1_dot_collegium__pb2.PoolChunk.FromString,
             options,
@@ -205,9 +205,9 @@ class LabelDesk:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/collegium.v1.LabelDesk/Submit',
+            '/collegium.v1.LabelJobService/Submit',
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.LabelJob.SerializeToString,
-            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.FromString,
+            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.FromString,
             options,
             channel_credentials,
             insecure,
@@ -232,9 +232,9 @@ class LabelDesk:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/collegium.v1.LabelDesk/Follow',
+            '/collegium.v1.LabelJobService/Follow',
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobName.SerializeToString,
-            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStanding.FromString,
+            collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobStatus.FromString,
             options,
             channel_credentials,
             insecure,
@@ -259,7 +259,7 @@ class LabelDesk:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/collegium.v1.LabelDesk/Collect',
+            '/collegium.v1.LabelJobService/Collect',
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobName.SerializeToString,
             collegium_dot_protocol_dot_v1_dot_label__jobs__pb2.JobLabels.FromString,
             options,

@@ -1,0 +1,67 @@
+"""Private-kNN with all records in one trusted process: the exact k nearest, which the federated bins approximate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.rounds.nearest_votes import class_orders, exact_shares, exact_votes
+from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult
+from collegium.parties.neighbours.counting import SampledRecords
+from collegium.privacy.multilabel import clipped_votes, held_in
+from collegium.protocol.messages import CountNearest, VoteRequest
+
+
+@dataclass(frozen=True, eq=False)
+class ExactNearest:
+    """A `VoteSum` that sees every record: neighbours in the order of their distances, and of the classes at equal ones.
+
+    The samples are those that the same records draw for the same questions as parties, so that the two can be
+    compared vote by vote; the sensitivity is the same, by the same proof.
+
+    Parameters
+    ----------
+    records : by the names of the parties whose they are; one name for all of them is as good.
+    pool : the public inputs, ``[inputs, …]``.
+    run_id : of the run, part of what names a sample.
+    """
+
+    records: Mapping[str, SampledRecords]
+    pool: NDArray[Any]
+    run_id: str
+    mode: str = "clear"
+
+    def sum_votes(
+        self,
+        request: VoteRequest,
+        teachers: Mapping[str, int],
+        *,
+        queries: int,
+        classes: int,
+        deadline_s: float,
+        quorum: int,
+        on_answer: OnAnswer | None = None,
+    ) -> RoundResult:
+        """See `VoteSum.sum_votes`; everybody answers, and nothing of ``request`` about intervals counts."""
+        assert isinstance(request, CountNearest)
+        k, orders = request.k, class_orders(request.inputs, classes)
+        asked = self.pool[np.array(request.inputs.indices)]
+        votes = np.empty((queries, classes), dtype=np.int64)
+        together = zip(*(self._closest(held, request, asked, k) for held in self.records.values()), strict=True)
+        for row, parts in enumerate(together):
+            distances, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+            if request.tau is None:
+                votes[row] = exact_votes(distances, labels, orders[row], k, classes)
+            else:
+                votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), request.tau), k)
+        names = tuple(sorted(teachers))
+        return RoundResult(votes, names, dict.fromkeys(names, ANSWERED), 0)
+
+    def _closest(self, held: SampledRecords, request: CountNearest, asked: NDArray[Any], k: int) -> Any:
+        for around, sampled in held.samples(self.run_id, request, asked):
+            rows, distances = around.closest(sampled, k)
+            yield distances, held.labels[rows]

@@ -1,0 +1,220 @@
+"""Runs of Private-kNN over one party with all records: label, learn, label again by what was learned (Tables 1, 2)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.label_set import LabelSet
+from collegium.coordinator.run.run_folder import read_labels, write_whole
+from collegium.coordinator.run.student_trainer import StudentTrainer
+from collegium.coordinator.settings.public_data import PublicData, load_public
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import DataSource, Examples, PoolStore, array_spec, default_task
+from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
+from collegium.parties.party import Party
+from collegium.parties.teachers.splits import simulated_key
+from collegium.privacy.analysis.account import AccountQuery, data_independent
+from collegium.privacy.mechanisms import ABSTAIN
+from collegium.privacy.mechanisms.individual_knn import IndividualKNN
+from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion
+from collegium.settings import validate_config
+from collegium.simulations.in_process import InProcessParties
+from collegium_reproduction.experiments.base import Setting, percent
+
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Student
+
+_ONLY = "all-records"
+
+MNIST_TASK = default_task("mnist")
+MNIST: Mapping[str, Any] = {
+    "task": MNIST_TASK.model_dump(),
+    "pool": {"source": "mnist", "split": "test", "stop": 5000},
+    "holdout": {"source": "mnist", "split": "test", "start": 5000},
+    "student": {"method": "contrastive"},
+}
+"""The paper's split: half of the test set is public, half is for testing."""
+MNIST_PRIVATE = DataSource(source="mnist", split="train")
+
+
+@dataclass(frozen=True)
+class NearestPlan:
+    """Queries put to the k nearest of a sample of the records or to those in a radius, in one iteration or several.
+
+    Parameters
+    ----------
+    key : names its rows and folders.
+    data : the sections task, pool, holdout and student of a run's configuration.
+    sizes : queries of each iteration.
+    budget : ε that no iteration may pass, at δ = 1e-5.
+    choice : how they are chosen, and by which features.
+    features : by which records are found.
+    dimensions : principal components of the features in which distances are taken; 0 takes them as they are.
+    within : of individual neighbours, how many records the radius is to hold.
+    """
+
+    key: str
+    title: str
+    data: Mapping[str, Any]
+    mechanism: PrivateKNN | IndividualKNN
+    sizes: tuple[int, ...]
+    budget: float
+    choice: str = "random"
+    choice_features: str | None = None
+    features: str = "student"
+    dimensions: int = 64
+    within: int | None = None
+
+    def config(self, records: int, seed: int, iterations: int) -> RunConfig:
+        """The run up to its iteration ``iterations``; of all, ``records`` are private."""
+        mechanism, sizes = self.mechanism, self.sizes[:iterations]
+        near: dict[str, Any] = {"share": (self.within or 0) / records}
+        if isinstance(mechanism, PrivateKNN):
+            share = mechanism.k / (mechanism.sampling_rate * records)
+            near = {"k": mechanism.k, "share": share, "records_at_least": records}
+        parameters = {name: value for name, value in mechanism.parameters().items() if name not in ("k", "classes")}
+        return validate_config(
+            {
+                **self.data,
+                "name": "private-knn",
+                "seed": seed,
+                "votes": {"mode": "clear"},
+                "mechanism": {"name": mechanism.name, "parameters": parameters},
+                "budget": {"epsilon": self.budget},
+                "queries": {
+                    "count": sum(sizes),
+                    "rounds": len(sizes),
+                    "sizes": sizes,
+                    "choice": self.choice,
+                    "features": self.choice_features,
+                },
+                "neighbours": {"features": self.features, "dimensions": self.dimensions, **near},
+            },
+            RunConfig,
+            "private-knn",
+        )
+
+
+def measure(plan: NearestPlan, seed: int, private: Examples, setting: Setting) -> list[dict[str, Any]]:
+    """A row for every iteration: its labels, ε up to there, and the student of all labels so far.
+
+    What an interrupted run has measured already is found in the setting's folder.
+    """
+    folder = setting.folder / f"{plan.key}-seed-{seed}"
+    parties: InProcessParties | None = None
+    rows = []
+    for number in range(1, len(plan.sizes) + 1):
+        kept = folder / f"iteration-{number}.json"
+        if not kept.is_file():
+            setting.say(f"seed {seed}, {plan.title}: iteration {number}, {plan.sizes[number - 1]:,} queries")
+            config = plan.config(len(private), seed, number)
+            # One connection for all iterations: a party takes no request's number twice.
+            parties = parties or _parties(plan, config, private, folder, seed, setting)
+            row = {"row": plan.key, "seed": seed, "iteration": number}
+            write_whole(kept, json.dumps(row | _iteration(plan, config, parties, folder, setting)))
+        rows.append(json.loads(kept.read_text(encoding="utf-8")))
+        setting.say(
+            f"seed {seed}: {rows[-1]['answered']} of {rows[-1]['screened']} answered, labels "
+            f"{percent(rows[-1]['labels'])}, ε {rows[-1]['epsilon']:.3f}, student {percent(rows[-1]['student'])}"
+        )
+    return rows
+
+
+def _parties(
+    plan: NearestPlan, config: RunConfig, private: Examples, folder: Path, seed: int, setting: Setting
+) -> InProcessParties:
+    told = plan.mechanism
+    agreed = told.participations / (2 * told.sigma**2) if isinstance(told, IndividualKNN) else DEFAULT_RECORD_RHO
+    party = Party(
+        _ONLY,
+        private,
+        config.task,
+        folder=folder / "party",
+        pools=PoolStore(None),
+        split_key=simulated_key(seed, _ONLY),
+        device=setting.device,
+        record_rho=agreed,
+    )
+    return InProcessParties([party], config.name)
+
+
+def _iteration(
+    plan: NearestPlan, config: RunConfig, parties: InProcessParties, folder: Path, setting: Setting
+) -> dict[str, Any]:
+    began_s = time.process_time()
+    public = load_public(config, setting.data_root)
+    run = Coordinator(
+        config,
+        parties,
+        folder,
+        public=public,
+        cache=_cache(setting),
+        device=setting.device,
+        threads=setting.workers,
+        progress=setting.progress,
+    ).run(only_labels=True)
+    record = run["privacy"]["units"]["record"]
+    issued = _label_set(folder)
+    labels_s = time.process_time() - began_s
+    # By the same call the next iteration finds it: each student is fitted once.
+    learning = learning_of(config, public, setting)
+    given, screened = issued.labels >= 0, run["labels"]["answered"] + run["labels"]["abstained"]
+    before = sum(config.queries.round_sizes()[:-1])
+    right = (issued.labels == public.pool.labels()[issued.indices])[before:][given[before:]]
+    return {
+        "screened": screened,
+        "answered": int(given.sum()),
+        "answered_here": len(right),
+        "labels": float(right.mean()),
+        "epsilon": record["wide"]["epsilon"],
+        "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
+        "student": accuracy(learning.interim(issued), public),
+        "labels_cpu_s": round(labels_s, 1),
+        "cpu_s": round(time.process_time() - began_s, 1),
+    }
+
+
+def learning_of(config: RunConfig, public: PublicData, setting: Setting) -> StudentTrainer:
+    """What a run of ``config`` learns, kept where its iterations find it."""
+    pool = public.pool.x
+    return StudentTrainer(
+        config,
+        pool,
+        array_spec(pool),
+        _cache(setting),
+        device=setting.device,
+        threads=setting.workers,
+        tell=lambda step, done, total: None,
+    )
+
+
+def accuracy(student: Student, public: PublicData) -> float:
+    """Of ``student`` on the holdout."""
+    assert public.holdout is not None
+    return float((student.predict(public.holdout.x) == public.holdout.labels()).mean())
+
+
+def _cache(setting: Setting) -> Path:
+    return setting.folder / "learned"
+
+
+def _label_set(folder: Path) -> LabelSet:
+    """What was asked, in the order in which it was chosen, and what came of it."""
+    rows = read_labels(folder / "labels.csv")
+    indices = np.array([index for index, _ in rows], dtype=np.int64)
+    return LabelSet(indices, np.array([ABSTAIN if label is None else label for _, label in rows], dtype=np.int64))
+
+
+def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
+    """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
+    question = AccountQuery(mechanism, screened, delta, WIDE_ORDERS, Conversion.CLASSIC, answered=answered)
+    return data_independent(question).to_epsilon(delta, Conversion.CLASSIC).epsilon

@@ -1,0 +1,164 @@
+"""`collegium coordinator serve | status`: what the consortium runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
+from collegium.data.loading.sources import data_root as find_data_root
+from collegium.errors import BudgetExceeded, StorageError
+from collegium.logs import LogFormat, configure_logging, event
+from collegium.models.training_curves import recording
+from collegium.protocol.certificates import utc_now
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
+
+
+@app.command(epilog="Example: collegium coordinator serve consortium.toml")
+def serve(
+    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="With a quorum here, how long to wait for the others."),
+    ] = 30.0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the public data files; the file's own otherwise.")
+    ] = None,
+    status_at: Annotated[
+        str | None,
+        typer.Option("--status", metavar="HOST:PORT", help="Show a live page and metrics here, as 127.0.0.1:8080."),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write how the student learns here, for TensorBoard.")
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
+) -> None:
+    """Enrol parties, wait for a quorum, and run to the student and the report.
+
+    A consortium that names students stays up: their label jobs come next, first come first served, until it is stopped.
+
+    Started again after a crash or an interrupt it goes on: labels in the ledger stay, nothing is paid twice, and the
+    parties come back by themselves.
+    """
+    from collegium.coordinator.service.coordinator_service import CoordinatorService
+    from collegium.coordinator.settings.public_data import load_public
+    from collegium.coordinator.watching import shown_at
+    from collegium.coordinator.watching.live_state import LiveState
+
+    configure_logging(log_format)
+    log = logging.getLogger("collegium.coordinator")
+    config = read_consortium(config_file)
+    public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    board = LiveState()
+
+    def on_progress(step: Progress) -> None:
+        board.take_step(step)
+        _log_step(log, step)
+
+    serving = CoordinatorService(
+        config,
+        public,
+        wait_s=wait_s,
+        on_progress=on_progress,
+        on_event=board.take_event,
+    )
+    with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, board):
+        if config.consortium.own_run:
+            try:
+                say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)
+            except BudgetExceeded as error:
+                if not config.consortium.students:
+                    raise
+                log.error("%s", error)
+        if config.consortium.students:
+            serving.serve_jobs()
+
+
+def say(result: dict[str, Any], folder: ConsortiumFolder, as_json: bool) -> None:
+    """Print how a run ended, and why it has no more labels where it might have had."""
+    labels = result["labels"]
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
+    if labels["stopped"]:
+        typer.echo(f"no more labels: {labels['stopped']}")
+
+
+def _log_step(log: logging.Logger, step: Progress) -> None:
+    """A line as each party's teachers are ready and after each round; of the other steps their ends."""
+    if step.done == step.total or step.step in ("fit", "labels"):
+        told = event("step", step=step.step, done=step.done, total=step.total)
+        log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total, extra=told)
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@app.command(epilog="Example: collegium coordinator status consortium --json")
+def status(
+    folder: Annotated[Path, typer.Argument(help="The consortium's folder, or its TOML file.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print who takes part, the rounds, the labels, the privacy spent and left, and the last failures."""
+    from collegium.coordinator.watching.consortium_status import consortium_status
+
+    place = read_consortium(folder).consortium.folder if folder.is_file() else folder
+    if not place.is_dir():
+        raise StorageError(f"{place} is no folder of a consortium: run collegium provision first")
+    found = consortium_status(ConsortiumFolder(place), utc_now())
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    served = "served now" if found["served"] else "not served now"
+    console.print(f"{found['consortium']}: {found['state']} ({served})", markup=False)
+    table = Table("party", "membership", "connected", "certificate", "answered")
+    for name, party in found["parties"].items():
+        days = party["certificate_days_left"]
+        table.add_row(
+            name,
+            party["membership"],
+            "yes" if party["connected"] else "no",
+            "–" if days is None else f"{days} days left",
+            f"{party['rounds_answered']} of {party['rounds_asked']} rounds",
+        )
+    console.print(table)
+    privacy = found["privacy"]
+    wanted = "" if found["queries"] is None else f" of {found['queries']} queries"
+    console.print(f"rounds   {found['rounds']}")
+    console.print(f"labels   {privacy['labels']}{wanted}, {privacy['abstentions']} abstentions")
+    if privacy["epsilon_budget"] is not None:
+        console.print(
+            f"ε        {privacy['epsilon_spent']:.4f} spent, {privacy['epsilon_left']:.4f} left, for one "
+            f"{privacy['unit']}" + ("" if privacy["delta"] is None else f" (δ = {privacy['delta']:g})")
+        )
+    for name, student in found["students"].items():
+        limit = "" if student["inputs_limit"] is None else f" of {student['inputs_limit']}"
+        console.print(f"student  {name}: {student['membership']}, {student['inputs_asked']}{limit} inputs asked")
+    for job in found["jobs"]:
+        why = "".join(f"; {text}" for text in (job["reason"], job["note"]) if text)
+        console.print(
+            f"job      {job['job'][:8]} of {job['student']}: {job['state']}, {job['labelled']} of {job['inputs']} "
+            f"inputs{why}",
+            markup=False,
+        )
+    for failure in found["last_failures"]:
+        console.print(f"failed   {failure['when']}, {failure['party']}: {failure['outcome']}", markup=False)

@@ -1,0 +1,118 @@
+"""`collegium provision`: the consortium's authority, the coordinator's identity, a join code per party and student."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collegium.coordinator.membership.members import Members, utc_now
+from collegium.coordinator.membership.own_identity import keep_identity
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
+from collegium.data.task import PARTY_NAME
+from collegium.errors import ConfigurationError, IdentityError, StorageError
+from collegium.protocol.certificates import Authority
+from collegium.protocol.enrolment import new_code
+from collegium.protocol.identities import AUTHORITY_KEY, load_authority, save_authority
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: collegium provision consortium.toml")
+def provision(
+    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
+    add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let one more party join.")] = None,
+    renew_code: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A new join code for a party or student; its old one is void."),
+    ] = None,
+    revoke: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Admit a party or student no more; its keys are void for good."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make the authority, the coordinator's keys and a join code per party and student; print what each types.
+
+    A second time it only does what is missing: codes are shown once, and only their digests are kept.
+    """
+    config = read_consortium(config_file)
+    folder = ConsortiumFolder(config.consortium.folder)
+    authority = _authority(folder, config)
+    keep_identity(folder, config, authority)
+    codes = _join_codes(folder, config, add or [], renew_code or [], revoke or [])
+    members = folder.members.read()
+    lines = {
+        name: f"collegium {'student' if name in members.students else 'party'} enrol "
+        f"--coordinator {config.consortium.enrolment} --name {name} --code {code} "
+        f"--fingerprint {authority.fingerprint} --folder {name}"
+        for name, code in codes.items()
+    }
+    if as_json:
+        result = {
+            "folder": str(folder.path),
+            "fingerprint": authority.fingerprint,
+            "commands": lines,
+            "enrolled": members.roster().admitted(),
+            "expected": members.expected(),
+            "students": sorted(name for name, student in members.students.items() if student.enrolled),
+        }
+        typer.echo(json.dumps(result))
+        return
+    typer.echo(f"folder       {folder.path}")
+    typer.echo(f"fingerprint  {authority.fingerprint}")
+    typer.echo(f"enrolled     {', '.join(members.roster().admitted()) or 'nobody yet'}")
+    if lines:
+        typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
+    for line in lines.values():
+        typer.echo(f"\n{line}")
+
+
+def _authority(folder: ConsortiumFolder, config: ConsortiumConfig) -> Authority:
+    if (folder.authority / AUTHORITY_KEY).exists():
+        return load_authority(folder.authority)
+    for place in (folder.path, folder.authority, folder.identity):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            place.chmod(0o700)
+        except OSError as error:
+            raise StorageError(f"cannot make {place}: {error.strerror}") from error
+    authority = Authority.create(config.name)
+    save_authority(authority, folder.authority)
+    return authority
+
+
+def _join_codes(
+    folder: ConsortiumFolder, config: ConsortiumConfig, add: list[str], renew: list[str], revoke: list[str]
+) -> dict[str, str]:
+    """Change the members as asked; the new codes by party."""
+    now, hours = utc_now(), config.consortium.code_hours
+
+    def step(members: Members) -> tuple[Members, dict[str, str]]:
+        if members.consortium != config.name:
+            raise ConfigurationError(f"{folder.path} is the folder of {members.consortium!r}, not of {config.name!r}")
+        for name in revoke:
+            members = members.without(name)
+        fresh = [name for name in config.consortium.parties if name not in members.members]
+        for student in config.consortium.students:
+            if student.name not in members.students:
+                fresh.append(student.name)
+            members = members.with_student(student.name, student.queries)
+        unknown = sorted(set(renew) - set(members.known()) - set(fresh))
+        if unknown:
+            raise IdentityError(f"nobody is called {', '.join(unknown)}; use --add to let one more party join")
+        codes = {name: new_code() for name in dict.fromkeys([*fresh, *add, *renew])}
+        for name in add:
+            if PARTY_NAME.fullmatch(name) is None:
+                raise IdentityError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+            if name in members.students:
+                raise IdentityError(f"{name} is a student: give the party another name")
+            if name in members.members and members.members[name].expected:
+                raise IdentityError(f"{name} is expected or enrolled already; use --renew-code for a new code")
+        for name, code in codes.items():
+            members = members.with_code(name, code, now, hours)
+        return members, codes
+
+    return folder.members.change(step, first=Members(consortium=config.name))

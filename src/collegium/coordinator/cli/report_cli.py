@@ -1,0 +1,34 @@
+"""`collegium report`: render a run's page again, from its run.json alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collegium.coordinator.report import write_report
+from collegium.coordinator.run.run_folder import read_run
+from collegium.errors import ConfigurationError
+
+app = typer.Typer(add_completion=False, help="One self-contained HTML page of a run.")
+
+
+@app.command(epilog="Example: collegium report runs/first --output first.html")
+def report(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or its run.json.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where the page goes; report.html beside run.json otherwise.")
+    ] = None,
+    research: Annotated[
+        bool,
+        typer.Option("--research", help="Also show figures computed from the votes: private, not to be shared."),
+    ] = False,
+) -> None:
+    """Render the report of a run, finished or not."""
+    record = read_run(run)
+    if research and "research_only" not in record:
+        raise ConfigurationError(f"{run} holds no research figures; leave --research out")
+    target = output or (run if run.is_dir() else run.parent) / "report.html"
+    write_report(record, target, research=research)
+    typer.echo(str(target))

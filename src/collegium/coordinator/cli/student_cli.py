@@ -1,0 +1,234 @@
+"""`collegium student enrol | fit | evaluate`: learn from the labels of a run or a coordinator; measure on any data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.run.run_folder import read_labels, read_run
+from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import RunConfig, StudentConfig
+from collegium.data import DataSource, Examples, array_spec, data_root, load
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
+from collegium.models.training_curves import recording
+from collegium.settings import validate_config
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit or evaluate a student from issued labels.")
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="Folder with data files; COLLEGIUM_DATA in the environment otherwise."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads for the CPU.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@dataclass(frozen=True, eq=False)
+class _Lessons:
+    """What a student is fitted from: ``labels`` are pairs of a position in the pool and a class."""
+
+    task: Task
+    student: StudentConfig
+    pool: NDArray[Any]
+    labels: Sequence[tuple[int, int]]
+    holdout: Examples | None = None
+
+
+@app.command(epilog="Example: collegium student enrol --coordinator HOST:PORT --name lab-1 --code CODE --fingerprint F")
+def enrol(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where students enrol.", show_default=False)],
+    name: Annotated[str, typer.Option(help="This student's name.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option(metavar="SHA256", help="Of the consortium's authority; no code is sent to another.")
+    ],
+    folder: Annotated[Path, typer.Option(help="Where keys and certificate go.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+) -> None:
+    """Make this student's keys and have them certified; the private keys never leave the folder.
+
+    Run again with the same keys, it renews the certificate, without a code.
+    """
+    from collegium.coordinator.label_jobs.ordering import enrol_student
+
+    credentials, sessions = enrol_student(coordinator, name, code, fingerprint, folder)
+    typer.echo(f"{credentials.name} is enrolled until {credentials.subject.not_after.date()}; ask for labels with:")
+    typer.echo(f"collegium student fit labels --coordinator {sessions} --credentials {folder} --queries 20")
+
+
+@app.command(
+    epilog="Examples: collegium student fit runs/first --method supervised --seed 3; "
+    "collegium student fit labels --coordinator HOST:PORT --credentials lab-1 --queries 20"
+)
+def fit(
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run; with --coordinator, where labels, pool and student go.")
+    ],
+    method: Annotated[str | None, typer.Option(help="How to learn; the run's own method otherwise.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="A setting of the method, as name=value; may be repeated.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where it goes; student-METHOD.safetensors in the run otherwise."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Fixes the student's random choices.")] = 0,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator for labels, and wait for them.")
+    ] = None,
+    credentials: Annotated[
+        Path | None, typer.Option(help="Folder with the student's keys; for --coordinator.", show_default=False)
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Ask about so many inputs, drawn by the seed; for --coordinator.")
+    ] = None,
+    positions: Annotated[
+        Path | None, typer.Option(help="Ask about the inputs listed here, one position per line; for --coordinator.")
+    ] = None,
+    note: Annotated[str, typer.Option(help="What the coordinator's list of jobs says; for --coordinator.")] = "",
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the curves of the fit here, for TensorBoard.")
+    ] = None,
+    root: DataRoot = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a student on a run's labels.csv and pool, or on labels that a coordinator gives for inputs of its pool.
+
+    The labels of a run are paid for already. A coordinator pays for those of inputs that nobody asked about before,
+    out of the consortium's budget. Started again, it goes on where it was.
+    """
+    from collegium.coordinator.students import fit_student
+
+    if output is not None and not output.parent.is_dir():
+        raise StorageError(f"there is no folder {output.parent} for the student; make it, or change --output")
+    console = Console(stderr=True)
+    with recording(tensorboard), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        if coordinator is None:
+            lessons = _of_run(run, root)
+        else:
+            lessons = _from_coordinator(coordinator, credentials, run, queries, positions, seed, note, bar)
+        chosen = method or lessons.student.method
+        known = dict(lessons.student.options) if chosen == lessons.student.method else {}
+        task = bar.add_task(f"fitting {chosen}", total=None)
+        student = fit_student(
+            chosen,
+            lessons.pool,
+            np.array([index for index, _ in lessons.labels], dtype=np.int64),
+            np.array([label for _, label in lessons.labels], dtype=np.int64),
+            lessons.task,
+            seed=seed,
+            device=device,
+            threads=threads,
+            options=_options(option or [], known),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    target = output or run / ("student.safetensors" if coordinator else f"student-{chosen}.safetensors")
+    student.save(target)
+    result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
+    if lessons.holdout is not None and lessons.holdout.y is not None:
+        result |= prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
+    _show(result, as_json)
+
+
+def _of_run(run: Path, root: Path | None) -> _Lessons:
+    if not run.is_dir():
+        raise StorageError(f"{run} is no folder of a run")
+    record = read_run(run)
+    asked = {key: value for key, value in record["asked"].items() if key in RunConfig.model_fields}
+    config = validate_config(asked, RunConfig, str(run / "run.json"))
+    public = load_public(config, data_root(root))
+    if array_spec(public.pool.x).sha256 != record["pool"]["sha256"]:
+        raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
+    rows = read_labels(run / "labels.csv", config.task.label_columns)
+    labels = [(index, label) for index, label in rows if label is not None]
+    return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout)
+
+
+def _from_coordinator(
+    address: str,
+    credentials: Path | None,
+    folder: Path,
+    queries: int | None,
+    positions: Path | None,
+    seed: int,
+    note: str,
+    bar: Progress,
+) -> _Lessons:
+    from collegium.coordinator.label_jobs.commands import ordered
+
+    if credentials is None:
+        raise ConfigurationError("--coordinator needs --credentials: the folder that collegium student enrol made")
+    got = ordered(address, credentials, folder, queries=queries, positions=positions, seed=seed, note=note, bar=bar)
+    labels = [(index, label) for index, label in got.labels.items() if label >= 0]
+    return _Lessons(got.task, got.student, got.pool, labels)
+
+
+@app.command(epilog="Example: collegium student evaluate runs/first/student.safetensors digits --start 1500")
+def evaluate(
+    student: Annotated[Path, typer.Argument(help="A student.safetensors.")],
+    source: Annotated[str, typer.Argument(help="A named public set, or a file with labels.")],
+    split: Annotated[str, typer.Option(help="train, test or all.")] = "all",
+    start: Annotated[int, typer.Option(min=0, help="First record.")] = 0,
+    stop: Annotated[int | None, typer.Option(min=1, help="Record after the last.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the class.")] = None,
+    root: DataRoot = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure a student on labelled data."""
+    from collegium.coordinator.students import load_student
+
+    if not student.is_file():
+        raise StorageError(f"no student at {student}; give the path of a student.safetensors")
+    model = load_student(student, device=device)
+    values = {"source": source, "split": split, "start": start, "stop": stop, "label": label}
+    examples = load(validate_config(values, DataSource, "options"), model.task, data_root=data_root(root))
+    if examples.y is None:
+        raise DataError(f"{source} has no labels; name their column with --label")
+    _show(
+        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task),
+        as_json,
+    )
+
+
+def _options(given: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` with every ``name=value`` of ``given``, read as JSON where it is and as text otherwise."""
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--option wants name=value; got {text!r}")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def _show(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    typer.echo(f"student   {result['student']}")
+    if "labels" in result:
+        typer.echo(f"labels    {result['labels']}")
+    if "accuracy" not in result:
+        return
+    typer.echo(f"accuracy  {result['accuracy']:.4f} of {result['inputs']} inputs")
+    table = Table("class", "inputs", "accuracy")
+    for row in result["per_class"]:
+        table.add_row(row["class"], str(row["inputs"]), "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}")
+    Console(highlight=False).print(table)

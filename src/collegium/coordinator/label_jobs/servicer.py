@@ -1,0 +1,165 @@
+"""The gRPC side of the desk, on the port where parties attend: students alone, a bounded message, a bounded few calls.
+
+A call is taken up before its message is read: who calls is known first, and a message that a student sends is read
+only when its turn has come, so that the memory which students can make the coordinator use does not grow with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from collegium import limits
+from collegium.coordinator.label_jobs.service import LabelJobService
+from collegium.coordinator.service.peer_events import EventKind, OnEvent, Service, SessionEvent, certified, uncancelled
+from collegium.errors import CollegiumError, ProtocolViolation, Refused, VersionMismatch
+from collegium.protocol.certificates import Subject
+from collegium.protocol.channels import refusal
+from collegium.protocol.label_jobs import (
+    MAX_QUESTION_BYTES,
+    SERVICE,
+    LabelJob,
+    check_job_id,
+    parse,
+    piece_to_bytes,
+)
+from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
+
+logger = logging.getLogger("collegium.students")
+
+MAX_CALLS_PER_STUDENT = 4
+READING_AT_ONCE = 8
+"""So many students' messages are read at any time; each may have `limits.MAX_REPLY_BYTES` before it is refused."""
+READING_S = 5.0
+"""How long one message may take to arrive."""
+HEARTBEAT_S = 15.0
+"""A follower is told how its job stands at least this often, and is cut off within it once it is revoked."""
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+Answering = Callable[[Subject, bytes, Context], Awaitable[None]]
+
+
+class LabelServicer:
+    """Answers students' calls. Everything here runs on the server's loop; the desk's own work in threads."""
+
+    def __init__(self, desk: LabelJobService, on_event: OnEvent) -> None:
+        self._desk, self._on_event = desk, on_event
+        self._calls: Counter[str] = Counter()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._reading = asyncio.Semaphore(READING_AT_ONCE)
+        self._bell = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        desk.on_change = self._ring_from_anywhere
+
+    def service(self) -> Service:
+        """What the server is given. Bytes in and out: what does not parse is ours to refuse."""
+        answers: dict[str, Answering] = {
+            "Describe": self._describe,
+            "FetchPool": self._fetch_pool,
+            "Submit": self._submit,
+            "Follow": self._follow,
+            "Collect": self._collect,
+        }
+        methods = {
+            name: grpc.stream_stream_rpc_method_handler(self._answering(answer)) for name, answer in answers.items()
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _answering(self, answer: Answering) -> Callable[[Any, Context], Awaitable[None]]:
+        async def attend(_: Any, context: Context) -> None:
+            self._loop = asyncio.get_running_loop()
+            name = None
+            try:
+                subject = certified(context, "student")
+                name = subject.name
+                self._desk.admit(subject)
+                with self._one_more(subject):
+                    await answer(subject, await self._read(name, context), context)
+            except CollegiumError as error:
+                kind: EventKind = "violation" if isinstance(error, ProtocolViolation) else "refused"
+                self._on_event(SessionEvent(kind, name, context.peer(), str(error), error.code))
+                status, details, metadata = refusal(error)
+                await context.abort(status, details, metadata)
+
+        return attend
+
+    @contextmanager
+    def _one_more(self, subject: Subject) -> Iterator[None]:
+        if self._calls[subject.name] >= MAX_CALLS_PER_STUDENT:
+            raise Refused(f"{subject.name} has {MAX_CALLS_PER_STUDENT} calls open already: end one first")
+        self._calls[subject.name] += 1
+        try:
+            yield
+        finally:
+            self._calls[subject.name] -= 1
+            if not self._calls[subject.name]:
+                del self._calls[subject.name]
+
+    async def _read(self, name: str, context: Context) -> bytes:
+        async with self._turns[name], self._reading:  # one of a student's at a time: none keeps the others out
+            reading: asyncio.Future[Any] = uncancelled(context.read())
+            if not (await asyncio.wait({reading}, timeout=READING_S))[0]:
+                raise ProtocolViolation(f"no question within {READING_S:g} s")
+            data = reading.result()
+            del reading
+        if data is EOF:
+            raise ProtocolViolation("the call ended before its question")
+        if len(data) > MAX_QUESTION_BYTES:
+            del data  # the error's traceback holds this frame for as long as the refusal takes
+            raise ProtocolViolation(f"a student's message has at most {MAX_QUESTION_BYTES} bytes")
+        return bytes(data)
+
+    # -- the five questions ----------------------------------------------------------------------
+
+    async def _describe(self, subject: Subject, data: bytes, context: Context) -> None:
+        spoken = parse(jobs_pb.DescribeDesk, data).protocol_version
+        if spoken != limits.PROTOCOL_VERSION:
+            raise VersionMismatch(
+                f"this student speaks version {spoken} of the protocol, the coordinator {limits.PROTOCOL_VERSION}: "
+                "install the same version of Collegium on both sides"
+            )
+        await context.write((await asyncio.to_thread(self._desk.describe, subject)).to_bytes())
+
+    async def _fetch_pool(self, subject: Subject, data: bytes, context: Context) -> None:
+        asked = parse(jobs_pb.PoolFrom, data)
+        pieces = self._desk.pieces(asked.sha256, asked.offset_bytes)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            await context.write(piece_to_bytes(piece))
+
+    async def _submit(self, subject: Subject, data: bytes, context: Context) -> None:
+        job = LabelJob.from_bytes(data)
+        status = await asyncio.to_thread(self._desk.submit, subject, job)
+        logger.info("%s: job %s, %d inputs: %s", subject.name, job.job_id[:8], len(job.positions), status.state)
+        await context.write(status.to_bytes())
+
+    async def _follow(self, subject: Subject, data: bytes, context: Context) -> None:
+        job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
+        while True:
+            bell = self._bell  # taken before looking, so that no change is missed
+            status = await asyncio.to_thread(self._desk.status, subject, job_id)
+            await context.write(status.to_bytes())
+            if status.ended:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), HEARTBEAT_S)
+
+    async def _collect(self, subject: Subject, data: bytes, context: Context) -> None:
+        job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
+        await context.write((await asyncio.to_thread(self._desk.collect, subject, job_id)).to_bytes())
+
+    def _ring_from_anywhere(self) -> None:
+        if (loop := self._loop) is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody follows any more
+                loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()

@@ -1,0 +1,63 @@
+"""How students and their jobs stand, read from the consortium's folder: nothing is asked of a running process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
+from collegium.coordinator.membership.members import Members
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.settings.consortium import ConsortiumFolder
+
+
+def students_standing(folder: ConsortiumFolder, members: Members) -> dict[str, Any]:
+    """By name, in JSON's types."""
+    queue = JobQueue(folder.jobs)
+    return {
+        name: {
+            "membership": "enrolled" if student.enrolled else "expected" if student.expected else "left",
+            "inputs_limit": student.queries,
+            "inputs_asked": queue.asked(name) if queue.exists() else 0,
+        }
+        for name, student in sorted(members.students.items())
+    }
+
+
+def job_runs(folder: ConsortiumFolder) -> list[tuple[QueuedJob, Mapping[str, Any]]]:
+    """All jobs in the order of their turns; with each what its run.json says, empty where it was not begun."""
+    queue = JobQueue(folder.jobs)
+    return [(job, _run(folder.jobs / job.id)) for job in queue.jobs()] if queue.exists() else []
+
+
+def job_standing(job: QueuedJob, run: Mapping[str, Any]) -> dict[str, Any]:
+    """One job, in JSON's types."""
+    answered = sum(entry["queries"] for entry in run.get("rounds", ()))
+    return {
+        "job": job.id,
+        "student": job.student,
+        "state": job.state,
+        "inputs": len(job.positions),
+        "labelled": job.labelled if job.ended else answered,
+        "rounds": len(run.get("rounds", ())),
+        "submitted_utc": job.submitted_utc,
+        "reason": job.reason,
+        "note": job.note,
+    }
+
+
+def _run(folder: Path) -> Mapping[str, Any]:
+    try:
+        held = RunFolder(folder).run_json.stat()
+    except OSError:
+        return {}
+    return _read(folder, (held.st_mtime_ns, held.st_size))
+
+
+@lru_cache(maxsize=1024)
+def _read(folder: Path, stamp: tuple[int, int]) -> Mapping[str, Any]:
+    """Read once per state of the file: whoever watches asks every second, and most jobs have ended."""
+    run = RunFolder(folder).read() or {}
+    return {key: run[key] for key in ("state", "sum_mode", "rounds", "parties", "privacy") if key in run}

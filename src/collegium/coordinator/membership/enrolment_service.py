@@ -1,0 +1,206 @@
+"""The port where parties and students enrol: one short exchange per connection, TLS 1.3, no client certificate.
+
+Anybody may knock here, so everything is bounded: exchanges at once, from the first byte of a handshake on, bytes of a
+request, seconds of an exchange. Whoever comes when all places are taken gets that of the one who has been longest at
+it: an honest exchange is over within a moment, so idlers keep nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide, utc_now
+from collegium.errors import CollegiumError, StorageError
+from collegium.logs import event
+from collegium.protocol.certificates import Authority, read_certificate, read_subject
+from collegium.protocol.channels import split_address
+from collegium.protocol.enrolment import (
+    EXCHANGE_S,
+    MAX_ASK_BYTES,
+    AskAuthority,
+    AskEnrolment,
+    AuthorityIs,
+    Enrolled,
+    answer_line,
+    load_chain,
+    read_ask,
+    server_context,
+)
+
+logger = logging.getLogger("collegium.enrolment")
+
+MAX_EXCHANGES = 64
+SHUTDOWN_S = 2.0
+NO_DESCRIPTOR_S = 0.1
+
+
+class Registrar:
+    """Answers what is asked at the port: bytes in, bytes out.
+
+    Parameters
+    ----------
+    sessions : ``host:port`` where the enrolled attend or ask.
+    days : validity of a certificate.
+    on_enrolled : called after somebody was enrolled or renewed.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        members: MembersFile,
+        *,
+        sessions: str,
+        days: int,
+        on_enrolled: Callable[[str], None] = lambda name: None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._authority, self._members = authority, members
+        self._sessions, self._days = sessions, days
+        self._on_enrolled, self._clock = on_enrolled, clock
+
+    def answer(self, line: bytes) -> bytes:
+        """The line to send back; never raises for what a peer sent."""
+        try:
+            ask = read_ask(line)
+            if isinstance(ask, AskAuthority):
+                return answer_line(AuthorityIs(authority_pem=self._authority.pem.decode()))
+            return answer_line(self._enrol(ask))
+        except StorageError as error:
+            logger.error("%s", error)
+            return answer_line(StorageError("the coordinator cannot use its own storage: its log says why"))
+        except CollegiumError as error:
+            return answer_line(error)
+
+    def _enrol(self, ask: AskEnrolment) -> Enrolled:
+        def step(members: Members) -> tuple[Members, Decision]:
+            decision = decide(
+                members,
+                self._authority,
+                ask.name,
+                ask.code,
+                ask.request_pem.encode(),
+                days=self._days,
+                now=self._clock(),
+            )
+            return decision.members, decision
+
+        decision = self._members.change(step)
+        if not isinstance(decision.outcome, bytes):
+            told = event("enrolment-refused", code=decision.outcome.code)
+            logger.warning("enrolment refused: %s", decision.outcome, extra=told)
+            raise decision.outcome
+        subject = read_subject(read_certificate(decision.outcome))
+        told = event("enrolled", party=subject.name, certificate=subject.fingerprint)
+        logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16], extra=told)
+        self._on_enrolled(subject.name)
+        roster = decision.members.roster().model_dump_json() if subject.role == "party" else ""
+        return Enrolled(certificate_pem=decision.outcome.decode(), roster_json=roster, sessions=self._sessions)
+
+
+class EnrolmentService:
+    """Listens, on a thread of its own, and has a `Registrar` answer."""
+
+    def __init__(self, registrar: Registrar, identity: Path) -> None:
+        self._registrar, self._identity = registrar, identity
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="enrolment", daemon=True)
+        self._context = server_context(identity)
+        self._listeners: list[socket.socket] = []
+        self._exchanges: dict[asyncio.Task[None], None] = {}
+        """Those under way, in the order in which they began."""
+
+    def start(self, address: str) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port; StorageError when it is in use."""
+        host, port = split_address(address)
+        self._thread.start()
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for family, place in dict.fromkeys((family, where[:2]) for family, _, _, _, where in found):
+                listener = socket.create_server((str(place[0]), port), family=family)
+                self._listeners.append(listener)
+                listener.setblocking(False)
+                port = port or listener.getsockname()[1]
+        except OSError as error:
+            self.close()
+            raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
+        for listener in self._listeners:
+            asyncio.run_coroutine_threadsafe(self._accept(listener), self._loop)
+        return port
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections as they come; a server of asyncio's own would take handshakes without end, 256 KiB each."""
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listener)
+            except OSError:  # it went away again, or there is no file descriptor left
+                await asyncio.sleep(NO_DESCRIPTOR_S)
+                continue
+            if len(self._exchanges) >= MAX_EXCHANGES:
+                longest = next(iter(self._exchanges))
+                del self._exchanges[longest]
+                longest.cancel()
+            exchange = self._loop.create_task(self._converse(connection))
+            self._exchanges[exchange] = None
+            exchange.add_done_callback(lambda done: self._exchanges.pop(done, None))
+
+    async def _converse(self, connection: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=MAX_ASK_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport: asyncio.Transport | None = None
+        try:
+            async with asyncio.timeout(EXCHANGE_S):
+                transport, _ = await self._loop.connect_accepted_socket(
+                    lambda: protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=EXCHANGE_S,
+                    ssl_shutdown_timeout=SHUTDOWN_S,
+                )
+                writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+                line = await reader.readuntil(b"\n")
+                writer.write(self._registrar.answer(line))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ssl.SSLError):
+            pass  # who breaks an exchange off gets no answer
+        except Exception:
+            logger.exception("an enrolment failed")
+        finally:
+            if transport is not None:
+                transport.abort()
+            connection.close()
+
+    def renew(self) -> None:
+        """Show the certificate that the identity's folder holds now, from the next connection on."""
+        self._loop.call_soon_threadsafe(load_chain, self._context, self._identity)
+
+    def close(self) -> None:
+        """Stop listening and drop whoever is talking."""
+        if not self._thread.is_alive():
+            return
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for work in rest:
+            work.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+
+    def __enter__(self) -> EnrolmentService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

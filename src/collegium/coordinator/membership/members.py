@@ -1,0 +1,268 @@
+"""Who may join the consortium, who has, and who has left: pure values, and the file that holds them.
+
+`members.json` is the operator's own (mode 0600): it holds digests of join codes, never a code. `roster.json` is made
+from it and may be shown to anybody.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from collegium.errors import IdentityError, StorageError
+from collegium.limits import MAX_PARTIES
+from collegium.protocol.certificates import Authority, Subject, read_certificate, read_request, read_subject
+from collegium.protocol.enrolment import code_digest, is_code
+from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
+from collegium.settings import Frozen
+
+WRONG_ATTEMPTS = 10
+"""So many wrong codes for one name, and its code is void."""
+
+_NOT_KNOWN = "the name or the join code is wrong, or the code was used already: ask the consortium for a new code"
+
+Result = TypeVar("Result")
+
+
+class JoinCode(Frozen):
+    """A code that was given out and not used yet."""
+
+    digest: Hex32
+    expires_utc: datetime
+    wrong_attempts: int = 0
+
+
+class Member(Frozen):
+    """One party or student as the operator sees it."""
+
+    code: JoinCode | None = None
+    certificate_pem: str | None = None
+    """The newest certificate of the signing key that it is known by."""
+    left: bool = False
+    """Revoked, and not enrolled again since."""
+    revoked_keys: tuple[Hex32, ...] = ()
+    """Ed25519 keys that are never certified again."""
+
+    @property
+    def signing_key(self) -> str | None:
+        if self.certificate_pem is None:
+            return None
+        return read_subject(read_certificate(self.certificate_pem.encode())).signing_key.hex()
+
+    @property
+    def enrolled(self) -> bool:
+        return self.certificate_pem is not None and not self.left
+
+    @property
+    def expected(self) -> bool:
+        """Enrolled, or may still enrol."""
+        return self.enrolled or self.code is not None
+
+
+class StudentMember(Member):
+    """Somebody outside who may ask for labels; has no vote and no place on the roster."""
+
+    queries: int | None = None
+    """Most inputs that it may ask about altogether."""
+
+
+class Members(Frozen):
+    """The consortium's membership. No party and student share a name."""
+
+    version: Literal[1] = 1
+    consortium: str
+    members: dict[PartyName, Member] = Field(default_factory=dict, max_length=MAX_PARTIES)
+    """The parties."""
+    students: dict[PartyName, StudentMember] = Field(default_factory=dict, max_length=MAX_PARTIES)
+
+    def known(self) -> dict[str, Member]:
+        """Parties and students."""
+        return {**self.members, **self.students}
+
+    def with_member(self, name: str, member: Member) -> Members:
+        if isinstance(member, StudentMember):
+            return self.model_copy(update={"students": {**self.students, name: member}})
+        return self.model_copy(update={"members": {**self.members, name: member}})
+
+    def with_student(self, name: str, queries: int | None) -> Members:
+        """Know ``name`` as a student with this limit; IdentityError when a party has the name."""
+        if name in self.members:
+            raise IdentityError(f"{name} is a party: give the student another name")
+        held = self.students.get(name, StudentMember())
+        return self.with_member(name, held.model_copy(update={"queries": queries}))
+
+    def with_code(self, name: str, code: str, now: datetime, hours: float) -> Members:
+        """Let ``name`` enrol by this code, in place of any earlier code; somebody new enrols as a party."""
+        fresh = JoinCode(digest=code_digest(name, code), expires_utc=now + timedelta(hours=hours))
+        return self.with_member(name, self.known().get(name, Member()).model_copy(update={"code": fresh}))
+
+    def without(self, name: str) -> Members:
+        """Revoke a party or a student: its keys are never certified again. IdentityError when nobody has the name."""
+        known = self.known()
+        if name not in known:
+            raise IdentityError(f"nobody is called {name}; there are {', '.join(sorted(known)) or 'none'}")
+        member = known[name]
+        gone = (member.signing_key,) if member.signing_key else ()
+        revoked = tuple(dict.fromkeys(member.revoked_keys + gone))
+        return self.with_member(name, member.model_copy(update={"code": None, "left": True, "revoked_keys": revoked}))
+
+    def admit_student(self, subject: Subject) -> StudentMember:
+        """IdentityError unless the holder of this certificate may ask for labels."""
+        if subject.role != "student":
+            raise IdentityError(f"this is the certificate of a {subject.role}, not of a student")
+        student = self.students.get(subject.name)
+        if student is None or not student.enrolled:
+            raise IdentityError(f"{subject.name} is no student of {self.consortium}, or is one no longer")
+        if student.signing_key != subject.signing_key.hex():
+            raise IdentityError(f"{subject.name} is known by another signing key: enrol again")
+        return student
+
+    def expected(self) -> list[str]:
+        """Names of parties that are enrolled or may still enrol, sorted."""
+        return sorted(name for name, member in self.members.items() if member.expected)
+
+    def roster(self) -> Roster:
+        """The parties, as everybody may know them."""
+        entries = {
+            name: RosterEntry(
+                signing_key=member.signing_key, admitted=member.enrolled, certificate_pem=member.certificate_pem
+            )
+            for name, member in sorted(self.members.items())
+            if member.signing_key is not None
+        }
+        return Roster(consortium=self.consortium, parties=entries)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a request to be enrolled: the members after it, and a certificate or the reason why not."""
+
+    members: Members
+    outcome: bytes | IdentityError
+
+
+def decide(
+    members: Members, authority: Authority, name: str, code: str, request_pem: bytes, *, days: int, now: datetime
+) -> Decision:
+    """Enrol a party or student by its code, or renew the certificate of one that shows the keys it is known by.
+
+    A request proves possession of its keys. A renewal needs no code for that reason, and keys that were revoked
+    are never certified again: their old request would serve whoever stole them.
+    """
+    try:
+        asked, role, key = read_request(request_pem)
+    except IdentityError as error:
+        return Decision(members, error)
+    if asked != name or role == "coordinator":
+        return Decision(members, IdentityError(f"the signing request is not for the party or student {name[:64]!r}"))
+    table: Mapping[str, Member] = members.students if role == "student" else members.members
+    member = table.get(name, Member())
+    if member.enrolled and member.signing_key == key.hex():
+        renewed = authority.issue(request_pem, name=name, role=role, days=days, now=now)
+        update = {"certificate_pem": renewed.decode()}
+        return Decision(members.with_member(name, member.model_copy(update=update)), renewed)
+    # Compared in any case, so that the answer to an unknown name takes as long.
+    held = member.code or JoinCode(digest="0" * 64, expires_utc=now)
+    if not is_code(name, code, held.digest):
+        return Decision(_note_wrong(members, name, member), IdentityError(_NOT_KNOWN))
+    if now > held.expires_utc:
+        expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"
+        return Decision(members, IdentityError(expired))
+    others = {other.signing_key for known, other in members.known().items() if known != name}
+    if key.hex() in member.revoked_keys or key.hex() in others:
+        spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
+        return Decision(members, IdentityError(spent))
+    certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
+    gone = (member.signing_key,) if member.signing_key else ()
+    enrolled = {
+        "code": None,
+        "certificate_pem": certificate.decode(),
+        "left": False,
+        "revoked_keys": tuple(dict.fromkeys(member.revoked_keys + gone)),
+    }
+    return Decision(members.with_member(name, member.model_copy(update=enrolled)), certificate)
+
+
+def _note_wrong(members: Members, name: str, member: Member) -> Members:
+    if member.code is None:
+        return members
+    wrong = member.code.wrong_attempts + 1
+    code = None if wrong >= WRONG_ATTEMPTS else member.code.model_copy(update={"wrong_attempts": wrong})
+    return members.with_member(name, member.model_copy(update={"code": code}))
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class MembersFile:
+    """`members.json` and `roster.json` of a consortium's folder; every change is one locked step."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "members.json"
+
+    @property
+    def roster_path(self) -> Path:
+        return self.folder / "roster.json"
+
+    def read(self) -> Members:
+        """StorageError when there is none, or it is no such file."""
+        try:
+            return Members.model_validate_json(self.path.read_bytes())
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror}; run collegium provision first") from error
+        except ValidationError as error:
+            raise StorageError(f"{self.path} is damaged: restore it from a copy") from error
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes when the file does."""
+        try:
+            state = self.path.stat()
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
+        return state.st_mtime_ns, state.st_ino
+
+    def change(self, step: Callable[[Members], tuple[Members, Result]], *, first: Members | None = None) -> Result:
+        """Replace the members by what ``step`` makes of them, and return what else it says.
+
+        ``first`` is what there is where there is no file yet.
+        """
+        try:
+            descriptor = os.open(self.folder / ".members.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StorageError(f"cannot write in {self.folder}: {error.strerror}") from error
+        with os.fdopen(descriptor, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            exists = self.path.exists()
+            before = first if first is not None and not exists else self.read()
+            after, result = step(before)
+            if after != before or not exists:
+                self._write(after)
+            return result
+
+    def _write(self, members: Members) -> None:
+        beside = self.folder / f".members.{os.getpid()}"
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(members.model_dump_json(indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        except OSError as error:
+            with suppress(OSError):
+                beside.unlink()
+            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
+        members.roster().save(self.roster_path)

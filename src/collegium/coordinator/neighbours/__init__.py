@@ -1,1 +1,0 @@
-"""Individual nearest neighbours at the coordinator: features, radii and queries, all from the public pool alone."""

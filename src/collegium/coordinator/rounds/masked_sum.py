@@ -1,0 +1,143 @@
+"""The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult, heard, outcome_of, require_quorum
+from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.privacy.noise.distributed import noise_reach, noise_share_sigma
+from collegium.protocol.messages import (
+    CastVotes,
+    Failure,
+    Prepared,
+    ReplyBody,
+    SecureSumAnswer,
+    SecureSumStep,
+    VoteRequest,
+)
+from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
+from collegium.protocol.secure_sum.errors import TooFewSurvivors
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSum:
+    """Adds up votes by the secure sum of `collegium.protocol.secure_sum`.
+
+    Parameters
+    ----------
+    consortium : its name, part of everything that is signed.
+    roster : Ed25519 public key of every party.
+    plan : the graph of the sum; see `plan_graph`.
+    noised : each party adds its share of noise before masking, so that the total is noisy already.
+    """
+
+    parties: Parties
+    consortium: str
+    roster: Mapping[str, bytes]
+    plan: GraphPlan
+    noised: bool = False
+
+    @property
+    def mode(self) -> str:
+        return "masked+noised" if self.noised else "masked"
+
+    def sum_votes(
+        self,
+        request: VoteRequest,
+        teachers: Mapping[str, int],
+        *,
+        queries: int,
+        classes: int,
+        deadline_s: float,
+        quorum: int,
+        on_answer: OnAnswer | None = None,
+    ) -> RoundResult:
+        """See `VoteSum.sum_votes`; every attempt is a round of its own, since a round's masks serve once.
+
+        Raises ProtocolViolation when the total is not one that the answering teachers can have: one of the
+        parties lied about its votes, and masks do not show which.
+        """
+        # A mask must never serve twice, so a repeated round gets another name.
+        request = replace(request, round_id=f"{request.round_id}.{secrets.token_hex(8)}")
+        outcomes = dict.fromkeys(teachers, "deadline")
+        replies = self.parties.ask(
+            dict.fromkeys(teachers, request), timeout_s=deadline_s, on_reply=heard(on_answer, len(teachers))
+        )
+        for name in teachers:
+            outcomes[name] = _prepared(replies.get(name), request.round_id)
+        quorum = max(quorum, self.plan.quorum)
+        require_quorum(outcomes, quorum)
+        coordinator = CoordinatorSum(self._setup(request, queries * classes))
+        try:
+            while coordinator.phase is not Phase.DONE:
+                self._phase(coordinator, outcomes, deadline_s)
+        except TooFewSurvivors:
+            require_quorum(outcomes, quorum)
+            raise
+        result = coordinator.result
+        for name, outcome in outcomes.items():
+            if outcome == ANSWERED and name not in result.survivors:
+                outcomes[name] = "unreachable"
+        total = result.total.reshape(queries, classes)
+        voting = sum(teachers[name] for name in result.survivors)
+        countable = isinstance(request, CastVotes) and not self.noised
+        if countable and not (total.sum(axis=1) == voting).all():
+            raise ProtocolViolation(
+                f"the votes of a query do not add up to the {voting} teachers that answered: a party sent votes that "
+                "are none; masks hide which, so ask the parties, or run one round in the mode 'clear' to find it"
+            )
+        return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
+
+    def _setup(self, request: VoteRequest, length: int) -> SumSetup:
+        reach = 0
+        if self.noised:
+            share = noise_share_sigma(request.terms.parameters["sigma"], self.plan.honest_survivors)
+            reach = noise_reach(share, self.plan.parties, length)
+        return SumSetup(
+            self.consortium,
+            request.round_id,
+            self.roster,
+            length,
+            0,
+            request.highest,
+            self.plan,
+            reach,
+        )
+
+    def _phase(self, coordinator: CoordinatorSum, outcomes: dict[str, str], deadline_s: float) -> None:
+        requests = {
+            name: SecureSumStep(message)
+            for name, message in coordinator.requests().items()
+            if outcomes.get(name) == ANSWERED
+        }
+        for name, reply in self.parties.ask(requests, timeout_s=deadline_s).items():
+            outcomes[name] = _accepted(coordinator, name, reply)
+        coordinator.close_phase()
+
+
+def _prepared(reply: ReplyBody | None, round_id: str) -> str:
+    match reply:
+        case Prepared(named) if named == round_id:
+            return ANSWERED
+        case Failure():
+            return outcome_of(reply)
+        case None:
+            return "unreachable"
+        case _:
+            return f"protocol: answered {type(reply).__name__} where votes were to be prepared"
+
+
+def _accepted(coordinator: CoordinatorSum, name: str, reply: ReplyBody) -> str:
+    if isinstance(reply, Failure):
+        return outcome_of(reply)
+    if not isinstance(reply, SecureSumAnswer):
+        return f"protocol: answered {type(reply).__name__} in a secure sum"
+    try:
+        coordinator.accept(name, reply.message)
+    except CollegiumError as error:
+        return f"{error.code}: {error}"
+    return ANSWERED

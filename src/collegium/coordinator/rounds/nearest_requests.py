@@ -1,0 +1,23 @@
+"""What a round of sampled nearest neighbours asks: inputs of the pool, and the intervals of distance around each."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.rounds.record_requests import RecordQuestions
+from collegium.coordinator.rounds.rounds import round_id
+from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
+from collegium.protocol.messages import CountNearest, PoolRange, Terms
+
+
+class NearestQuestions(RecordQuestions):
+    """Inputs put to a sample of the records."""
+
+    round_per_stage = True
+
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> CountNearest:
+        """The first request of a round; `nearest_sum.NearestSum` derives the second from its sum."""
+        edges = nearest_edges_squared(self._values, positions, self._settings.share, self._settings.bins)
+        name = round_id(asked.pool_sha256, asked.indices, (terms, self.features.digest(), edges.tolist(), purpose))
+        return CountNearest(terms, self.features, asked, edges, False, purpose, name, self._ledger_id)

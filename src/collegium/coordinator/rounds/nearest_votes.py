@@ -1,0 +1,134 @@
+"""From sums over all parties to the votes of exactly k neighbours. Pure functions; docs/private-knn.md proves them.
+
+All sampled records stand in one fixed order around a query: by the interval that holds their distance, then by a
+public permutation of the classes that is the query's own. The first k of them vote, or all where there are fewer.
+Records of one interval and one class need no order: whichever is kept, the votes are the same. One record more or
+less swaps at most one of the first k: two counts move by 1, the largest count by at most 1.
+
+Where records hold several labels there is no such order. Those of the interval in which the k-th lies share the places
+that are left: each votes in part. One record more or less then swaps one vote, or less, for a mean of votes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from collegium.errors import ProtocolViolation
+from collegium.limits import MAX_RADIUS_SQUARED
+from collegium.privacy.multilabel import RESOLUTION
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import PoolRange
+
+_DO_NOT_FIT = (
+    "the counts by class do not add up to the counts by distance: a party answered about other records; "
+    "ask the parties, or run one round in the mode 'clear' to find which"
+)
+
+
+def class_orders(inputs: PoolRange, classes: int) -> IntArray:
+    """A permutation of the classes for each query, shape ``[queries, classes]``: first to last to be a neighbour."""
+    seeds = [hashlib.sha256(f"collegium class order|{inputs.pool_sha256}|{at}".encode()) for at in inputs.indices]
+    drawn = [np.random.default_rng(int.from_bytes(seed.digest(), "big")).permutation(classes) for seed in seeds]
+    return np.stack(drawn).astype(np.int64)
+
+
+def edges_of_cut(by_distance: IntArray, edges_squared: IntArray, k: int) -> IntArray:
+    """The edges of the interval in which the k-th record lies, shape ``[queries, 2]``; the last where there are fewer.
+
+    Parameters
+    ----------
+    by_distance : records per interval, ``[queries, edges + 1]``; entries may stop at k.
+    """
+    outer = np.full((len(edges_squared), 1), MAX_RADIUS_SQUARED, dtype=np.int64)
+    borders = np.concatenate([np.zeros_like(outer), edges_squared, outer], axis=1)
+    cut = _cut(by_distance, k)[:, None]
+    return np.concatenate([np.take_along_axis(borders, cut + offset, axis=1) for offset in (0, 1)], axis=1)
+
+
+def votes_of_nearest(by_distance: IntArray, by_class: IntArray, orders: IntArray, k: int) -> IntArray:
+    """The classes of the first k records, shape ``[queries, classes]``; a row sums to k, or to less with fewer records.
+
+    Parameters
+    ----------
+    by_distance : as for `edges_of_cut`.
+    by_class : classes nearer than the cut and then those within it, ``[queries, 2 · classes]``, of the same records.
+    orders : see `class_orders`.
+
+    Raises
+    ------
+    ProtocolViolation
+        If the two sums cannot be about the same records.
+    """
+    nearer, within = np.split(by_class, 2, axis=1)
+    expected, at_least = _around_cut(by_distance, k)
+    if (nearer.sum(axis=1) != expected[:, 0]).any() or (within.sum(axis=1) < at_least[:, 0]).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
+    in_order = np.take_along_axis(within, orders, axis=1)
+    room = k - expected - (np.cumsum(in_order, axis=1) - in_order)
+    kept = np.zeros_like(within)
+    np.put_along_axis(kept, orders, np.clip(room, 0, in_order), axis=1)
+    votes: IntArray = nearer + kept
+    return votes
+
+
+def shares_of_nearest(by_distance: IntArray, by_label: IntArray, k: int) -> IntArray:
+    """The sums of k records' clipped votes, in parts of a vote, ``[queries, labels]``; of less where there are fewer.
+
+    Parameters
+    ----------
+    by_distance : as for `edges_of_cut`.
+    by_label : clipped votes nearer than the cut and then those within it, ``[queries, 2 · labels]``, of the same
+        records; of more than k records of a party within it, k times their mean.
+
+    Raises
+    ------
+    ProtocolViolation
+        If the two sums cannot be about the same records.
+    """
+    nearer, within = np.split(by_label, 2, axis=1)
+    before, inside = _around_cut(by_distance, k)
+    if (nearer > before * RESOLUTION).any() or (within > inside * RESOLUTION).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
+    votes: IntArray = nearer + np.clip(k - before, 0, inside) * within // np.maximum(inside, 1)
+    return votes
+
+
+def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, classes: int) -> IntArray:
+    """The votes, shape ``[classes]``, where every record's own squared distance is known: nearest first, then by class.
+
+    Parameters
+    ----------
+    distances, labels : of at least the k nearest records, ties with the k-th included; shape ``[n]``.
+    order : the query's permutation of the classes.
+    """
+    rank = np.argsort(order)
+    first = np.lexsort((rank[labels], distances))[:k]
+    votes: IntArray = np.bincount(labels[first], minlength=classes).astype(np.int64)
+    return votes
+
+
+def exact_shares(distances: IntArray, votes: IntArray, k: int) -> IntArray:
+    """The same of clipped votes ``[n, labels]``, in parts: records level with the k-th share the places left."""
+    if len(distances) == 0:
+        return np.zeros(votes.shape[1], dtype=np.int64)
+    last = np.partition(distances, min(k, len(distances)) - 1)[min(k, len(distances)) - 1]
+    nearer, level = distances < last, distances == last
+    by_label = np.concatenate([votes[nearer].sum(axis=0), votes[level].sum(axis=0)])
+    shares: IntArray = shares_of_nearest(np.array([[nearer.sum(), level.sum()]]), by_label[None], k)[0]
+    return shares
+
+
+def _around_cut(by_distance: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """Records nearer than the cut and within it, ``[queries, 1]`` each."""
+    before = np.cumsum(by_distance, axis=1) - by_distance
+    cut = _cut(by_distance, k)[:, None]
+    return np.take_along_axis(before, cut, axis=1), np.take_along_axis(by_distance, cut, axis=1)
+
+
+def _cut(by_distance: IntArray, k: int) -> IntArray:
+    reached = np.cumsum(by_distance, axis=1) >= k
+    last = by_distance.shape[1] - 1
+    cut: IntArray = np.where(reached.any(axis=1), reached.argmax(axis=1), last).astype(np.int64)
+    return cut

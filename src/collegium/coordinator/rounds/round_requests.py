@@ -1,0 +1,109 @@
+"""What a round asks: the votes of teachers, or the classes of neighbouring records.
+
+A new kind of questions is a class here or beside it, a line in `questions_of`, and whatever sum its answers need in
+`opening.vote_sum_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.rounds.nearest_requests import NearestQuestions
+from collegium.coordinator.rounds.record_requests import RecordQuestions
+from collegium.coordinator.rounds.rounds import round_id
+from collegium.coordinator.selection.pool_geometry import public_radii_squared
+from collegium.coordinator.settings.run_config import SAMPLED, RunConfig
+from collegium.data.task import TeacherSettings
+from collegium.privacy.mechanisms import Adjacency
+from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Terms, VoteRequest
+
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Student
+
+Parameters = Mapping[str, float]
+
+
+class RoundRequests(Protocol):
+    """How inputs of the pool become requests; which inputs is chosen elsewhere (`choosing`)."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What neighbouring data sets are."""
+        ...
+
+    @property
+    def votes_per_unit(self) -> Mapping[str, int]:
+        """How many votes one unit can change, by the names of the units that are protected."""
+        ...
+
+    @property
+    def teacher(self) -> TeacherSettings | None:
+        """What parties must have fitted before; None where records answer for themselves."""
+        ...
+
+    @property
+    def want_student(self) -> bool:
+        """Whether later rounds are put otherwise once there is a student: `informed_by` is called then."""
+        ...
+
+    def informed_by(self, student: Student) -> RoundRequests:
+        """The same questions, put by what the student of all labels so far has learned (public: it may be sent).
+
+        Equal students must give equal questions: a round that is taken up again is asked as it was.
+        """
+        ...
+
+    @property
+    def round_per_stage(self) -> bool:
+        """Whether every stage of the mechanism is asked, and paid for, by itself."""
+        ...
+
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> VoteRequest:
+        """The request of a round for the stage called ``purpose``; equal questions on equal terms make equal rounds."""
+        ...
+
+
+class VoteQuestions:
+    """Inputs put to the parties' teachers."""
+
+    adjacency = Adjacency.REPLACE
+    want_student = False
+    round_per_stage = False
+
+    def __init__(self, config: RunConfig) -> None:
+        self.teacher = config.teachers
+        self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
+
+    def informed_by(self, student: Student) -> VoteQuestions:
+        return self
+
+    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> CastVotes:
+        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
+        return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
+
+
+class NeighbourQuestions(RecordQuestions):
+    """Inputs put to the records around them."""
+
+    round_per_stage = False
+
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> CastNeighbours:
+        radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
+        kernel = self._settings.kernel
+        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel))
+        return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
+
+
+def build_requests(
+    config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]
+) -> RoundRequests:
+    """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
+    if config.neighbours is None:
+        return VoteQuestions(config)
+    if config.mechanism.name in SAMPLED:
+        return NearestQuestions(config, config.neighbours, pool, ledger_id, pretrained)
+    return NeighbourQuestions(config, config.neighbours, pool, ledger_id, pretrained)

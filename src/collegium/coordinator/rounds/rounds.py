@@ -1,0 +1,169 @@
+"""One round: the parties' votes on a batch of queries become one histogram per query.
+
+How the votes are added up is behind `VoteSum`; what is said of a party that does not count is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from collegium.coordinator.rounds.parties import Parties
+from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import CastVotes, CountNearest, Failure, ReplyBody, VoteRequest, Votes, check_votes
+from collegium.protocol.neighbours import Neighbours
+
+ANSWERED = "answered"
+
+OnAnswer = Callable[[int, int], None]
+"""Called with (parties heard, parties asked)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundResult:
+    """The sum of a round and how each party fared.
+
+    Parameters
+    ----------
+    counts : shape ``[queries, classes]``, int64; of votes, every row sums to ``teachers``.
+    answered : the parties whose votes are in the sum, sorted.
+    outcomes : per asked party ``answered``, ``deadline``, ``unreachable`` or ``code: what happened``.
+    teachers : number of teachers behind the sum; 0 where records voted.
+    """
+
+    counts: IntArray = field(repr=False)
+    answered: tuple[str, ...]
+    outcomes: Mapping[str, str]
+    teachers: int
+
+
+class VoteSum(Protocol):
+    """Adds up the votes of a round."""
+
+    @property
+    def mode(self) -> str:
+        """``clear``, ``masked`` or ``masked+noised``: what the parties are told and the report shows."""
+        ...
+
+    def sum_votes(
+        self,
+        request: VoteRequest,
+        teachers: Mapping[str, int],
+        *,
+        queries: int,
+        classes: int,
+        deadline_s: float,
+        quorum: int,
+        on_answer: OnAnswer | None = None,
+    ) -> RoundResult:
+        """Ask the parties of ``teachers`` (name to number of teachers) and add up what they answer in time.
+
+        Raises QuorumNotReached when fewer than ``quorum`` parties count.
+        """
+        ...
+
+
+class ClearSum:
+    """The sum of votes that the coordinator sees party by party."""
+
+    mode = "clear"
+
+    def __init__(self, parties: Parties) -> None:
+        self._parties = parties
+
+    def sum_votes(
+        self,
+        request: VoteRequest,
+        teachers: Mapping[str, int],
+        *,
+        queries: int,
+        classes: int,
+        deadline_s: float,
+        quorum: int,
+        on_answer: OnAnswer | None = None,
+    ) -> RoundResult:
+        replies = self._parties.ask(
+            dict.fromkeys(teachers, request), timeout_s=deadline_s, on_reply=heard(on_answer, len(teachers))
+        )
+        counts = np.zeros((queries, classes), dtype=np.int64)
+        outcomes: dict[str, str] = {}
+        for party, held in sorted(teachers.items()):
+            reply = replies.get(party, Failure("unreachable", "no answer"))
+            outcomes[party] = _judge(request, reply, queries=queries, classes=classes, teachers=held)
+            if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours):
+                counts += reply.counts
+        answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
+        require_quorum(outcomes, quorum)
+        return RoundResult(counts, answered, outcomes, sum(teachers[party] for party in answered))
+
+
+def heard(on_answer: OnAnswer | None, asked: int) -> Callable[[str, ReplyBody], None] | None:
+    """An ``on_reply`` that counts answers for ``on_answer``."""
+    if on_answer is None:
+        return None
+    so_far: set[str] = set()
+
+    def count(party: str, _: ReplyBody) -> None:
+        so_far.add(party)
+        on_answer(len(so_far), asked)
+
+    return count
+
+
+def _judge(request: VoteRequest, reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
+    if isinstance(reply, Failure):
+        return outcome_of(reply)
+    if not isinstance(request, CastVotes):
+        if not isinstance(reply, Neighbours):
+            return f"protocol: answered {type(reply).__name__} where neighbours were asked"
+        if reply.counts.shape != (queries, classes):
+            return f"protocol: neighbours of shape {reply.counts.shape}, not {(queries, classes)}"
+        if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
+            return f"protocol: counts above {request.highest}"
+        return ANSWERED
+    if not isinstance(reply, Votes):
+        return f"protocol: answered {type(reply).__name__} where votes were asked"
+    try:
+        check_votes(reply, queries=queries, classes=classes, teachers=teachers)
+    except ProtocolViolation as error:
+        return f"{error.code}: {error}"
+    return ANSWERED
+
+
+def outcome_of(failure: Failure) -> str:
+    """A failure as the reports show it: ``deadline``, ``unreachable`` or ``code: message``."""
+    if failure.code in ("deadline", "unreachable"):
+        return failure.code
+    return f"{failure.code}: {failure.message}"
+
+
+def quorum_count(fraction: float, roster: int) -> int:
+    """How many of ``roster`` parties must answer; raises ConfigurationError for an empty roster."""
+    if roster < 1:
+        raise ConfigurationError("no party is on the roster; enrol or start at least one")
+    return max(1, math.ceil(fraction * roster - 1e-9))
+
+
+def require_quorum(outcomes: Mapping[str, str], quorum: int, doing: str = "answered in time") -> None:
+    """Raise QuorumNotReached, naming who failed and how, unless ``quorum`` parties answered."""
+    answered = sum(outcome == ANSWERED for outcome in outcomes.values())
+    if answered < quorum:
+        failed = [f"{party} ({outcome[:120]})" for party, outcome in sorted(outcomes.items()) if outcome != ANSWERED]
+        shown = ", ".join(failed[:10]) + (f" and {len(failed) - 10} more" if len(failed) > 10 else "")
+        raise QuorumNotReached(
+            f"{answered} parties {doing}, {quorum} are needed"
+            + (f"; failed: {shown}" if failed else "")
+            + "; bring them back and start the run again (nothing is paid twice), or lower votes.quorum"
+        )
+
+
+def round_id(pool_sha256: str, indices: Sequence[int], terms: object) -> str:
+    """The same name for the same questions on the same terms, so that a resumed round is recognised."""
+    text = f"{pool_sha256}|{','.join(map(str, indices))}|{terms!r}"
+    return "round-" + hashlib.sha256(text.encode()).hexdigest()[:32]

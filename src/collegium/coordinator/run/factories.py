@@ -1,0 +1,112 @@
+"""What a run's configuration stands for: its ledger, its mechanism, its noise and how its votes are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.nearest_sum import NearestSum
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import ClearSum, VoteSum
+from collegium.coordinator.run.labeller import NoiseStrategy, SeededNoiseStrategy, SystemNoiseStrategy, charge_of
+from collegium.coordinator.settings.run_config import MULTILABEL_KNN, SAMPLED, MechanismConfig, RunConfig
+from collegium.errors import ConfigurationError
+from collegium.limits import MAX_POOL_INPUTS
+from collegium.privacy.accounting.filters import best_order
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import Mechanism, Unit, create
+from collegium.privacy.mechanisms.individual_knn import IndividualKNN, noised_neighbours
+from collegium.privacy.mechanisms.noised import noised
+from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
+from collegium.protocol.secure_sum import plan_graph
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
+    """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
+    votes = config.votes
+    if config.mechanism.name in SAMPLED:
+        plain = config.model_copy(update={"mechanism": MechanismConfig()})
+        return NearestSum(vote_sum_of(plain, parties, signing_keys))
+    if votes.mode == "clear":
+        return ClearSum(parties)
+    if signing_keys is None:
+        raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
+    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == "masked+noised")
+
+
+def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
+    """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
+    known: dict[str, float] = {}
+    if config.neighbours is not None and config.neighbours.k is not None:
+        counted = "labels" if config.mechanism.name == MULTILABEL_KNN else "classes"
+        known = {"k": config.neighbours.k, counted: len(config.task.classes)}
+    mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
+    if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
+        if isinstance(mechanism, IndividualKNN):
+            return noised_neighbours(mechanism, vote_sum.plan.honest_survivors)
+        return noised(mechanism, vote_sum.plan.honest_survivors)
+    return mechanism
+
+
+def noise_strategy_of(config: RunConfig) -> NoiseStrategy:
+    """Where noise comes from; ConfigurationError for continuous noise in a run that would be private."""
+    continuous = config.mechanism.noise == "continuous"
+    if config.seed is not None:
+        return SeededNoiseStrategy(config.seed, continuous)
+    if continuous:
+        raise ConfigurationError(
+            "mechanism.noise = 'continuous' only reproduces papers and is not private: set seed too, or use 'discrete'"
+        )
+    return SystemNoiseStrategy()
+
+
+def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None) -> Ledger:
+    """The ledger at ``file``, made there with the budget's settings if there is none; LedgerCorrupt, StorageError."""
+    budget = config.budget
+    orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
+    return Ledger.open(
+        file,
+        signer=signer,
+        orders=orders,
+        filter_order=_filter_order(config, mechanism, file, orders),
+        delta=budget.delta,
+        epsilon_budget=budget.epsilon,
+        conversion=budget.conversion,
+        name=config.name,
+        budget_setting="budget.epsilon",
+    )
+
+
+def _filter_order(config: RunConfig, mechanism: Mechanism, file: Path, orders: tuple[float, ...]) -> float | None:
+    """The one order that the budget is tested at where later charges depend on earlier answers.
+
+    Fixed when the ledger is made, by what fits the budget if every query goes through every stage.
+    """
+    if len(mechanism.stages) == 1:
+        return None
+    if file.exists():
+        with closing(Ledger.read(file)) as held:
+            return held.settings.filter_order
+    budget = config.budget
+    unit = Unit(config.teachers.per_party if budget.unit == "party" else 1)
+    curves = [charge_of(stage, budget.bound, orders, unit) for stage in mechanism.stages]
+    worst = sum(curves[1:], curves[0])
+    queries = 1
+    while (
+        queries < MAX_POOL_INPUTS
+        and (worst * 2 * queries).to_epsilon(budget.delta, budget.conversion).epsilon <= budget.epsilon
+    ):
+        queries *= 2
+    return best_order(worst * queries, budget.delta, budget.conversion)
+
+
+def ledger_id(ledger: Ledger) -> str:
+    """The first entry's digest: it holds the time, so that a ledger made afresh has another name."""
+    return next(ledger.entries()).hash.hex()[:32]

@@ -1,0 +1,194 @@
+"""The folder of one run: what lies where, written so that an interruption leaves either the old or the new file."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import StorageError
+from collegium.privacy.multilabel import held_in, numbers_of
+from collegium.whole_files import replacing
+
+RUN_FORMAT = 1
+
+ONE_LABEL = ("label",)
+
+SECRET_NOTE = "Vote histograms without noise: private data of the parties, kept for a simulation. Never share.\n"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's files under ``path``."""
+
+    path: Path
+
+    @property
+    def run_json(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.sqlite"
+
+    @property
+    def labels_csv(self) -> Path:
+        return self.path / "labels.csv"
+
+    @property
+    def student(self) -> Path:
+        return self.path / "student.safetensors"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def learned(self) -> Path:
+        """Networks from public data and released labels, kept by what they were made from. May be deleted."""
+        return self.path / "learned"
+
+    @property
+    def secret_votes(self) -> Path:
+        """Vote histograms of a simulation that asked to keep them. They are private data."""
+        return self.path / "SECRET-votes"
+
+    def prepare(self) -> None:
+        """Make the folder and try to write in it; StorageError before any work is done otherwise."""
+        probe = self.path / f".probe-{os.getpid()}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to the run folder {self.path}: {error.strerror}; choose another or mend its permissions"
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes off this run; StorageError when one is at it. A lock dies with its process."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StorageError(f"another process is running in {self.path}; wait for it or stop it") from error
+            yield
+
+    def keep_votes(self, counts: Mapping[str, NDArray[np.int64]]) -> None:
+        """Add histograms, by query key, to those kept. They are private data: simulations alone.
+
+        `collegium account --votes` reads the file.
+        """
+        if not counts:
+            return
+        try:
+            self.secret_votes.mkdir(exist_ok=True)
+            (self.secret_votes / "READ-ME").write_text(SECRET_NOTE, encoding="utf-8")
+            beside = self.secret_votes / f".{os.getpid()}"
+            with beside.open("wb") as file:
+                kept = self.kept_votes() | dict(counts)
+                np.savez(file, votes=np.stack(list(kept.values())), queries=np.array(list(kept)))
+            os.replace(beside, self.secret_votes / "votes.npz")
+        except OSError as error:
+            raise StorageError(f"cannot write {self.secret_votes}: {error.strerror}") from error
+
+    def kept_votes(self) -> dict[str, NDArray[np.int64]]:
+        """The histograms kept, shape ``[classes]`` each, by query key; none where none were kept."""
+        file = self.secret_votes / "votes.npz"
+        if not file.exists():
+            return {}
+        with np.load(file, allow_pickle=False) as kept:
+            return dict(zip(kept["queries"].tolist(), kept["votes"], strict=True))
+
+    def read(self) -> dict[str, Any] | None:
+        """What run.json holds, or None where there is none yet."""
+        return read_run(self.run_json) if self.run_json.exists() else None
+
+    def write(self, run: Mapping[str, Any]) -> None:
+        """Replace run.json."""
+        write_whole(self.run_json, json.dumps(plain(run), indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+    def write_labels(self, labels: Sequence[tuple[int, int | None]], columns: Sequence[str] = ONE_LABEL) -> None:
+        """Replace labels.csv: a row per asked input of the pool, the label empty where none was given.
+
+        ``columns`` are the task's `label_columns`; of several, each holds one bit of the label's number.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("index", *columns))
+        writer.writerows((index, *_cells(label, len(columns))) for index, label in labels)
+        write_whole(self.labels_csv, text.getvalue())
+
+
+def read_labels(path: Path, columns: Sequence[str] = ONE_LABEL) -> list[tuple[int, int | None]]:
+    """The rows of a labels.csv of these columns; StorageError when it cannot be read or holds something else."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                (int(row["index"]), _label([row[column] for column in columns]))
+                for row in csv.DictReader(file, restval="")
+            ]
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except (KeyError, ValueError, csv.Error) as error:
+        wanted = ",".join(("index", *columns))
+        raise StorageError(f"{path} is no labels file: it needs the columns {wanted} with whole numbers") from error
+
+
+def _cells(label: int | None, columns: int) -> list[int | str]:
+    if label is None:
+        return [""] * columns
+    return [label] if columns == 1 else held_in(np.array(label), columns).tolist()
+
+
+def _label(cells: Sequence[str]) -> int | None:
+    if not any(cells):
+        return None
+    return int(cells[0]) if len(cells) == 1 else int(numbers_of([int(cell) for cell in cells]))
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """The run.json at ``path`` (a file, or the folder that holds it)."""
+    file = path / "run.json" if path.is_dir() else path
+    try:
+        run = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror}; name the folder of a run") from error
+    except ValueError as error:
+        raise StorageError(f"{file} is not valid JSON; restore it or start the run in a new folder") from error
+    if not isinstance(run, dict) or run.get("format") != RUN_FORMAT:
+        raise StorageError(f"{file} is not a run of this version of Collegium (format {RUN_FORMAT})")
+    return run
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in one step that survives a loss of power; StorageError when it cannot be done."""
+    with replacing(path, "write") as beside, beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def plain(value: Any) -> Any:
+    """``value`` in JSON's own types: numpy scalars and arrays unpacked, infinities as the text ``inf``."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

@@ -1,0 +1,170 @@
+"""What is learned in a run: the student that is published, those of earlier rounds, and features of the pool.
+
+All of it from public data and released labels. Torch is loaded when something is learned, not before.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.run import run_record
+from collegium.coordinator.run.label_set import LabelSet
+from collegium.coordinator.run.progress import Tell
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import CollegiumError, ConfigurationError
+from collegium.models.devices import resolve_device, set_threads
+from collegium.protocol.messages import ArraySpec
+from collegium.whole_files import replacing
+
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Encoder, Pretraining, Student
+
+
+class StudentTrainer:
+    """Learns for one run.
+
+    Parameters
+    ----------
+    pool : shape ``[inputs, …]``; ``spec`` is its name.
+    cache : folder in which networks are kept by what they were made from.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        pool: NDArray[Any],
+        spec: ArraySpec,
+        cache: Path,
+        *,
+        device: str,
+        threads: int,
+        tell: Tell,
+    ) -> None:
+        self._config, self._pool, self._spec, self._cache = config, pool, spec, cache
+        self._device, self._threads, self._tell = device, threads, tell
+        self._interim: tuple[str, Student] | None = None
+
+    def check(self, *, votes_are_kept: bool) -> None:
+        """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
+        from collegium.coordinator.students import require_soft_targets
+
+        self._pretraining()
+        if not votes_are_kept:
+            require_soft_targets(self._config.student.method, None)
+
+    def origin(self, issued: LabelSet) -> str:
+        """A digest of everything that a student of ``issued`` is fitted from."""
+        seed = self._config.seed or 0
+        return run_record.student_origin(issued.indices, issued.labels, self._config.student, seed, self._spec)
+
+    def fit(self, issued: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None) -> Student:
+        """The student of these labels; whatever `fit_student` raises."""
+        from collegium.coordinator import students
+
+        return students.fit_student(
+            self._config.student.method,
+            self._pool,
+            issued.labelled,
+            issued.classes,
+            self._config.task,
+            seed=self._config.seed or 0,
+            device=self._device,
+            threads=self._threads,
+            options=self._config.student.options,
+            progress=lambda done, total: self._tell(step, done, total),
+            cache=self._cache,
+            soft_targets=soft_targets,
+        )
+
+    def interim(self, issued: LabelSet) -> Student:
+        """The student of the labels so far: kept after the first time, so that a resumed run has the same one."""
+        from collegium.coordinator import students
+
+        origin = self.origin(issued)
+        if self._interim is not None and self._interim[0] == origin:
+            return self._interim[1]
+        kept = self._cache / f"student-{origin[:32]}.safetensors"
+        student = self._kept(kept)
+        if student is None:
+            fitted = self.fit(issued, "interim student")
+            with replacing(kept, "keep the student") as beside:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                fitted.save(beside)
+            # What is read back is used at once too: nothing can differ between a run and its resumption.
+            student = students.load_student(kept, device=self._device)
+        self._interim = origin, student
+        return student
+
+    def pretrained_features(self) -> NDArray[np.float32]:
+        """Of the pool, ``[inputs, dimensions]``, by a network that saw no label."""
+        return self._pretrained().features(self._pool)
+
+    def pretrained_network(self) -> bytes:
+        """That network, as a safetensors file which parties may be sent."""
+        from collegium.models.networks import save_network
+
+        encoder = self._pretrained()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "pretrained.safetensors"
+            save_network(file, encoder.network, encoder.architecture, encoder.task)
+            return file.read_bytes()
+
+    def _pretrained(self) -> Encoder:
+        from collegium.coordinator.students import LearningProblem, pretrained
+
+        set_threads(self._threads)
+        nothing = np.empty(0, dtype=np.int64)
+        problem = LearningProblem(
+            self._config.task,
+            self._pool,
+            nothing,
+            nothing,
+            self._config.seed or 0,
+            resolve_device(self._device),
+            lambda done, total: self._tell("pretraining", done, total),
+            self._cache,
+        )
+        return pretrained(problem, self._pretraining())
+
+    def student_features(self, issued: LabelSet) -> NDArray[np.float32]:
+        """Of the pool, ``[inputs, dimensions]``, by the student of the labels so far; a network has some."""
+        from collegium.coordinator.students import NetworkStudent, network_features
+
+        student = self.interim(issued)
+        if not isinstance(student, NetworkStudent):
+            raise ConfigurationError(
+                f"queries.features = 'student' needs a network, which the student {self._config.student.method!r} "
+                "is not: use 'raw', 'hog' or 'pretrained'"
+            )
+        return network_features(student.network, self._pool, student.device)
+
+    def _pretraining(self) -> Pretraining:
+        """The student's own settings, so that it shares what was pretrained, changed by those of the queries."""
+        from pydantic import ValidationError
+
+        from collegium.coordinator.students import Pretraining, chosen_method
+
+        method = chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        own: Pretraining = getattr(method, "pretraining", Pretraining())
+        try:
+            return Pretraining.model_validate(own.model_dump() | self._config.queries.pretraining)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            place = ".".join(str(part) for part in wrong["loc"])
+            raise ConfigurationError(f"queries.pretraining.{place}: {wrong['msg']}") from error
+
+    def _kept(self, kept: Path) -> Student | None:
+        """The student kept there; None where there is none, or none that can be read: it is fitted again then."""
+        from collegium.coordinator import students
+
+        if not kept.exists():
+            return None
+        try:
+            return students.load_student(kept, device=self._device)
+        except CollegiumError:
+            return None

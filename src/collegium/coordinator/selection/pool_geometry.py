@@ -1,0 +1,107 @@
+"""Features of the public pool, the projection that it gives, and radii and distance bins around its inputs.
+
+Nothing here may look at anything but public data: the privacy of individual neighbours rests on it
+(docs/individual-neighbours.md), and of sampled ones their bins (docs/private-knn.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.feature_spec import PROJECTION_ONE, Features
+from collegium.data.features import distances_squared, extract
+from collegium.data.task import Inputs
+from collegium.errors import ConfigurationError
+
+_QUERIES_AT_ONCE = 64
+_REACH = 32.0
+_FINENESS = 3.0
+
+
+def fit_features(
+    name: str, kept: int | None, pool: NDArray[Any], inputs: Inputs, network: bytes | None = None
+) -> Features:
+    """The extractor, followed by the ``kept`` principal components of the pool; None keeps the features as they are.
+
+    Parameters
+    ----------
+    network : of ``network``: a file as `models.save_network` writes it, trained on public data or released labels.
+
+    Raises ConfigurationError when fewer than ``kept`` components exist; DataError when the extractor does not suit.
+    """
+    plain = Features(name, scaling=standard_scaling(pool) if name == "standard" else None, network=network)
+    if kept is None:
+        return plain
+    return replace(plain, projection=principal_components(extract(plain, pool, inputs), kept))
+
+
+def standard_scaling(pool: NDArray[Any]) -> NDArray[np.float32]:
+    """Mean and 1/deviation of each of the pool's columns, ``[2, columns]``; a constant column counts nothing."""
+    columns = pool.reshape(len(pool), -1).astype(np.float64)
+    deviation = columns.std(axis=0)
+    factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    return np.stack([columns.mean(axis=0), factor]).astype(np.float32)
+
+
+def nearest_edges_squared(
+    features: NDArray[np.int16], queries: NDArray[np.int64], share: float, bins: int
+) -> NDArray[np.int64]:
+    """Edges of ``bins`` intervals of squared distance around each query, int64 ``[queries, bins - 1]``.
+
+    Quantiles of the pool's distances, closest together where a ``share`` of it lies nearer, as of the private records
+    the k-th of the sample is expected to, and reaching from 1/32 of that share to 32 times.
+
+    Parameters
+    ----------
+    features : of the whole pool, ``[inputs, dimensions]``.
+    queries : positions in the pool; a query is no neighbour of its own.
+    """
+    steps = np.linspace(-1.0, 1.0, bins - 1) if bins > 2 else np.zeros(1)
+    ratios = np.exp(math.log(_REACH) * np.sinh(_FINENESS * steps) / math.sinh(_FINENESS))
+    ranks = np.minimum(share * ratios, 1.0) * (len(features) - 1)
+    edges = np.empty((len(queries), bins - 1), dtype=np.int64)
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        block = queries[start : start + _QUERIES_AT_ONCE]
+        distances = np.sort(distances_squared(features, features[block]), axis=0)
+        for row, column in enumerate(distances.T):
+            edges[start + row] = np.ceil(np.interp(ranks, np.arange(len(column)), column))
+    return edges
+
+
+def principal_components(values: NDArray[np.int16], kept: int) -> NDArray[np.float32]:
+    """The first ``kept`` axes of ``values`` ``[n, d]``, as a projection ``[d, kept]`` in whole numbers."""
+    most = min(values.shape[1], len(values) - 1)
+    if kept > most:
+        raise ConfigurationError(
+            f"neighbours.dimensions is {kept}, but the pool's features have at most {most} components: keep fewer"
+        )
+    centred = values.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    chosen = axes[:, ::-1][:, :kept]
+    # An axis has two directions: one is fixed, so that the same pool names the same projection.
+    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(kept)])
+    projection: NDArray[np.float32] = np.rint(chosen * signs * PROJECTION_ONE).astype(np.float32)
+    return projection
+
+
+def public_radii_squared(features: NDArray[np.int16], queries: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+    """Squared radii within which the ``share`` of the pool nearest to each query lies, shape ``[queries]``.
+
+    Parameters
+    ----------
+    features : of the whole pool, ``[inputs, dimensions]``.
+    queries : positions in the pool; a query is no neighbour of its own.
+    """
+    rank = min(max(1, math.ceil(share * (len(features) - 1))), len(features) - 1)
+    radii = np.empty(len(queries), dtype=np.int64)
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        block = queries[start : start + _QUERIES_AT_ONCE]
+        distances = distances_squared(features, features[block])
+        radii[start : start + len(block)] = np.partition(distances, rank, axis=0)[rank]
+    return radii

@@ -1,0 +1,259 @@
+"""The coordinator of a real consortium: enrolment and sessions side by side, rounds whenever a quorum is there.
+
+Who joins or leaves takes effect between rounds: the run is broken off after the labels of a round are in the ledger,
+and taken up again with the new roster, as after a crash. Nothing is paid twice by that.
+
+A consortium with students stays up after its own run. Their label jobs are runs too, each in a folder of its own,
+first come first served, under the one ledger and its one budget.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
+from collegium.coordinator.label_jobs.service import LabelJobService
+from collegium.coordinator.label_jobs.servicer import LabelServicer
+from collegium.coordinator.membership.members import Members
+from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.selection.query_selector import Plan, all_labelled
+from collegium.coordinator.service.one_server import only_one
+from collegium.coordinator.service.peer_events import OnEvent
+from collegium.coordinator.service.session_service import SessionService
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import array_spec
+from collegium.errors import (
+    BudgetExceeded,
+    CollegiumError,
+    LedgerCorrupt,
+    QuorumNotReached,
+    Refused,
+    StorageError,
+)
+from collegium.logs import event
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.whole_files import remove_stale_temp_files
+
+logger = logging.getLogger("collegium.coordinator")
+
+FRUITLESS_ROUNDS = 3
+"""So many rounds in a row that failed with a quorum connected, and the run stops for its operator."""
+
+
+class _RosterChanged(Exception):
+    """Raised from within a run, between rounds, to begin again with the new roster."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A run of the coordinator: the consortium's own, or a student's job."""
+
+    config: RunConfig
+    folder: Path
+    job: QueuedJob | None = None
+
+
+class CoordinatorService:
+    """A coordinator that is up while `listening`, and does its `run` then, and students' jobs.
+
+    Parameters
+    ----------
+    public : pool and holdout.
+    wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
+    on_progress : called as steps go on.
+    on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
+    """
+
+    def __init__(
+        self,
+        config: ConsortiumConfig,
+        public: PublicData,
+        *,
+        wait_s: float,
+        on_progress: Callable[[Progress], None] = lambda step: None,
+        on_event: OnEvent = lambda event: None,
+    ) -> None:
+        self._config, self._public, self._on_progress = config, public, on_progress
+        self._folder = ConsortiumFolder(config.consortium.folder)
+        self._attendance = SessionService(config, wait_s=wait_s, on_event=on_event)
+        self._own = _Work(config.run, self._folder.run)
+        self._desk: LabelJobService | None = None
+        if config.consortium.students:
+            self._desk = LabelJobService(
+                JobQueue(self._folder.jobs),
+                task_json=config.task.model_dump_json(),
+                student_json=config.student.model_dump_json(),
+                pool=public.pool.x,
+                ledger=RunFolder(self._folder.run).ledger,
+                members=self._attendance.members,
+            )
+            self._attendance.on_members = self._desk.tell
+
+    @contextmanager
+    def listening(self) -> Iterator[CoordinatorService]:
+        """Serve both ports within; StorageError when one is in use or another process serves this folder."""
+        with only_one(self._folder.lock):
+            remove_stale_temp_files(self._folder.path)
+            self._check()
+            desk = self._desk
+            services = () if desk is None else (LabelServicer(desk, self._attendance.take_event).service(),)
+            try:
+                with self._attendance.open(services):
+                    yield self
+            finally:
+                if desk is not None:
+                    desk.close()
+
+    def run(self) -> dict[str, Any]:
+        """The whole run of the consortium's own, or what is left of it; what run.json says.
+
+        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Unless there are students to serve, parties
+        are told farewell by that end; all others come back when this is started again.
+        """
+        try:
+            result = self._complete(self._own)
+        except BudgetExceeded as error:
+            self._farewell(f"the run stopped: {error}")
+            raise
+        self._farewell("the run is finished")
+        return result
+
+    def serve_jobs(self) -> None:
+        """Work off students' jobs, first come first served, while `listening`; a job that was broken off goes on.
+
+        Raises what concerns the coordinator itself, such as StorageError and LedgerCorrupt; whatever else stops a job
+        is told to its student.
+        """
+        assert self._desk is not None, "the consortium names no students"
+        while (job := self._desk.next_job()) is not None:
+            reason = self._why_not(job) or self._do(job)
+            labelled = self._desk.end(job, reason)
+            told = event("job-ended", job=job.id, student=job.student, labelled=labelled, stopped=reason)
+            logger.info(
+                "job %s of %s: %d of %d inputs%s",
+                job.id[:8],
+                job.student,
+                labelled,
+                len(job.positions),
+                f"; stopped: {reason}" if reason else "",
+                extra=told,
+            )
+            finished = (RunFolder(self._folder.run).read() or {}).get("state") == "finished"
+            if finished and self._all_labelled(self._own):
+                self._complete(self._own)  # asks nobody: its report says what the ledger has spent since
+
+    def _why_not(self, job: QueuedJob) -> str:
+        student = self._attendance.members().students.get(job.student)
+        if student is None or not student.enrolled:
+            return f"{job.student} is no longer admitted"
+        assert self._desk is not None
+        return "" if self._desk.is_about_the_pool(job) else "the consortium has another pool since: ask anew"
+
+    def _do(self, job: QueuedJob) -> str:
+        """Label what is left of a job; why it stopped, empty when it is done."""
+        asked = self._config.queries.model_copy(update={"count": len(job.positions)})
+        work = _Work(self._config.run.model_copy(update={"queries": asked}), self._folder.jobs / job.id, job)
+        try:
+            stopped = self._complete(work)["labels"]["stopped"]
+        except (BudgetExceeded, Refused) as error:
+            return str(error)
+        except QuorumNotReached as error:
+            logger.error("job %s: %s", job.id[:8], error)
+            return f"too few parties answered in {FRUITLESS_ROUNDS} rounds in a row: ask the consortium"
+        except (StorageError, LedgerCorrupt):
+            raise
+        except CollegiumError as error:
+            logger.error("job %s: %s", job.id[:8], error)
+            return "the coordinator cannot do this job: its log says why"
+        return "" if stopped is None else str(stopped)
+
+    def _complete(self, work: _Work) -> dict[str, Any]:
+        """Run it to its end, whoever joins or leaves meanwhile."""
+        failed, rounds_before = 0, -1
+        while True:
+            if self._all_labelled(work):
+                members = self._attendance.members()
+            else:
+                members = self._attendance.await_quorum()
+                self._attendance.parties.announce(members.roster())
+            roster = members.roster()
+            try:
+                return self._coordinator(members, roster.signing_keys(), work).run(only_labels=work.job is not None)
+            except _RosterChanged:
+                parties = len(self._attendance.members().roster().admitted())
+                told = event("roster-changed", parties=parties)
+                logger.info("the roster has changed: going on with %d parties", parties, extra=told)
+            except QuorumNotReached as error:
+                rounds = len((RunFolder(work.folder).read() or {}).get("rounds", ()))
+                failed = (failed if rounds == rounds_before else 0) + self._attendance.has_quorum()
+                rounds_before = rounds
+                if failed >= FRUITLESS_ROUNDS:
+                    raise
+                told = event("round-failed", code=error.code)
+                logger.warning("%s; trying again once a quorum is connected", error, extra=told)
+
+    def _farewell(self, reason: str) -> None:
+        if self._desk is None:
+            self._attendance.parties.farewell(reason)
+
+    def _check(self) -> None:
+        """Raise now what a run would raise before it asks any party; keys of nobody stand in for those to come."""
+        if self._desk is not None:
+            self._desk.prepare()
+        members = self._attendance.members()
+        stand_ins = dict.fromkeys(members.expected(), b"")
+        try:
+            self._coordinator(members, stand_ins, self._own).check()
+        except BudgetExceeded as error:
+            if self._desk is None:
+                raise
+            logger.warning("%s; inputs that have a label are still given out", error)
+
+    def _coordinator(self, members: Members, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
+        roster, settings = members.roster(), self._config.consortium
+
+        def progress(step: Progress) -> None:
+            self._on_progress(step)
+            if work.job is not None and self._desk is not None and step.step == "labels":
+                self._desk.note_progress(work.job, step.done)
+                if step.done < step.total and (reason := self._why_not(work.job)):
+                    raise Refused(reason)
+            if step.step == "labels" and step.done < step.total and self._attendance.members().roster() != roster:
+                raise _RosterChanged
+
+        return Coordinator(
+            work.config,
+            self._attendance.parties,
+            work.folder,
+            signer=self._attendance.signing_key,
+            roster=roster.admitted(),
+            public=self._public,
+            positions=None if work.job is None else work.job.positions,
+            ledger=RunFolder(self._folder.run).ledger,
+            signing_keys=signing_keys,
+            device=settings.device,
+            threads=settings.threads,
+            progress=progress,
+        )
+
+    def _all_labelled(self, work: _Work) -> bool:
+        """Whether no party need be asked any more, as after a crash that came with the last label or later."""
+        if work.job is not None and self._desk is not None:
+            return len(self._desk.released(work.job)) == len(work.job.positions)
+        ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool.x
+        run = RunFolder(self._folder.run).read()
+        if run is None or not ledger.exists():
+            return False
+        with Ledger.read(ledger) as held:
+            return all_labelled(Plan(self._config.run, array_spec(pool)), run, pool, held.labels())
+
+
+__all__ = ["CoordinatorService"]

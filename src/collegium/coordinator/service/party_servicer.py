@@ -1,0 +1,362 @@
+"""The gRPC service that parties attend: admission, one session per party, delivery of requests.
+
+Every method but `PartyServicer.__init__` runs on the server's asyncio loop; ``present`` and ``changed``
+are what other threads may look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from collegium import limits
+from collegium.coordinator.service.peer_events import (
+    EventKind,
+    OnEvent,
+    Service,
+    SessionEvent,
+    certified,
+    look_at,
+    uncancelled,
+)
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
+from collegium.protocol.certificates import Subject
+from collegium.protocol.channels import SERVICE, refusal, server_options
+from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
+from collegium.protocol.roster import Roster
+from collegium.protocol.v1 import collegium_pb2 as pb
+
+logger = logging.getLogger("collegium.sessions")
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """How long the coordinator waits for what."""
+
+    hello_timeout_s: float = 10.0
+    """From the opening of a stream to its Hello."""
+    reconnect_grace_s: float = 20.0
+    """How long a party that is gone may take to come back before its requests are given up."""
+    late_replies: int = 64
+    """Replies that nobody waits for any more and that a session may send beyond what it was asked."""
+
+
+class Posted:
+    """A request as every asked party gets it: encoded once, when the first session sends it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @cached_property
+    def data(self) -> bytes:
+        return pb.FromCoordinator(request=self.request.to_proto()).SerializeToString()
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request to one party that waits for its answer."""
+
+    party: str
+    posted: Posted
+    answers: queue.SimpleQueue[tuple[str, ReplyBody]]
+    given_up: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.party, self.posted.request.request_id)
+
+
+@dataclass(eq=False)
+class _Session:
+    """One party's open stream. The outbox holds keys of pending requests, so its length is bounded by them."""
+
+    subject: Subject
+    peer: str
+    replies_left: int
+    told_farewell: bool = False
+    over: bool = False
+    outbox: asyncio.Queue[tuple[str, str] | pb.RosterUpdate | CollegiumError | None] = field(
+        default_factory=asyncio.Queue
+    )
+    """A request to send; a roster to send; an error to end with; None for the farewell."""
+
+
+class PartyServicer:
+    """Who is here, and what each still has to answer."""
+
+    def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:
+        self.present: set[str] = set()
+        self.changed = threading.Condition()
+        self._roster, self._on_event, self._limits = roster, on_event, session_limits
+        self._task_json = task.model_dump_json()
+        self._announced: pb.RosterUpdate | None = None
+        self._arriving: dict[str, asyncio.Future[Any]] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._pending: dict[tuple[str, str], Pending] = {}
+        self._farewell: str | None = None
+        self._emptied = asyncio.Event()
+
+    async def listen(
+        self, address: str, credentials: grpc.ServerCredentials, services: Sequence[Service] = ()
+    ) -> tuple[grpc.aio.Server, int]:
+        options = server_options(len(self._roster.admitted()))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
+        # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
+        handler = grpc.stream_stream_rpc_method_handler(self._attend)
+        own: Service = grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler})
+        server.add_generic_rpc_handlers((own, *services))
+        port = server.add_secure_port(address, credentials)
+        await server.start()
+        return server, port
+
+    def post(self, pending: Collection[Pending]) -> None:
+        """Deliver requests to those who are here, and keep them for those who come back."""
+        for request in pending:
+            self._pending[request.key] = request
+            session = self._sessions.get(request.party)
+            if session is not None:
+                self._send(session, request)
+            else:
+                self._start_grace(request)
+
+    def withdraw(self, pending: Collection[Pending]) -> None:
+        """Nobody waits for these any more."""
+        for request in pending:
+            self._forget(request)
+
+    async def replace_roster(self, roster: Roster) -> None:
+        self._roster = roster
+        for session in list(self._sessions.values()):
+            try:
+                roster.admit(session.subject)
+            except IdentityError as error:
+                session.outbox.put_nowait(error)
+
+    async def announce(self, roster: Roster) -> None:
+        self._announced = pb.RosterUpdate(roster_json=roster.model_dump_json())
+        for session in self._sessions.values():
+            session.outbox.put_nowait(self._announced)
+
+    async def farewell(self, reason: str, timeout_s: float) -> None:
+        self._farewell = reason
+        for session in self._sessions.values():
+            session.outbox.put_nowait(None)
+        if self._sessions:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout_s)
+
+    # -- one stream ------------------------------------------------------------------------------
+
+    async def _attend(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        peer, name = context.peer(), None
+        try:
+            try:
+                subject = certified(context, "party")
+                name = subject.name
+                self._roster.admit(subject)  # before anything that it sends is read
+                await self._take_hello(subject, context)
+            except CollegiumError as error:
+                self._tell("refused", name, peer, str(error), error.code)
+                raise
+            await self._hold(_Session(subject, peer, self._limits.late_replies), context)
+        except CollegiumError as error:
+            status, details, metadata = refusal(error)
+            await context.abort(status, details, metadata)
+
+    async def _take_hello(self, subject: Subject, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Raise what is wrong with whoever opened this stream; greet it otherwise."""
+        message = _parse(await self._first_message(subject.name, context))
+        if message.WhichOneof("body") != "hello":
+            raise ProtocolViolation("a party says Hello first")
+        hello = message.hello
+        if hello.protocol_version != limits.PROTOCOL_VERSION:
+            raise VersionMismatch(
+                f"this party speaks version {hello.protocol_version} of the protocol, the coordinator "
+                f"{limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
+            )
+        if hello.party != subject.name:
+            raise IdentityError(f"the certificate is {subject.name}'s, the Hello says {hello.party[:64]!r}")
+        self._roster.admit(subject)
+        welcome = pb.Welcome(
+            protocol_version=limits.PROTOCOL_VERSION, consortium=self._roster.consortium, task_json=self._task_json
+        )
+        await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
+
+    async def _first_message(self, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Any:
+        """What a stream begins with. Of each party one stream at a time is read, so that memory does not grow with
+        their number: the newest, as the older ones may be connections that are dead."""
+        if (older := self._arriving.get(name)) is not None:
+            older.set_result(None)
+        newer = self._arriving[name] = asyncio.get_running_loop().create_future()
+        reading = uncancelled(context.read())
+        try:
+            await asyncio.wait(
+                {reading, newer}, timeout=self._limits.hello_timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            if self._arriving.get(name) is newer:
+                del self._arriving[name]
+        if newer.done():
+            raise Unreachable(f"{name} has opened another stream since")
+        if not reading.done():
+            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s")
+        return reading.result()
+
+    async def _hold(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Send and receive until the party goes, is told to go, or breaks the protocol."""
+        self._enter(session)
+        sending = asyncio.ensure_future(self._send_all(session, context))
+        receiving = uncancelled(self._receive_all(session, context))
+        reason = "it went away"
+        try:
+            done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            for work in done:
+                work.result()
+        except grpc.aio.BaseError:
+            return  # It went while something was being written to it.
+        except CollegiumError as error:
+            reason = str(error)
+            if isinstance(error, ProtocolViolation):
+                self._tell("violation", session.subject.name, session.peer, reason, error.code)
+                self._fail_all(session, Failure.of(error))
+            raise
+        finally:
+            # Nothing is awaited here: gRPC cancels this coroutine when the peer goes, at any await.
+            self._leave(session, "farewell" if session.told_farewell else reason)
+            session.over = True
+            sending.cancel()
+            sending.add_done_callback(look_at)
+
+    async def _send_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while (item := await session.outbox.get()) is not None:
+            if isinstance(item, CollegiumError):
+                raise item
+            if isinstance(item, pb.RosterUpdate):
+                await context.write(pb.FromCoordinator(roster=item).SerializeToString())
+            elif (request := self._pending.get(item)) is not None:
+                session.replies_left += 1
+                await context.write(request.posted.data)
+        session.told_farewell = True
+        farewell = pb.Farewell(reason=self._farewell or "the run is over")
+        await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
+
+    async def _receive_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while (data := await context.read()) is not EOF and not session.over:
+            message = _parse(data)
+            if message.WhichOneof("body") != "reply":
+                raise ProtocolViolation("a party says Hello once and then answers")
+            session.replies_left -= 1
+            if session.replies_left < 0:
+                raise ProtocolViolation("more answers than questions")
+            self._take_reply(session, message.reply)
+
+    def _take_reply(self, session: _Session, message: pb.Reply) -> None:
+        request = self._pending.get((session.subject.name, message.request_id))
+        if request is None:
+            return
+        body: ReplyBody
+        try:
+            body = Reply.from_proto(message).body
+        except ProtocolViolation as error:
+            self._tell("violation", session.subject.name, session.peer, str(error), error.code)
+            body = Failure.of(error)
+        self._answer(request, body)
+
+    # -- who is here -----------------------------------------------------------------------------
+
+    def _enter(self, session: _Session) -> None:
+        name = session.subject.name
+        earlier = self._sessions.get(name)
+        self._sessions[name] = session
+        if earlier is not None:
+            earlier.outbox.put_nowait(
+                IdentityError(f"another process has connected as {name}: run one process for each party")
+            )
+        else:
+            with self.changed:
+                self.present.add(name)
+                self.changed.notify_all()
+        self._tell("connected", name, session.peer, "in place of an earlier session" if earlier else "admitted")
+        if self._farewell is not None:
+            session.outbox.put_nowait(None)
+            return
+        if self._announced is not None:
+            session.outbox.put_nowait(self._announced)
+        for request in list(self._pending.values()):
+            if request.party == name:
+                self._send(session, request)
+
+    def _leave(self, session: _Session, reason: str) -> None:
+        name = session.subject.name
+        self._tell("disconnected", name, session.peer, reason)
+        if self._sessions.get(name) is not session:
+            return
+        del self._sessions[name]
+        with self.changed:
+            self.present.discard(name)
+            self.changed.notify_all()
+        for request in list(self._pending.values()):
+            if request.party == name:
+                self._start_grace(request)
+        if not self._sessions:
+            self._emptied.set()
+
+    # -- what is still to be answered ------------------------------------------------------------
+
+    def _send(self, session: _Session, request: Pending) -> None:
+        if request.given_up is not None:
+            request.given_up.cancel()
+            request.given_up = None
+        session.outbox.put_nowait(request.key)
+
+    def _start_grace(self, request: Pending) -> None:
+        gone = Failure("unreachable", "its connection is lost, and it did not come back in time")
+        loop = asyncio.get_running_loop()
+        request.given_up = loop.call_later(self._limits.reconnect_grace_s, self._answer, request, gone)
+
+    def _answer(self, request: Pending, body: ReplyBody) -> None:
+        if self._pending.get(request.key) is request:
+            self._forget(request)
+            request.answers.put((request.party, body))
+
+    def _fail_all(self, session: _Session, failure: Failure) -> None:
+        for request in list(self._pending.values()):
+            if request.party == session.subject.name:
+                self._answer(request, failure)
+
+    def _forget(self, request: Pending) -> None:
+        self._pending.pop(request.key, None)
+        if request.given_up is not None:
+            request.given_up.cancel()
+            request.given_up = None
+
+    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str, code: str = "") -> None:
+        try:
+            self._on_event(SessionEvent(kind, party, peer, detail, code))
+        except Exception:
+            logger.exception("an observer of sessions failed")
+
+
+def _parse(data: Any) -> pb.FromParty:
+    if data is EOF:
+        raise ProtocolViolation("the stream ended before its Hello")
+    if len(data) > limits.MAX_REPLY_BYTES:
+        raise ProtocolViolation(f"a message has at most {limits.MAX_REPLY_BYTES} bytes")
+    try:
+        return pb.FromParty.FromString(data)
+    except DecodeError as error:
+        raise ProtocolViolation("bytes that are no message of this protocol") from error

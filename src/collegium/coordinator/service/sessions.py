@@ -1,0 +1,233 @@
+"""Parties over gRPC: who may come in, one session for each, and requests that outlive a broken connection.
+
+Everything about sessions happens on one asyncio loop in a thread of its own (`PartyServicer`); `GrpcParties`
+is the synchronous face that rounds call from other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.service.party_servicer import PartyServicer, Pending, Posted, SessionLimits
+from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
+from collegium.data.task import Task
+from collegium.errors import QuorumNotReached, StorageError
+from collegium.logs import event as named
+from collegium.protocol.channels import require_tls13, server_credentials, split_address
+from collegium.protocol.identities import Credentials
+from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody
+from collegium.protocol.roster import Roster
+
+logger = logging.getLogger("collegium.sessions")
+
+Result = TypeVar("Result")
+
+
+class EventLog:
+    """Writes events to the log ``collegium.sessions``; the same one again only after ten minutes.
+
+    So a scanner that knocks all day fills neither the disk nor the memory.
+    """
+
+    QUIET_S = 600.0
+    REMEMBERED = 1024
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at_s: OrderedDict[tuple[str, str | None, str], float] = OrderedDict()
+
+    def __call__(self, event: SessionEvent) -> None:
+        told = named(event.kind, party=event.party, peer=event.peer, detail=event.detail, code=event.code)
+        if event.kind in ("connected", "disconnected"):
+            logger.info("%s %s: %s", event.party, event.kind, event.detail, extra=told)
+            return
+        same = (event.kind, event.party, event.detail)
+        now_s = self._clock()
+        if now_s - self._said_at_s.get(same, -self.QUIET_S) < self.QUIET_S:
+            return
+        self._said_at_s[same] = now_s
+        self._said_at_s.move_to_end(same)
+        if len(self._said_at_s) > self.REMEMBERED:
+            self._said_at_s.popitem(last=False)
+        who = event.party or "somebody"
+        logger.warning("%s: %s at %s: %s", event.kind, who, event.peer, event.detail, extra=told)
+
+
+class GrpcParties:
+    """The parties that dialled in (a `Parties`), behind mutual TLS 1.3.
+
+    Parameters
+    ----------
+    credentials
+        The coordinator's own identity.
+    renewed
+        Its identity as it is now; see `server_credentials`.
+    roster
+        Whom to admit; `replace_roster` changes it while running.
+    task
+        Sent to every party on arrival.
+    run_id
+        Goes with every request.
+    on_event
+        Called on the server's thread, so it must be quick, for every connection, disconnection,
+        refusal and breach of the protocol; `EventLog` by default.
+    session_limits
+        Timeouts; see `SessionLimits`.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        renewed: Callable[[], Credentials] | None = None,
+        roster: Roster,
+        task: Task,
+        run_id: str,
+        on_event: OnEvent | None = None,
+        session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
+    ) -> None:
+        self._credentials, self._run_id = server_credentials(credentials, renewed), run_id
+        self._reception = PartyServicer(roster, task, on_event or EventLog(), session_limits)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
+        self._server: Any = None
+
+    def start(self, address: str, services: Sequence[Service] = ()) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port; ``services`` answer there too.
+
+        StorageError when the port cannot be had; ConfigurationError when it would accept TLS 1.2.
+        """
+        host, _ = split_address(address)
+        self._thread.start()
+        try:
+            self._server, port = self._run(self._reception.listen(address, self._credentials, services))
+        except (RuntimeError, OSError) as error:
+            self.close()
+            raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
+        try:
+            require_tls13({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+        except BaseException:
+            self.close()
+            raise
+        return port
+
+    def names(self) -> list[str]:
+        """Parties that are connected now, sorted."""
+        with self._reception.changed:
+            return sorted(self._reception.present)
+
+    def wait_for(self, wanted: Collection[str] | int, *, timeout_s: float) -> list[str]:
+        """Wait until these parties (or so many) are connected; return who is.
+
+        QuorumNotReached, naming the missing ones, when ``timeout_s`` passes first.
+        """
+
+        def here() -> bool:
+            present = self._reception.present
+            return len(present) >= wanted if isinstance(wanted, int) else present.issuperset(wanted)
+
+        with self._reception.changed:
+            if self._reception.changed.wait_for(here, timeout_s):
+                return sorted(self._reception.present)
+            present = sorted(self._reception.present)
+        if isinstance(wanted, int):
+            raise QuorumNotReached(f"{len(present)} of {wanted} parties connected within {timeout_s:g} s; start more")
+        missing = sorted(set(wanted) - set(present))
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        raise QuorumNotReached(f"not connected within {timeout_s:g} s: {shown}; start them")
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """Send each party its request; see `Parties.ask`.
+
+        A party that loses its connection is asked again, under the same request id, when it comes back
+        within ``SessionLimits.reconnect_grace_s``. ``on_reply`` is called on the caller's thread.
+        May be called from several threads at once.
+        """
+        deadline = time.monotonic() + timeout_s
+        answers: queue.SimpleQueue[tuple[str, ReplyBody]] = queue.SimpleQueue()
+        request_id = secrets.token_hex(16)
+        posted: dict[int, Posted] = {}
+        pending: list[Pending] = []
+        for name, body in requests.items():
+            shared = posted.setdefault(id(body), Posted(Request(request_id, self._run_id, body)))
+            pending.append(Pending(name, shared, answers))
+        replies: dict[str, ReplyBody] = {}
+        self._loop.call_soon_threadsafe(self._reception.post, pending)
+        try:
+            while len(replies) < len(pending):
+                try:
+                    name, reply = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    break
+                replies[name] = reply
+                if on_reply is not None:
+                    on_reply(name, reply)
+        finally:
+            self._loop.call_soon_threadsafe(self._reception.withdraw, pending)
+        present = set(self.names())
+        for name in requests:
+            if name not in replies:
+                replies[name] = (
+                    Failure("deadline", f"no answer within {timeout_s:g} s")
+                    if name in present
+                    else Failure("unreachable", "its connection is lost")
+                )
+        return replies
+
+    def replace_roster(self, roster: Roster) -> None:
+        """Admit by this roster from now on; who is no longer on it is cut off."""
+        self._run(self._reception.replace_roster(roster))
+
+    def announce(self, roster: Roster) -> None:
+        """Give every party, those that come later too, the roster of the rounds from now on.
+
+        Between rounds alone: parties refuse a sum over another roster than theirs.
+        """
+        self._run(self._reception.announce(roster))
+
+    def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
+        """Tell every party, those that come back later too, that the run is over."""
+        self._run(self._reception.farewell(reason, timeout_s))
+
+    def close(self) -> None:
+        """Stop listening and cut every session; parties come back later unless they were told farewell."""
+        if not self._thread.is_alive():
+            return
+        self._run(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=None)
+            self._server = None
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for work in rest:
+            work.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    def __enter__(self) -> GrpcParties:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result()
+
+
+__all__ = ["EventLog", "GrpcParties", "OnEvent", "SessionEvent", "SessionLimits"]

@@ -1,0 +1,145 @@
+"""The consortium's TOML file, and what lies where in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, field_validator, model_validator
+
+from collegium.coordinator.membership.members import MembersFile
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import ConfigurationError
+from collegium.protocol.channels import is_loopback, split_address
+from collegium.protocol.roster import PartyName
+from collegium.settings import Frozen, read_config
+
+
+class StudentSettings(Frozen):
+    """Somebody outside who may ask for labels of the pool's inputs."""
+
+    name: PartyName
+    queries: int | None = Field(default=None, ge=1)
+    """Most inputs that it may ask about altogether."""
+
+
+class ConsortiumSettings(Frozen):
+    """Who takes part, and where the coordinator is found."""
+
+    address: str
+    """``host:port`` that parties dial; the coordinator's certificate is made for this host."""
+    enrolment: str
+    """``host:port`` where parties enrol; on the same host."""
+    listen: str | None = None
+    """Interface to listen on; by default all of them, or this machine alone where the host is localhost."""
+    parties: tuple[PartyName, ...] = Field(min_length=1)
+    students: tuple[StudentSettings, ...] = ()
+    """With any, the coordinator stays up after its own run and works off the label jobs that they queue."""
+    own_run: bool = True
+    """Whether the consortium asks queries and fits a student of its own, before the jobs."""
+    folder: Path
+    """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
+    data_root: Path | None = None
+    """Where the pool's file lies; the folder of this file by default."""
+    code_hours: float = Field(default=168.0, gt=0)
+    certificate_days: int = Field(default=365, ge=1, le=3650)
+    status: str | None = None
+    """``host:port`` where the live page is shown, such as 127.0.0.1:8080; none by default."""
+    device: str = "auto"
+    threads: int = Field(default=1, ge=1)
+
+    @field_validator("address", "enrolment", "status")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                split_address(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> ConsortiumSettings:
+        names = [*self.parties, *(student.name for student in self.students)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"parties and students need names of their own: {', '.join(twice)} is there twice")
+        if not self.own_run and not self.students:
+            raise ValueError("without a run of its own (own_run = false) the coordinator needs students to serve")
+        return self
+
+    @property
+    def host(self) -> str:
+        return split_address(self.address)[0]
+
+    def bound(self, address: str) -> str:
+        """Where to listen for what is dialled as ``address``."""
+        host, port = split_address(address)
+        interface = self.listen or (host if is_loopback(host) else "0.0.0.0")
+        return f"[{interface}]:{port}" if ":" in interface else f"{interface}:{port}"
+
+
+class ConsortiumConfig(RunConfig):
+    """One run, and the consortium that does it."""
+
+    consortium: ConsortiumSettings
+
+    @model_validator(mode="after")
+    def _jobs_fit(self) -> ConsortiumConfig:
+        if self.task.multilabel and self.consortium.students:
+            raise ValueError("students' label jobs are for tasks with one class a record, not for a multilabel task")
+        return self
+
+    @property
+    def run(self) -> RunConfig:
+        """What is asked, without whom and where."""
+        return RunConfig(**{name: getattr(self, name) for name in RunConfig.model_fields})
+
+
+def read_consortium(path: Path) -> ConsortiumConfig:
+    """Read the file, its relative paths resolved; see `read_config` for errors."""
+    config = read_config(path, ConsortiumConfig)
+    base, settings = path.resolve().parent, config.consortium
+    if len({split_address(address)[0] for address in (settings.address, settings.enrolment)}) != 1:
+        raise ConfigurationError(f"{path}: consortium.enrolment must be on the host of consortium.address")
+    places = {"folder": base / settings.folder, "data_root": base / (settings.data_root or ".")}
+    return config.model_copy(update={"consortium": settings.model_copy(update=places)})
+
+
+@dataclass(frozen=True)
+class ConsortiumFolder:
+    """Everything that the coordinator keeps."""
+
+    path: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.path / "authority"
+
+    @property
+    def identity(self) -> Path:
+        """The coordinator's own keys and certificate."""
+        return self.path / "coordinator"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def jobs(self) -> Path:
+        """The queue of label jobs, and a folder for each that was begun."""
+        return self.path / "jobs"
+
+    @property
+    def presence(self) -> Path:
+        """Who is connected, as the serving process last wrote it."""
+        return self.path / "presence.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that serves."""
+        return self.path / ".serving.lock"
+
+    @property
+    def members(self) -> MembersFile:
+        return MembersFile(self.path)

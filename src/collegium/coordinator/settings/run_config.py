@@ -1,0 +1,248 @@
+"""What a run is asked to do: the part of a configuration file that every way of running shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from collegium.data import DataSource
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import StorageError
+from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_NEIGHBOUR_COUNT
+from collegium.privacy.multilabel import RESOLUTION
+from collegium.privacy.renyi import Conversion
+from collegium.settings import Frozen
+
+INDIVIDUAL_KNN = "individual-knn"
+"""The mechanism that asks the records within a radius instead of teachers."""
+
+SAMPLED_KNN = "knn"
+"""The mechanism that asks the nearest of a sample of the records."""
+
+MULTILABEL_KNN = "multilabel-knn"
+"""The same where records hold several labels."""
+
+SAMPLED = (SAMPLED_KNN, MULTILABEL_KNN)
+
+DISTILLATION = "distillation"
+"""The student method that learns votes without noise: for simulations alone, and never private."""
+
+
+class VotesConfig(Frozen):
+    """How votes are gathered."""
+
+    mode: Literal["clear", "masked", "masked+noised"] = "masked"
+    """What the coordinator sees: every party's votes, their exact sum alone, or their sum with noise in it."""
+    dropout: float = Field(default=0.3, ge=0, lt=1)
+    """Fraction of the roster that may drop out in the middle of a masked sum."""
+    collusion: float = Field(default=0.1, ge=0, lt=1)
+    """Fraction of the roster that may collude with the coordinator; at least one party."""
+    quorum: float = Field(default=0.8, gt=0, le=1)
+    """Fraction of the roster that must answer a round."""
+    deadline_s: float = Field(default=300.0, gt=0)
+    fit_deadline_s: float = Field(default=3600.0, gt=0)
+
+
+class MechanismConfig(Frozen):
+    """The mechanism's registered name and its parameters."""
+
+    name: str = "gnmax"
+    parameters: dict[str, float] = Field(default_factory=dict)
+    noise: Literal["discrete", "continuous"] = "discrete"
+    """``discrete`` samples exactly from the system's randomness; ``continuous`` only reproduces papers."""
+
+
+class BudgetConfig(Frozen):
+    """The hard stop: no label is released once (ε, δ) would be passed."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    orders: Literal["wide", "paper"] = "wide"
+    conversion: Conversion = Conversion.IMPROVED
+    unit: Literal["record", "party"] = "record"
+    bound: Literal["argmax", "classic"] = "argmax"
+
+
+BY_STUDENT = ("least-confident", "class-balanced")
+"""Choices that need a student, and so labels."""
+
+
+class QueriesConfig(Frozen):
+    """Which inputs of the pool are asked, and when. Chosen from public data and released labels: it costs nothing."""
+
+    count: int = Field(default=100, ge=1)
+    batch: int = Field(default=1000, ge=1)
+    """Queries that parties answer at a time."""
+    choice: Literal["random", "representative", "farthest-first", "least-confident", "class-balanced"] = "random"
+    first: Literal["random", "representative"] = "representative"
+    """How the first round is chosen where ``choice`` needs a student."""
+    rounds: int = Field(default=1, ge=1)
+    """How often queries are chosen: from the second time on with the student of all labels so far."""
+    sizes: tuple[int, ...] | None = None
+    """Queries of each round, which add up to ``count``; equal parts where it is left out."""
+    features: Literal["hog", "raw", "pretrained", "student"] | None = None
+    """What inputs are compared by: gradient histograms or pixels and columns, both by their principal components,
+    a network pretrained on the pool, or the student of the labels so far (before there is one: pretrained, for
+    tables raw). Where it is left out: hog for images, raw for tables."""
+    pretraining: dict[str, float | int | str] = Field(default_factory=dict)
+    """Settings of the pretraining other than the student's own, or than the usual ones where it has none."""
+    confidence: float = Field(default=0.9, gt=0, le=1)
+    """How sure a student must be of an answer to have the teachers confirm it (``interactive-gnmax``)."""
+
+    @model_validator(mode="after")
+    def _rounds_add_up(self) -> QueriesConfig:
+        if self.choice in BY_STUDENT and self.rounds < 2:
+            raise ValueError(f"the choice {self.choice!r} is a student's: it needs rounds of at least 2")
+        if self.rounds > self.count:
+            raise ValueError(f"{self.count} queries cannot fill {self.rounds} rounds")
+        sizes = self.round_sizes()
+        if len(sizes) != self.rounds or sum(sizes) != self.count or min(sizes) < 1:
+            raise ValueError(
+                f"sizes must hold {self.rounds} numbers above 0 (rounds) that add up to {self.count} (count)"
+            )
+        return self
+
+    def round_sizes(self) -> tuple[int, ...]:
+        """Queries of each round; of equal parts the first ones are the larger."""
+        if self.sizes is not None:
+            return self.sizes
+        each, more = divmod(self.count, self.rounds)
+        return tuple(each + (number < more) for number in range(self.rounds))
+
+
+class NeighboursConfig(Frozen):
+    """How records near a query are found: for ``individual-knn``, ``knn`` and ``multilabel-knn``.
+
+    Everything comes from public data."""
+
+    features: Literal["hog", "raw", "standard", "network", "pretrained", "student"] = "hog"
+    """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
+    the pool's means and deviations; what the last layer of ``network`` takes in, of a network pretrained on the pool
+    without labels (as for queries), or of the student of the labels so far, and before there is one gradient
+    histograms or scaled columns."""
+    network: Path | None = None
+    """Safetensors file of a named network: a student, or one trained on the pool without labels."""
+    dimensions: int | None = Field(default=64, ge=1)
+    """Principal components of the pool's features that are kept; 0 keeps the features as they are."""
+    share: float = Field(gt=0, lt=1)
+    """Fraction of the pool that lies within a query's radius; of the private records about as many will.
+    For ``knn`` and ``multilabel-knn``, where the k-th neighbour is expected: about k / (sampling rate × records of
+    all parties)."""
+    k: int | None = Field(default=None, ge=1, le=MAX_NEIGHBOUR_COUNT)
+    """``knn`` and ``multilabel-knn``: neighbours that vote on each query."""
+    bins: int = Field(default=64, ge=2, le=MAX_CLASSES)
+    """The same two: intervals of distance that are told apart."""
+    records_at_least: int | None = Field(default=None, ge=1)
+    """The same two: what is publicly known of the number of records of all parties; too large a k is then refused."""
+    kernel: Literal["flat", "quadratic"] = "flat"
+    """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_dimensions(cls, values: Any) -> Any:
+        """TOML has no null: 0 keeps the features as they are."""
+        if isinstance(values, dict) and values.get("dimensions") == 0:
+            return {**values, "dimensions": None}
+        return values
+
+    @model_validator(mode="after")
+    def _network_fits(self) -> NeighboursConfig:
+        if (self.features == "network") != (self.network is not None):
+            raise ValueError("the features 'network' and the setting network belong together")
+        return self
+
+    def network_bytes(self) -> bytes | None:
+        """The network's file, None where there is none; StorageError where it cannot be read."""
+        if self.network is None:
+            return None
+        try:
+            return self.network.read_bytes()
+        except OSError as error:
+            raise StorageError(f"cannot read {self.network}: {error.strerror}") from error
+
+
+class StudentConfig(Frozen):
+    """Which student learns from the labels."""
+
+    method: str = "consistency"
+    options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+
+
+class RunConfig(Frozen):
+    """One run of the coordinator."""
+
+    name: str = Field(pattern=r"[a-z0-9][a-z0-9-]*")
+    task: Task
+    pool: DataSource
+    """Public unlabelled inputs."""
+    holdout: DataSource | None = None
+    """Public labelled inputs on which the student is measured."""
+    seed: int | None = None
+    """Fixes every random choice, the noise included: to reproduce a run, never to publish one."""
+    teachers: TeacherSettings = TeacherSettings()
+    votes: VotesConfig = VotesConfig()
+    mechanism: MechanismConfig = MechanismConfig()
+    budget: BudgetConfig
+    queries: QueriesConfig = QueriesConfig()
+    neighbours: NeighboursConfig | None = None
+    student: StudentConfig = StudentConfig()
+
+    @model_validator(mode="after")
+    def _neighbours_fit(self) -> RunConfig:
+        name = self.mechanism.name
+        if (name in (INDIVIDUAL_KNN, *SAMPLED)) != (self.neighbours is not None):
+            raise ValueError(
+                f"the section neighbours and the mechanism {INDIVIDUAL_KNN}, {' or '.join(SAMPLED)} belong together"
+            )
+        if self.neighbours is None:
+            return self
+        if self.budget.unit != "record":
+            raise ValueError(f"{name} protects records: budget.unit must be 'record'")
+        if (name in SAMPLED) != (self.neighbours.k is not None):
+            raise ValueError(f"neighbours.k and the mechanism {' or '.join(SAMPLED)} belong together")
+        if name in SAMPLED:
+            self._sampling_fits(self.neighbours)
+        fine = self.mechanism.parameters.get("levels", 1) > 1
+        if fine != (self.neighbours.kernel != "flat"):
+            raise ValueError(
+                "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _answers_fit(self) -> RunConfig:
+        counts = len(self.task.classes)
+        if self.neighbours is not None and self.mechanism.name in SAMPLED:
+            counts = max(2 * counts, self.neighbours.bins)
+        most = MAX_COUNTS_PER_ANSWER // counts
+        if min(self.queries.batch, self.queries.count) > most:
+            raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> RunConfig:
+        if self.task.multilabel != (self.mechanism.name == MULTILABEL_KNN):
+            raise ValueError(f"task.multilabel and the mechanism {MULTILABEL_KNN} belong together")
+        if self.task.multilabel and self.queries.choice in BY_STUDENT:
+            raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
+        return self
+
+    def _sampling_fits(self, settings: NeighboursConfig) -> None:
+        name, k = self.mechanism.name, settings.k or 0
+        if self.votes.mode == "masked+noised":
+            raise ValueError(
+                f"{name} needs exact sums, by which the k-th neighbour is found: votes.mode must be 'masked' or "
+                f"'clear'; {INDIVIDUAL_KNN} works under 'masked+noised'"
+            )
+        if 2 * len(self.task.classes) > MAX_CLASSES:
+            raise ValueError(f"{name} works with at most {MAX_CLASSES // 2} classes")
+        if name == MULTILABEL_KNN and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
+            raise ValueError(f"neighbours.k is at most {MAX_NEIGHBOUR_COUNT // RESOLUTION} with {name}")
+        rate = self.mechanism.parameters.get("sampling_rate", 1.0)
+        if settings.records_at_least is not None and k > rate * settings.records_at_least:
+            raise ValueError(
+                f"neighbours.k is {settings.k}, but a sample of {settings.records_at_least} records at the rate "
+                f"{rate:g} is expected to hold {rate * settings.records_at_least:g}: lower k or raise sampling_rate"
+            )

@@ -1,0 +1,162 @@
+"""How a consortium stands, read from its folder: nothing is asked of a running process."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.label_jobs.status import job_runs, job_standing, students_standing
+from collegium.coordinator.membership.members import Member
+from collegium.coordinator.report.spending import epsilon_by_unit
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.service.one_server import is_served
+from collegium.coordinator.settings.consortium import ConsortiumFolder
+from collegium.errors import known_codes
+from collegium.privacy.ledger.entry import ABSTENTION
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.certificates import read_certificate
+
+LAST_FAILURES = 5
+ROUND_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+"""Rounds are counted by these durations."""
+
+
+def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
+    """Parties, rounds, labels, privacy and failures, in JSON's types; rounds are those of the own run and of all jobs.
+
+    StorageError or LedgerCorrupt when a file cannot be used.
+    """
+    members = folder.members.read()
+    served = is_served(folder)
+    connected = _connected(folder) if served else set()
+    run = RunFolder(folder.run).read() or {}
+    jobs = job_runs(folder)
+    runs = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
+    if run.get("state") == "labelling":
+        runs = [*runs[1:], runs[0]]  # it goes on after jobs that came before
+    rounds = [(whose, entry) for whose, held in runs for entry in held.get("rounds", ())]
+    failures = _failures(rounds)
+    return {
+        "consortium": members.consortium,
+        "served": served,
+        "state": run.get("state", "not started"),
+        "sum_mode": run.get("sum_mode"),
+        "parties": {
+            name: _party(member, name in connected, [held.get("parties", {}).get(name, {}) for _, held in runs], now)
+            for name, member in sorted(members.members.items())
+        },
+        "students": students_standing(folder, members),
+        "jobs": [job_standing(job, held) for job, held in jobs],
+        "rounds": len(rounds),
+        "own_rounds": len(run.get("rounds", ())),
+        "round_seconds": _durations([entry["seconds"] for _, entry in rounds]),
+        "queries": run.get("asked", {}).get("queries", {}).get("count"),
+        "privacy": _privacy(folder, run or next((held for _, held in reversed(jobs) if held), {})),
+        "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
+        "last_failures": failures[-LAST_FAILURES:],
+    }
+
+
+def _connected(folder: ConsortiumFolder) -> set[str]:
+    try:
+        return set(json.loads(folder.presence.read_text(encoding="utf-8"))["connected"])
+    except (OSError, ValueError, KeyError):
+        return set()
+
+
+def _party(member: Member, connected: bool, records: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
+    """One party; ``records`` are what each run noted of it."""
+    days = None
+    if member.enrolled and member.certificate_pem is not None:
+        days = (read_certificate(member.certificate_pem.encode()).not_valid_after_utc - now).days
+    code = member.code.expires_utc.isoformat(timespec="minutes") if member.code is not None else None
+    return {
+        "membership": "enrolled" if member.enrolled else "expected" if member.expected else "left",
+        "connected": connected,
+        "certificate_days_left": days,
+        "join_code_until_utc": code,
+        "rounds_asked": sum(record.get("rounds_asked", 0) for record in records),
+        "rounds_answered": sum(record.get("rounds_answered", 0) for record in records),
+    }
+
+
+def _privacy(folder: ConsortiumFolder, run: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ledger says, which is ahead of run.json after a crash."""
+    said = run.get("privacy", {})
+    budget, unit = said.get("budget"), said.get("unit")
+    figures: dict[str, Any] = {"unit": unit, "epsilon_budget": budget}
+    ledger = folder.run / "ledger.sqlite"
+    if not ledger.exists():
+        held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None, "by_unit": {}}
+    else:
+        votes_per_unit = tuple(sorted(said.get("votes_per_unit", {}).items()))
+        held = _ledger_figures(ledger, _stamps(ledger), votes_per_unit)
+    left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
+    spent = held["by_unit"] | ({unit: held["epsilon_spent"]} if unit else {})
+    limited = {"budget": budget, "left": left}
+    units = {
+        name: {"spent": spent[name]} | (limited if name == unit else dict.fromkeys(limited))
+        for name in ("record", "party")
+        if name in spent
+    }
+    return figures | {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
+
+
+def _stamps(ledger: Path) -> tuple[tuple[int, int], ...]:
+    """Changes whenever the ledger does: time and size of its file and of its write-ahead log."""
+    found = []
+    for path in (ledger, ledger.with_name(f"{ledger.name}-wal")):
+        try:
+            held = path.stat()
+        except FileNotFoundError:
+            continue
+        found.append((held.st_mtime_ns, held.st_size))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def _ledger_figures(
+    path: Path, stamps: tuple[tuple[int, int], ...], votes_per_unit: tuple[tuple[str, int], ...]
+) -> Mapping[str, Any]:
+    """Labels and ε; ``by_unit`` for the units whose votes are known. Read once per state of the file."""
+    with Ledger.read(path) as ledger:
+        labels, spent = ledger.labels(), ledger.epsilon()
+        by_unit = epsilon_by_unit(ledger, dict(votes_per_unit))
+    abstentions = sum(label == ABSTENTION for label in labels.values())
+    return {
+        "labels": len(labels) - abstentions,
+        "abstentions": abstentions,
+        "epsilon_spent": spent.epsilon,
+        "delta": spent.delta,
+        "by_unit": by_unit,
+    }
+
+
+def _durations(seconds: Sequence[float]) -> dict[str, Any]:
+    """How long the rounds took: ``at_most`` counts those of at most so many seconds."""
+    return {
+        "count": len(seconds),
+        "sum": sum(seconds),
+        "last": seconds[-1] if seconds else None,
+        "at_most": {f"{limit:g}": sum(took <= limit for took in seconds) for limit in ROUND_BUCKETS_S},
+    }
+
+
+def code_of(outcome: str) -> str:
+    """The code that an outcome begins with; ``other`` for one that nobody here knows, so that codes stay few."""
+    code = outcome.partition(":")[0].strip()
+    return code if code in known_codes() or code in ("deadline", "internal") else "other"
+
+
+def _failures(rounds: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """Failures of all rounds in their order; each round comes with whose it is."""
+    return [
+        {"when": f"{whose}round {entry['round']}", "party": party, "outcome": outcome}
+        for whose, entry in rounds
+        for party, outcome in sorted(entry["failed"].items())
+    ]

@@ -1,0 +1,177 @@
+"""Encode raw records by the public schema of a task, each row by itself.
+
+Nothing here looks at more than one record: no mean, no range, no set of categories is taken from the data
+(DESIGN: a record may touch one teacher only), so adding a record never changes how another is encoded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import DataError
+from collegium.privacy.multilabel import numbers_of
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
+"""How files write that a value is missing, in lower case."""
+
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
+
+
+def text_of(value: object) -> str:
+    """One spelling for equal values: no blanks around it, whole numbers without a decimal point, missing as ``""``.
+
+    Files differ in how they write one value (``3`` or ``3.0``), and whether a reader takes a column for
+    integers can hang on another row; after this function neither matters.
+    """
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, float | np.floating):
+        if np.isnan(value):
+            return ""
+        value = float(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", errors="replace")
+    text = str(value).strip()
+    whole = _WHOLE_NUMBER.fullmatch(text)
+    text = whole.group(1) if whole else text
+    return "0" if text == "-0" else text
+
+
+def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
+    """`text_of` of every value."""
+    if values.dtype == object:  # mixed types, among which True equals 1
+        return np.array([text_of(value) for value in values.array], dtype=np.str_)
+    codes, distinct = pd.factorize(values)
+    texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
+    return texts[codes]
+
+
+def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered: bool) -> NDArray[np.int64]:
+    """The number of each label's class, shape ``[n]``.
+
+    Raises DataError for a missing label or one that the task does not know.
+    """
+    numbers = {text_of(name): number for number, name in enumerate(task.classes)}
+    if numbered and not any(re.fullmatch(r"[+-]?\d+", name) for name in numbers):
+        numbers |= {str(number): number for number in range(len(task.classes))}
+    missing = sum(value.lower() in MISSING and value not in numbers for value in values.tolist())
+    if missing:
+        raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove or label them")
+    unknown = sorted(set(values.tolist()) - set(numbers))
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+        raise DataError(
+            f"{origin}: the task has no class {shown}; its classes are {', '.join(task.classes[:20])}: "
+            "correct the labels, name the right label column or add the class to the task"
+        )
+    return np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
+
+
+def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:
+    """The label number of each record (`multilabel.numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
+
+    Raises DataError for any other value.
+    """
+    for name, values in columns.items():
+        others = set(values.tolist()) - {"0", "1"}
+        if others:
+            raise DataError(f"{origin}: column {name} holds {min(others)!r}: a label that is held is 1, else 0")
+    return numbers_of(np.stack([values == "1" for values in columns.values()], axis=1))
+
+
+def encode_images(images: NDArray[Any], inputs: ImageInputs, *, origin: str) -> NDArray[np.uint8]:
+    """Images as uint8 ``[n, height, width, channels]``; DataError when their size or type is another."""
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    if images.ndim != 4 or images.shape[1:] != inputs.shape:
+        raise DataError(
+            f"{origin}: images of size {'×'.join(map(str, images.shape[1:]))}, but the task has "
+            f"{'×'.join(map(str, inputs.shape))} (height×width×channels): resize them or correct the task"
+        )
+    if images.dtype != np.uint8:
+        raise DataError(f"{origin}: images are unsigned bytes (uint8, 0 to 255), not {images.dtype}: convert them")
+    return np.ascontiguousarray(images)
+
+
+def encode_table(frame: pd.DataFrame, inputs: TableInputs, *, origin: str) -> NDArray[np.float32]:
+    """Rows as float32 ``[n, d]`` in [0, 1] by the columns of ``inputs``.
+
+    Raises DataError when a column is missing or a number is not readable.
+    """
+    absent = [column.name for column in inputs.columns if column.name not in frame.columns]
+    if absent:
+        raise DataError(
+            f"{origin}: no column {', '.join(absent[:10])}; there are {', '.join(map(str, frame.columns[:60]))}"
+        )
+    encoded = np.zeros((len(frame), *inputs.shape), dtype=np.float32)
+    start = 0
+    for column in inputs.columns:
+        part = encoded[:, start : start + column.width]
+        if isinstance(column, NumberColumn):
+            _encode_numbers(frame[column.name], column, part, origin)
+        else:
+            _encode_categories(frame[column.name], column, part)
+        start += column.width
+    return encoded
+
+
+def encode_matrix(matrix: NDArray[Any], inputs: TableInputs, *, origin: str) -> NDArray[np.float32]:
+    """A matrix with one column per column of the task, or one that is encoded already, as `encode_table` has it."""
+    if matrix.ndim != 2:
+        raise DataError(f"{origin}: a table's x has two dimensions, not shape {list(matrix.shape)}")
+    if matrix.shape[1] == len(inputs.columns):
+        columns = {column.name: matrix[:, number] for number, column in enumerate(inputs.columns)}
+        return encode_table(pd.DataFrame(columns), inputs, origin=origin)
+    if (matrix.shape[1],) == inputs.shape and matrix.dtype == np.float32:
+        if not bool(((matrix >= 0) & (matrix <= 1)).all()):
+            raise DataError(f"{origin}: encoded inputs lie in [0, 1]; give the raw columns instead")
+        return np.ascontiguousarray(matrix)
+    raise DataError(
+        f"{origin}: x has {matrix.shape[1]} columns; the task has {len(inputs.columns)} "
+        f"({inputs.shape[0]} when encoded, as float32)"
+    )
+
+
+def _encode_numbers(values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str) -> None:
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        unread = 0
+    else:
+        texts, where = np.unique(texts_of(values), return_inverse=True)
+        read = [_number(text) for text in texts]
+        numbers = np.array([math.nan if number is None else number for number in read])[where]
+        unread = sum(read[place] is None for place in where)
+    missing = np.isnan(numbers)
+    if unread:
+        raise DataError(
+            f"{origin}: column {column.name}: {unread} values are no numbers and none of the marks for a missing "
+            "value (empty, ?, NA, NaN, null): correct them"
+        )
+    clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
+    part[:, 0] = (clipped - column.low) / (column.high - column.low)
+    part[:, 1] = missing
+
+
+def _number(text: str) -> float | None:
+    """The number, NaN for a mark of a missing value, None for text that is neither."""
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> None:
+    places = {text_of(name): place for place, name in enumerate(column.categories)}
+    texts, where = np.unique(texts_of(values), return_inverse=True)
+    found = np.array([places.get(text, len(column.categories)) for text in texts], dtype=np.int64)[where]
+    part[np.arange(len(found)), found] = 1

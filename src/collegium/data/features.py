@@ -1,0 +1,189 @@
+"""Feature extractors by name, in whole numbers: each input's features depend on that input alone, to the last bit.
+
+Floating point enters only through single correctly rounded operations on exact values, never through
+sums, whose rounding could depend on which other records share a block.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.feature_spec import PROJECTION_ONE, Features
+from collegium.data.task import Inputs
+from collegium.errors import DataError
+
+BINS = 9
+"""Orientations of a gradient, over half a turn."""
+BLOCK = 2
+"""Cells along the side of a block that is normalised together."""
+ONE = 1024
+"""What stands for 1 in a feature."""
+
+_LARGEST = 2**15 - 1
+_CLIP = ONE // 5
+_INPUTS_AT_ONCE = 512
+_RECORDS_AT_ONCE = 4096
+
+
+def dimensions(features: Features, inputs: Inputs) -> int:
+    """How many numbers an input of the task becomes.
+
+    Raises
+    ------
+    DataError
+        If the extractor does not suit the task, or the projection is for features of another dimension.
+    """
+    extracted = _extracted(features, inputs)
+    if features.projection is None:
+        return extracted
+    if features.projection.shape[0] != extracted:
+        raise DataError(
+            f"the projection is for {features.projection.shape[0]} features, {features.name} gives {extracted} here: "
+            "make it from this task's pool"
+        )
+    return int(features.projection.shape[1])
+
+
+def extract(features: Features, x: NDArray[Any], inputs: Inputs, device: str = "cpu") -> NDArray[np.int16]:
+    """Features of ``x``, shape ``[n, dimensions]``.
+
+    Parameters
+    ----------
+    x : uint8 ``[n, height, width, channels]`` or float32 ``[n, columns]`` in [0, 1].
+    device : where a network computes.
+
+    Raises
+    ------
+    DataError
+        If the extractor does not suit the task, or the projection is for features of another dimension.
+    """
+    kept = np.empty((len(x), dimensions(features, inputs)), dtype=np.int16)
+    for start in range(0, len(x), _INPUTS_AT_ONCE):
+        block = np.asarray(x[start : start + _INPUTS_AT_ONCE])
+        values = _values(features, block, inputs, device)
+        if features.projection is not None:
+            # Products and sums of whole numbers far below 2^53 are exact in any order.
+            summed = values.astype(np.float64) @ features.projection.astype(np.float64)
+            values = np.clip(np.floor(summed / PROJECTION_ONE), -_LARGEST, _LARGEST)
+        kept[start : start + len(block)] = values
+    return kept
+
+
+def distances_squared(records: NDArray[np.int16], queries: NDArray[np.int16]) -> NDArray[np.int64]:
+    """Squared Euclidean distances, shape ``[records, queries]``; exact.
+
+    Works through 4,096 records at a time, so that ``4096 × (dimensions + queries)`` doubles are needed beside the
+    result. Raises DataError when the two differ in dimension.
+    """
+    if records.shape[1] != queries.shape[1]:
+        raise DataError(f"features of {records.shape[1]} and of {queries.shape[1]} dimensions have no distance")
+    asked = queries.astype(np.float64)
+    asked_squared = np.square(asked).sum(axis=1)
+    result = np.empty((len(records), len(queries)), dtype=np.int64)
+    for start in range(0, len(records), _RECORDS_AT_ONCE):
+        block = records[start : start + _RECORDS_AT_ONCE].astype(np.float64)
+        own_squared = np.square(block).sum(axis=1)
+        result[start : start + len(block)] = own_squared[:, None] + asked_squared - 2.0 * (block @ asked.T)
+    return result
+
+
+def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str) -> NDArray[Any]:
+    if features.scaling is not None:
+        return _standard(block, features.scaling)
+    if features.network is not None:
+        from collegium.models.network_features import embed
+
+        return embed(features.network, block, inputs, device)
+    return _hog(block) if features.name == "hog" else _raw(block)
+
+
+def _extracted(features: Features, inputs: Inputs) -> int:
+    columns = int(np.prod(inputs.shape))
+    if features.scaling is not None and features.scaling.shape[1] != columns:
+        raise DataError(
+            f"the scaling is for {features.scaling.shape[1]} columns, this task has {columns}: "
+            "make it from this task's pool"
+        )
+    if features.network is not None:
+        from collegium.models.network_features import width
+
+        return width(features.network, inputs)
+    if features.name != "hog":
+        return columns
+    if inputs.kind != "image":
+        raise DataError("gradient histograms are for images: use the features 'standard' for a table")
+    cell = _cell(inputs.height, inputs.width)
+    rows, columns = -(-inputs.height // cell), -(-inputs.width // cell)
+    if min(rows, columns) < BLOCK:
+        raise DataError(f"images of {inputs.height} × {inputs.width} pixels are too small for gradient histograms")
+    return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS
+
+
+def _cell(height: int, width: int) -> int:
+    """Pixels along the side of a cell: 4, and 2 for tiny images."""
+    return 4 if min(height, width) >= 16 else 2
+
+
+def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
+    flat = x.reshape(len(x), -1)
+    if flat.dtype == np.uint8:
+        return flat.astype(np.int64)
+    return np.floor(flat.astype(np.float64) * ONE + 0.5).astype(np.int64)
+
+
+def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:
+    """(column − centre) · factor in parts of 1/1024: one subtraction and two products of each number alone."""
+    centre, factor = scaling.astype(np.float64)
+    scaled = np.floor((x.reshape(len(x), -1).astype(np.float64) - centre) * factor * ONE + 0.5)
+    values: NDArray[np.float64] = np.clip(scaled, -_LARGEST, _LARGEST)
+    return values
+
+
+@cache
+def _orientation_votes() -> NDArray[np.int32]:
+    """Votes of a gradient (right − left, below − above) for each orientation, shape ``[bins, 511, 511]``.
+
+    Its length, divided between the two nearest orientations, in sixteenths.
+    """
+    right, below = np.meshgrid(np.arange(-255, 256), np.arange(-255, 256), indexing="ij")
+    length = np.hypot(right, below)
+    turn = np.mod(np.arctan2(below, right), np.pi) / np.pi * BINS
+    votes = np.empty((BINS, 511, 511), dtype=np.int32)
+    for number in range(BINS):
+        away = np.abs(turn - number)
+        away = np.minimum(away, BINS - away)
+        votes[number] = np.rint(16 * length * np.maximum(0.0, 1.0 - away))
+    return votes
+
+
+def _hog(x: NDArray[Any]) -> NDArray[np.int64]:
+    """Histograms of oriented gradients (Dalal and Triggs 2005): 9 orientations, 2 × 2 cells a block, clipped at 0.2."""
+    height, width = x.shape[1:3]
+    cell = _cell(height, width)
+    grey = x.astype(np.int32).sum(axis=3) // x.shape[3]
+    padded = np.pad(grey, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2] + 255
+    below = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1] + 255
+    gradient = right * 511 + below
+    rows, columns = -(-height // cell), -(-width // cell)
+    missing = ((0, 0), (0, rows * cell - height), (0, columns * cell - width))
+    cells = np.empty((len(x), rows, columns, BINS), dtype=np.int64)
+    for number, votes in enumerate(_orientation_votes()):
+        voted = np.pad(votes.reshape(-1)[gradient], missing)
+        cells[..., number] = voted.reshape(len(x), rows, cell, columns, cell).sum(axis=(2, 4))
+    down, across = rows - BLOCK + 1, columns - BLOCK + 1
+    parts = [cells[:, i : i + down, j : j + across] for i in range(BLOCK) for j in range(BLOCK)]
+    blocks = np.concatenate(parts, axis=3)
+    once = np.minimum(_normalised(blocks), _CLIP)
+    return _normalised(once).reshape(len(x), -1)
+
+
+def _normalised(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each block's vector at length 1, rounded down: sums of whole numbers, then a root and a quotient."""
+    length = np.sqrt((np.square(blocks).sum(axis=3, keepdims=True) + 1).astype(np.float64))
+    normalised: NDArray[np.int64] = np.floor(blocks * ONE / length).astype(np.int64)
+    return normalised

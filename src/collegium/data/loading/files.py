@@ -1,0 +1,161 @@
+"""Read the user's own files: ``.npz``, ``.csv``, ``.parquet`` and folders of images. No pickle is read."""
+
+from __future__ import annotations
+
+import lzma
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.data.loading.records import Records
+from collegium.data.loading.sources import DATA_ROOT_VARIABLE
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import DataError
+
+IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+
+
+def find(name: str, root: Path | None) -> Path:
+    """The file or folder of that name, relative to ``root``; DataError that names it when it is not there."""
+    path = Path(name).expanduser()
+    if not path.is_absolute() and root is not None:
+        path = root / path
+    if not path.exists():
+        hint = f"set --data-root or {DATA_ROOT_VARIABLE} (data_root in party.toml) to its folder, or "
+        raise DataError(f"there is no {path}: {'' if path.is_absolute() and root is None else hint}correct its name")
+    return path
+
+
+def read_file(path: Path, split: str, task: Task) -> Records:
+    """The records of one split of a file or image folder; DataError when it cannot be read."""
+    if path.is_dir():
+        _only_one_split(path, split)
+        return _read_image_folder(path, task)
+    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]
+    match endings[-1:]:
+        case [".npz"]:
+            return _read_npz(path, split, task)
+        case [".csv"]:
+            _only_one_split(path, split)
+            return Records(str(path), read_csv(path))
+        case [".parquet"]:
+            _only_one_split(path, split)
+            return Records(str(path), _read_parquet(path))
+    raise DataError(f"{path} is none of .npz, .csv, .parquet or a folder of images")
+
+
+def read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """A CSV file, every value as text: what a column looks like must not hang on its other rows."""
+    settings: dict[str, Any] = {"index_col": False} | options
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.DataFrame(pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **settings))
+    except (*UNREADABLE, pd.errors.ParserWarning) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def open_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` file; DataError when one needs pickle."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except UNREADABLE as error:
+        if "allow_pickle" in str(error):
+            raise DataError(f"{path} holds pickled objects, which are not read: save plain arrays") from error
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _only_one_split(path: Path, split: str) -> None:
+    if split == "test":
+        raise DataError(f"{path} has no test split: give a file of its own, or start and stop")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path, dtype_backend="numpy_nullable")
+    except UNREADABLE as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _read_npz(path: Path, split: str, task: Task) -> Records:
+    arrays = open_npz(path)
+    parts = {"train": ("_train",), "test": ("_test",), "all": ("_train", "_test")}[split]
+    if "x" in arrays:
+        _only_one_split(path, split)
+        parts = ("",)
+    absent = [f"x{part}" for part in parts if f"x{part}" not in arrays]
+    if absent:
+        raise DataError(f"{path} has no array {absent[0]} (nor x); there are {', '.join(arrays) or 'none'}")
+    inputs = [arrays[f"x{part}"] for part in parts]
+    if any(array.ndim < 2 or array.shape[1:] != inputs[0].shape[1:] for array in inputs):
+        raise DataError(f"{path}: {' and '.join(f'x{part}' for part in parts)} are no rows of one shape")
+    x = np.concatenate(inputs) if len(inputs) > 1 else inputs[0]
+    columns: dict[str, NDArray[Any]] = {}
+    labels = [arrays[f"y{part}"] for part in parts if f"y{part}" in arrays]
+    if labels and task.multilabel:
+        columns |= _columns_of_classes(path, labels, len(x), task)
+    elif labels and sum(len(array) if array.ndim == 1 else -1 for array in labels) != len(x):
+        raise DataError(f"{path}: labels of shape {[list(array.shape) for array in labels]} for {len(x)} rows of x")
+    for first in [name for name in arrays if name.endswith(parts[0])]:
+        name = first.removesuffix(parts[0])
+        values = [arrays[name + part] for part in parts if name + part in arrays]
+        if name == "x" or name in columns or any(array.ndim != 1 for array in values):
+            continue
+        column = np.concatenate(values)
+        if len(column) == len(x):
+            columns[name] = column
+    numbered = "y" in columns and np.issubdtype(columns["y"].dtype, np.integer)
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
+    return Records(str(path), frame, lambda indices: x[indices], numbered=numbered)
+
+
+def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task: Task) -> dict[str, NDArray[Any]]:
+    """A two-dimensional ``y`` as one column per class."""
+    wanted = len(task.classes)
+    if any(array.ndim != 2 or array.shape[1] != wanted for array in labels) or sum(map(len, labels)) != rows:
+        shapes = [list(array.shape) for array in labels]
+        raise DataError(
+            f"{path}: labels of shape {shapes} for {rows} rows of x: a multilabel task needs {[rows, wanted]}"
+        )
+    return dict(zip(task.classes, np.concatenate(labels).T, strict=True))
+
+
+def _read_image_folder(path: Path, task: Task) -> Records:
+    if not isinstance(task.inputs, ImageInputs):
+        raise DataError(f"{path} is a folder, which holds images, but the task is a table")
+    files = [
+        (file, folder.name)
+        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        for file in sorted(folder.iterdir())
+        if file.suffix.lower() in IMAGE_ENDINGS
+    ]
+    frame = pd.DataFrame({"y": [name for _, name in files], "file": [file.name for file, _ in files]}, dtype=str)
+    shape = task.inputs
+    return Records(str(path), frame, lambda indices: _read_images([files[i][0] for i in indices], shape))
+
+
+def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    images = np.empty((len(files), *inputs.shape), dtype=np.uint8)
+    for number, file in enumerate(files):
+        try:
+            with Image.open(file) as image:
+                if image.size != (inputs.width, inputs.height):
+                    raise DataError(
+                        f"{file} is {image.height}×{image.width}, but the task has {inputs.height}×{inputs.width} "
+                        "(height×width): resize it or correct the task"
+                    )
+                images[number] = np.asarray(image.convert(_MODES[inputs.channels])).reshape(inputs.shape)
+        except (*UNREADABLE, Image.DecompressionBombError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+    return images

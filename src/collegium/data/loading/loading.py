@@ -1,0 +1,127 @@
+"""Load the records that a `DataSource` names and encode them for a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.data.encoding import (
+    MISSING,
+    encode_images,
+    encode_labels,
+    encode_matrix,
+    encode_several,
+    encode_table,
+    texts_of,
+)
+from collegium.data.examples import Examples
+from collegium.data.loading.files import find, read_file
+from collegium.data.loading.named import read_named
+from collegium.data.loading.records import Indices, Records
+from collegium.data.loading.sources import DataSource
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import DataError
+
+
+def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
+    """The records that ``source`` names, encoded for ``task``.
+
+    Parameters
+    ----------
+    data_root : where named sets and relative paths are looked for; see `data_root`.
+
+    Raises
+    ------
+    DataError
+        When the file, a column, a label or the size of an input is not what the task needs. The text is
+        for the owner of the data: it may quote a label, a column or a file's name.
+    """
+    if source.is_named:
+        records = read_named(source.source, source.split, data_root)
+    else:
+        records = read_file(find(source.source, data_root), source.split, task)
+    chosen = _chosen(source, records)
+    frame = records.frame.iloc[chosen]
+    return Examples(
+        _encoded(records, frame, chosen, task),
+        _labels(records, frame, source, task),
+        _groups(records, frame, source),
+        _other_columns(frame, task),
+    )
+
+
+def _chosen(source: DataSource, records: Records) -> Indices:
+    order = np.arange(len(records), dtype=np.int64)
+    if len(order) == 0:
+        raise DataError(f"{records.origin} holds no records")
+    if records.sorted_by_class and source.shuffle_seed is None and (source.start or source.stop is not None):
+        raise DataError(f"{records.origin} is sorted by class: give shuffle_seed to choose a part of it")
+    if source.shuffle_seed is not None:
+        np.random.default_rng(source.shuffle_seed).shuffle(order)
+    if source.stop is not None and source.stop > len(order):
+        raise DataError(f"{records.origin} has {len(order)} records: stop = {source.stop} is beyond them")
+    chosen = order[source.start : source.stop]
+    if len(chosen) == 0:
+        raise DataError(f"{records.origin}: no record between start = {source.start} and the end ({len(order)} in all)")
+    return chosen
+
+
+def _encoded(records: Records, frame: pd.DataFrame, chosen: Indices, task: Task) -> NDArray[np.uint8 | np.float32]:
+    if isinstance(task.inputs, ImageInputs):
+        if records.inputs is None:
+            raise DataError(f"{records.origin} is a table, but the task has images")
+        return encode_images(records.inputs(chosen), task.inputs, origin=records.origin)
+    if records.inputs is None:
+        return encode_table(frame, task.inputs, origin=records.origin)
+    return encode_matrix(records.inputs(chosen), task.inputs, origin=records.origin)
+
+
+def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
+    if task.multilabel:
+        return _several_labels(records, frame, source, task)
+    name = source.label or records.label
+    if name in frame.columns:
+        numbered = records.numbered and name == records.label
+        return encode_labels(texts_of(frame[name]), task, origin=records.origin, numbered=numbered)
+    if source.label is None:
+        return None
+    raise DataError(f"{records.origin}: no label column {name}; there are {_listed(frame)}")
+
+
+def _several_labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
+    if source.label is not None:
+        raise DataError(
+            f"{records.origin}: in a multilabel task every class is a column of its own, of zeros and ones: "
+            "leave label out"
+        )
+    absent = [name for name in task.classes if name not in frame.columns]
+    if len(absent) == len(task.classes):
+        return None
+    if absent:
+        raise DataError(f"{records.origin}: no column {', '.join(absent[:10])}; there are {_listed(frame)}")
+    return encode_several({name: texts_of(frame[name]) for name in task.classes}, origin=records.origin)
+
+
+def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArray[np.str_] | None:
+    name = source.group or records.group
+    if name is None:
+        return None
+    if name not in frame.columns:
+        raise DataError(f"{records.origin}: no group column {name}; there are {_listed(frame)}")
+    groups = texts_of(frame[name])
+    missing = sum(group.lower() in MISSING for group in groups)
+    if missing:
+        raise DataError(f"{records.origin}: {missing} records have no value in the group column {name}: fill it in")
+    return groups
+
+
+def _other_columns(frame: pd.DataFrame, task: Task) -> dict[str, NDArray[np.str_]]:
+    inputs = set() if isinstance(task.inputs, ImageInputs) else {column.name for column in task.inputs.columns}
+    return {str(name): texts_of(frame[name]) for name in frame.columns if name not in inputs}
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return ", ".join(map(str, frame.columns[:60])) or "none"

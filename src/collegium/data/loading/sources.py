@@ -1,0 +1,65 @@
+"""Where records come from: a named public set or the user's own file, and which part of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from collegium.settings import Frozen
+
+DATA_ROOT_VARIABLE = "COLLEGIUM_DATA"
+
+NAMED_SETS = (
+    "adult", "breast-cancer", "celeba", "cifar10", "diabetes", "digits", "fashion-mnist",
+    "heart", "iris", "mnist", "school", "svhn", "wine",
+)  # fmt: skip
+
+
+class DataSource(Frozen):
+    """Records ``start`` to ``stop`` of one split of a named public set or of a file.
+
+    A file is an ``.npz`` (arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test``;
+    further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, or a
+    folder of images with one sub-folder per class. A relative path starts at the data root.
+
+    ``start`` and ``stop`` count positions, so that one record less shifts another into the part: they are for
+    public records and for simulations. An institution gives its own records a file of their own.
+    """
+
+    source: str = Field(min_length=1)
+    split: Literal["train", "test", "all"] = "train"
+    """A file without splits is all of it ``train``."""
+    start: int = Field(default=0, ge=0)
+    stop: int | None = Field(default=None, ge=0)
+    label: str | None = None
+    """The column of the class; a named set knows its own, a file has ``y``. In a multilabel task every class is a
+    column of 0 and 1 instead, or ``y`` of an ``.npz`` holds them, a row a record."""
+    group: str | None = None
+    """A column whose equal values belong together, as all visits of one patient do."""
+    shuffle_seed: int | None = Field(default=None, ge=0)
+    """Order the whole split by this seed before ``start`` and ``stop`` apply; named sets alone."""
+
+    @property
+    def is_named(self) -> bool:
+        return self.source in NAMED_SETS
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataSource:
+        if self.stop is not None and self.stop <= self.start:
+            raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
+        if self.shuffle_seed is not None and not self.is_named:
+            raise ValueError(
+                "shuffle_seed is for named public sets: with a file, one record more would move all others"
+            )
+        return self
+
+
+def data_root(option: Path | None) -> Path | None:
+    """The folder that holds the data files: the option, else the environment's COLLEGIUM_DATA, else None."""
+    if option is not None:
+        return option
+    value = os.environ.get(DATA_ROOT_VARIABLE)
+    return Path(value) if value else None

@@ -1,0 +1,234 @@
+"""Pools of public inputs, kept by their SHA-256: in memory, or in a folder that several processes may share.
+
+A pool in a folder is ``<sha256>.bin`` and, written last, ``<sha256>.json``; what is still on its way has a
+name of its own, so that a reader never meets half a pool and two writers never meet each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.arrays import array_spec, canonical_bytes, canonical_header
+from collegium.data.values import ArraySpec, PoolChunk, PoolState
+from collegium.errors import CollegiumError, PoolMismatch, StorageError
+
+ABANDONED_AFTER_S = 24 * 3600
+
+
+@dataclass
+class _Arriving:
+    """A pool of which some bytes are here."""
+
+    target: BinaryIO | bytearray
+    path: Path | None
+    digest: Any
+    received_bytes: int = field(default=0)
+
+    def discard(self) -> None:
+        if self.path is not None:
+            assert not isinstance(self.target, bytearray)
+            self.target.close()
+            self.path.unlink(missing_ok=True)
+
+
+class PoolStore:
+    """Pools by their SHA-256.
+
+    Parameters
+    ----------
+    folder : where to keep them; None keeps them in memory.
+
+    Raises
+    ------
+    StorageError
+        When the folder cannot be read or written.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arriving: dict[str, _Arriving] = {}
+        self._lock = threading.RLock()
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                _remove_abandoned(folder)
+            except OSError as error:
+                raise _storage_error(folder, error) from error
+
+    def holds(self, spec: ArraySpec) -> bool:
+        """Whether the whole pool is here."""
+        with self._lock:
+            return self._stored_spec(spec.sha256) == spec
+
+    def state(self, spec: ArraySpec) -> PoolState:
+        """How much of the pool is here."""
+        with self._lock:
+            if self.holds(spec):
+                return PoolState(spec.sha256, spec.size_bytes, complete=True)
+            arriving = self._arriving.get(spec.sha256)
+            return PoolState(spec.sha256, arriving.received_bytes if arriving else 0, complete=False)
+
+    def put(self, array: NDArray[Any]) -> ArraySpec:
+        """Keep ``array`` (uint8 or float32) and return its name."""
+        spec = array_spec(array)
+        with self._lock:
+            if not self.holds(spec):
+                arriving = self._start(spec)
+                self._append(arriving, canonical_bytes(array))
+                self._finish(spec, arriving)
+        return spec
+
+    def accept(self, chunk: PoolChunk) -> PoolState:
+        """Add the next piece of a pool; one that is here already, or that leaves a gap, changes nothing.
+
+        The sender learns from the returned state where to go on.
+
+        Raises
+        ------
+        PoolMismatch
+            When the pool is complete and its digest is not its name; what had arrived is thrown away.
+        """
+        spec = chunk.pool
+        with self._lock:
+            if self.holds(spec):
+                return self.state(spec)
+            arriving = self._arriving.get(spec.sha256)
+            if arriving is None:
+                if chunk.offset_bytes != 0:
+                    return self.state(spec)
+                arriving = self._arriving[spec.sha256] = self._start(spec)
+            if chunk.offset_bytes == arriving.received_bytes:
+                try:
+                    self._append(arriving, chunk.data)
+                except StorageError:
+                    del self._arriving[spec.sha256]
+                    raise
+                if arriving.received_bytes >= spec.size_bytes:
+                    del self._arriving[spec.sha256]
+                    self._finish(spec, arriving)
+            return self.state(spec)
+
+    def open(self, sha256: str) -> NDArray[Any]:
+        """The pool itself, read-only; mapped from disk where it lies there, and checked when first opened.
+
+        Raises
+        ------
+        PoolMismatch
+            When no complete pool of that name is here, or its file was changed since; it then counts as absent.
+        """
+        with self._lock:
+            array = self._arrays.get(sha256)
+            if array is None:
+                spec = self._stored_spec(sha256)
+                if spec is None:
+                    raise PoolMismatch(f"no pool {sha256[:12]} is held here: have the coordinator send it first")
+                array = self._map(spec)
+                self._arrays[sha256] = array
+            return array
+
+    def _map(self, spec: ArraySpec) -> NDArray[Any]:
+        path = self._path(spec.sha256, "bin")
+        try:
+            array = np.memmap(path, dtype=np.dtype(spec.dtype).newbyteorder("<"), mode="r", shape=spec.shape)
+            sound = path.stat().st_size == spec.size_bytes and array_spec(array) == spec
+        except (OSError, ValueError):
+            sound = False
+        if not sound:
+            with contextlib.suppress(OSError):
+                self._path(spec.sha256, "json").unlink(missing_ok=True)
+            raise PoolMismatch(f"{path} was damaged and is no longer used: start again, and the pool is sent anew")
+        return array
+
+    def _stored_spec(self, sha256: str) -> ArraySpec | None:
+        array = self._arrays.get(sha256)
+        if array is not None:
+            return ArraySpec(sha256, array.dtype.newbyteorder("=").name, tuple(map(int, array.shape)))
+        if self._folder is None:
+            return None
+        try:
+            written = json.loads(self._path(sha256, "json").read_text(encoding="ascii"))
+            spec = ArraySpec(sha256, written["dtype"], tuple(written["shape"]))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _storage_error(self._folder, error) from error
+        except (ValueError, KeyError, TypeError, CollegiumError):
+            return None
+        return spec if self._path(sha256, "bin").is_file() else None
+
+    def _start(self, spec: ArraySpec) -> _Arriving:
+        digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
+        if self._folder is None:
+            return _Arriving(bytearray(), None, digest)
+        path = self._path(spec.sha256, f"{os.getpid()}-{secrets.token_hex(8)}.part")
+        try:
+            return _Arriving(path.open("xb"), path, digest)
+        except OSError as error:
+            raise _storage_error(self._folder, error) from error
+
+    def _append(self, arriving: _Arriving, data: bytes | memoryview) -> None:
+        arriving.digest.update(data)
+        if isinstance(arriving.target, bytearray):
+            arriving.target += data
+        else:
+            try:
+                arriving.target.write(data)
+            except OSError as error:
+                arriving.discard()
+                raise _storage_error(self._folder, error) from error
+        arriving.received_bytes += len(data)
+
+    def _finish(self, spec: ArraySpec, arriving: _Arriving) -> None:
+        if arriving.digest.hexdigest() != spec.sha256:
+            arriving.discard()
+            raise PoolMismatch(
+                f"the bytes that arrived are not the pool {spec.sha256[:12]}: they were thrown away, send it again"
+            )
+        if arriving.path is None:
+            assert isinstance(arriving.target, bytearray)
+            flat = np.frombuffer(bytes(arriving.target), dtype=np.dtype(spec.dtype).newbyteorder("<"))
+            self._arrays[spec.sha256] = flat.reshape(spec.shape)
+            return
+        assert not isinstance(arriving.target, bytearray)
+        written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
+        described = arriving.path.with_suffix(".json-part")
+        try:
+            arriving.target.flush()
+            os.fsync(arriving.target.fileno())
+            arriving.target.close()
+            os.replace(arriving.path, self._path(spec.sha256, "bin"))
+            described.write_text(written, encoding="ascii")
+            os.replace(described, self._path(spec.sha256, "json"))
+        except OSError as error:
+            arriving.discard()
+            described.unlink(missing_ok=True)
+            raise _storage_error(self._folder, error) from error
+
+    def _path(self, sha256: str, ending: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{sha256}.{ending}"
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what a process left that ended while a pool was arriving."""
+    for path in folder.glob("*part"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
+                path.unlink()
+
+
+def _storage_error(folder: Path | None, error: OSError) -> StorageError:
+    return StorageError(f"cannot keep pools in {folder}: {error.strerror or error}")

@@ -1,0 +1,145 @@
+"""What the consortium agreed to learn: its classes and the shape of an input. All of it is public.
+
+Ranges and categories come from here and never from a party's records, so that encoding a record
+depends on that record alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from collegium.limits import MAX_CLASSES
+from collegium.privacy.multilabel import MAX_LABELS
+from collegium.settings import Frozen
+
+PARTY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class ImageInputs(Frozen):
+    """Images as unsigned bytes, shape ``[height, width, channels]``."""
+
+    kind: Literal["image"] = "image"
+    height: int = Field(gt=0, le=4096)
+    width: int = Field(gt=0, le=4096)
+    channels: int = Field(default=1, ge=1, le=4)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.height, self.width, self.channels)
+
+    @property
+    def dtype(self) -> str:
+        return "uint8"
+
+
+class NumberColumn(Frozen):
+    """A number, clipped to ``[low, high]`` and scaled to [0, 1]; a missing value becomes 0 with its flag set."""
+
+    kind: Literal["number"] = "number"
+    name: str
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> NumberColumn:
+        if not self.low < self.high:
+            raise ValueError(f"column {self.name}: low must be below high")
+        return self
+
+    @property
+    def width(self) -> int:
+        return 2
+
+
+class CategoryColumn(Frozen):
+    """One of ``categories`` as indicators; anything else, missing included, sets the last indicator."""
+
+    kind: Literal["category"] = "category"
+    name: str
+    categories: tuple[str, ...] = Field(min_length=1)
+
+    @property
+    def width(self) -> int:
+        return len(self.categories) + 1
+
+
+Column = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+
+
+class TableInputs(Frozen):
+    """Rows of a table, encoded by ``columns`` to 32-bit floats in [0, 1]."""
+
+    kind: Literal["table"] = "table"
+    columns: tuple[Column, ...] = Field(min_length=1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(column.width for column in self.columns),)
+
+    @property
+    def dtype(self) -> str:
+        return "float32"
+
+
+Inputs = Annotated[ImageInputs | TableInputs, Field(discriminator="kind")]
+
+
+class Task(Frozen):
+    """Classes (their order gives the label numbers) and inputs."""
+
+    classes: tuple[str, ...] = Field(min_length=2, max_length=MAX_CLASSES)
+    inputs: Inputs
+    multilabel: bool = Field(default=False, exclude_if=lambda several: not several)
+    """Whether a record holds any of the classes, none and all included, in place of one.
+
+    Its label number then says which (`multilabel.numbers_of`).
+    """
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Task:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("classes must differ from each other")
+        if self.multilabel and len(self.classes) > MAX_LABELS:
+            raise ValueError(f"of at most {MAX_LABELS} classes may a record hold several")
+        if self.multilabel and "index" in self.classes:
+            raise ValueError("no class is called 'index' where each has a column in labels.csv")
+        return self
+
+    @property
+    def label_numbers(self) -> int:
+        """Label numbers are below this."""
+        return 2 ** len(self.classes) if self.multilabel else len(self.classes)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """What holds the labels in a file: the class number, or 0 or 1 for each class."""
+        return self.classes if self.multilabel else ("label",)
+
+
+OWN_CHOICE = "own-choice"
+"""In place of a kind of teacher: every party fits the kind that its own file names, and tells nobody which."""
+
+
+class TeacherSettings(Frozen):
+    """Which teacher every party fits. Equal settings on equal data give an already fitted teacher back."""
+
+    kind: str = "small-cnn"
+    """A built-in kind, ``package.module:Class``, or `OWN_CHOICE`."""
+    per_party: int = Field(default=1, ge=1, le=1000)
+    seed: int = 0
+    options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _options_belong_to_a_kind(self) -> TeacherSettings:
+        if self.kind == OWN_CHOICE and self.options:
+            raise ValueError(f"the kind {OWN_CHOICE} takes no options here: every party has its own")
+        return self
+
+    def canonical_json(self) -> str:
+        """The same text for equal settings."""
+        import json
+
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))

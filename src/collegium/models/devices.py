@@ -1,0 +1,86 @@
+"""Where torch computes: the device, its threads and its precision. Torch is imported only when it is needed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
+
+from collegium.errors import ConfigurationError
+
+_DEVICE = re.compile(r"auto|cpu|cuda(?::\d{1,3})?")
+
+
+def check_device(name: str) -> str:
+    """The name itself; ConfigurationError unless it is ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+
+    Torch is asked only about CUDA devices, so that a process without networks never loads it.
+    """
+    if _DEVICE.fullmatch(name) is None:
+        raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
+    if name.startswith("cuda"):
+        resolve_device(name)
+    return name
+
+
+def resolve_device(name: str) -> str:
+    """The torch device that ``name`` stands for: ``cpu``, ``cuda`` or ``cuda:<number>``; ``auto`` takes CUDA if any.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name is unknown, or the CUDA device that it asks for is absent.
+    """
+    if _DEVICE.fullmatch(name) is None:
+        raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
+    if name == "cpu":
+        return name
+    import torch
+
+    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if present else "cpu"
+    number = int(name.partition(":")[2] or 0)
+    if number >= present:
+        raise ConfigurationError(f"device {name} is not there ({present} CUDA devices found): use auto or cpu")
+    return name
+
+
+def set_threads(threads: int) -> None:
+    """Let torch use this many CPU threads in this process; nothing happens where torch is not loaded.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``threads`` is not positive.
+    """
+    if threads < 1:
+        raise ConfigurationError(f"threads must be at least 1, not {threads}")
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+def mixed_precision(device: str, *, on_cpu: bool = False) -> AbstractContextManager[None]:
+    """A context in which CUDA computes in bfloat16 where that is safe.
+
+    It changes nothing on the CPU, unless ``on_cpu`` asks for it and the CPU multiplies bfloat16 by itself.
+    """
+    cuda = device.startswith("cuda")
+    if not cuda and not (on_cpu and multiplies_bfloat16()):
+        return nullcontext()
+    import torch
+
+    context: AbstractContextManager[None] = torch.autocast("cuda" if cuda else "cpu", dtype=torch.bfloat16)
+    return context
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this CPU has instructions for it: without them bfloat16 is slower than single precision, not quicker."""
+    import torch
+
+    # An older torch does not tell; then none is taken to be there.
+    can: dict[str, bool] = dict(getattr(torch.cpu, "get_capabilities", dict)())
+    return can.get("avx512_bf16", False) or can.get("amx_bf16", False)

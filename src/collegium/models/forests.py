@@ -1,0 +1,176 @@
+"""Forests of decision trees as plain arrays: teachers are made of them, and so is a published student of tables.
+
+scikit-learn grows the trees; their nodes are then five arrays that this module walks itself, so that a
+kept forest needs no pickle and outlives an update of scikit-learn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from collegium.data.task import Task
+from collegium.errors import StorageError
+
+FOREST_FORMAT = "collegium-forest-1"
+
+FOREST_DTYPES: dict[str, type[np.generic]] = {
+    "roots": np.int64,
+    "children": np.int64,
+    "feature": np.int64,
+    "threshold": np.float64,
+    "share": np.float64,
+}
+"""The arrays of a forest, by name."""
+
+_BLOCK_ROWS = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """All trees' nodes behind one another.
+
+    Parameters
+    ----------
+    roots : shape ``[trees]``, each tree's first node.
+    children : shape ``[nodes, 2]``, where at most and above the threshold lead; a leaf is its own child.
+    feature, threshold : shape ``[nodes]``, the value that a node compares, and with what.
+    share : shape ``[nodes, classes]``, the class frequencies at a node.
+    """
+
+    roots: NDArray[np.int64]
+    children: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+    @classmethod
+    def of_trees(cls, forest: Any, classes: int) -> Forest:
+        """The arrays of a fitted scikit-learn forest whose labels are class numbers below ``classes``."""
+        sizes = [tree.tree_.node_count for tree in forest.estimators_]
+        roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        children, feature, threshold, share = [], [], [], []
+        for root, estimator in zip(roots, forest.estimators_, strict=True):
+            tree = estimator.tree_
+            inner = tree.children_left >= 0
+            here = root + np.arange(tree.node_count)
+            # A leaf is its own child on both sides: walking on from it stays there.
+            both = np.stack([tree.children_left, tree.children_right], axis=1) + root
+            children.append(np.where(inner[:, None], both, here[:, None]))
+            feature.append(np.where(inner, tree.feature, 0))
+            threshold.append(tree.threshold)
+            counts = tree.value[:, 0, :]
+            full = np.zeros((tree.node_count, classes))
+            full[:, forest.classes_] = counts / counts.sum(axis=1, keepdims=True)
+            share.append(full)
+        return cls(
+            roots,
+            np.concatenate(children).astype(np.int64),
+            np.concatenate(feature).astype(np.int64),
+            np.concatenate(threshold).astype(np.float64),
+            np.concatenate(share),
+        )
+
+    @classmethod
+    def checked(cls, arrays: Mapping[str, NDArray[Any]], features: int, classes: int, name: str) -> Forest:
+        """A forest of arrays that came from a file called ``name``.
+
+        Raises
+        ------
+        StorageError
+            If their shapes do not fit each other, or a walk could leave the arrays or never end.
+        """
+        forest = cls(**arrays)
+        count = len(forest.threshold)
+        shapes_fit = (
+            forest.roots.ndim == 1
+            and forest.children.shape == (count, 2)
+            and forest.feature.shape == forest.threshold.shape == (count,)
+            and forest.share.shape == (count, classes)
+        )
+        if not shapes_fit or count == 0 or len(forest.roots) == 0:
+            raise StorageError(f"{name} holds a forest for other settings")
+        here = np.arange(count)[:, None]
+        # Children stand behind their parents, so that every walk ends.
+        ends = bool(((forest.children >= here) & (forest.children < count)).all())
+        features_fit = bool(((forest.feature >= 0) & (forest.feature < features)).all())
+        roots_fit = bool(((forest.roots >= 0) & (forest.roots < count)).all())
+        shares_fit = bool((np.isfinite(forest.share) & (forest.share >= 0)).all())
+        if not (ends and features_fit and roots_fit and shares_fit):
+            raise StorageError(f"{name} holds no sound forest")
+        return forest
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a file keeps, by name."""
+        return {name: getattr(self, name) for name in FOREST_DTYPES}
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Mean class frequencies of the leaves reached, shape ``[n, classes]``, for inputs ``[n, …]``."""
+        return self._sums(x) / len(self.roots)
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """The class with the largest of them, shape ``[n]``."""
+        return np.asarray(self._sums(x).argmax(axis=1), dtype=np.int64)
+
+    def _sums(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        rows = [np.empty((0, self.share.shape[1]))]
+        for start in range(0, len(x), _BLOCK_ROWS):
+            leaves = self._leaves(flat(x[start : start + _BLOCK_ROWS]))
+            shares = np.zeros((len(leaves), self.share.shape[1]))
+            for column in leaves.T:
+                shares += self.share[column]
+            rows.append(shares)
+        return np.concatenate(rows)
+
+    def _leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The leaf that each row reaches in each tree, shape ``[rows, trees]``."""
+        here = np.tile(self.roots, (len(rows), 1))
+        numbers = np.arange(len(rows))[:, None]
+        while True:
+            right = rows[numbers, self.feature[here]] > self.threshold[here]
+            following = self.children[here, right.astype(np.int64)]
+            if np.array_equal(following, here):
+                return here
+            here = following
+
+
+def flat(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Inputs ``[n, …]`` as rows ``[n, features]`` of the type that scikit-learn's trees compare."""
+    return np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
+
+
+def save_forest(path: Path, forest: Forest, task: Task) -> None:
+    """Write a forest with the task that it answers; StorageError if the file cannot be written."""
+    metadata = {FOREST_FORMAT: json.dumps({"task": task.model_dump(mode="json")}, sort_keys=True)}
+    try:
+        save_file({name: np.ascontiguousarray(values) for name, values in forest.arrays().items()}, path, metadata)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"cannot write the forest {path}: {error}") from error
+
+
+def load_forest(path: Path) -> tuple[Forest, Task]:
+    """Read what `save_forest` wrote; StorageError if the file is missing, damaged or no forest of this version."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a forest: {error}") from error
+    types = {name: values.dtype for name, values in arrays.items()}
+    if FOREST_FORMAT not in metadata or types != {name: np.dtype(kind) for name, kind in FOREST_DTYPES.items()}:
+        raise StorageError(f"{path.name} holds no forest that this version of Collegium wrote")
+    try:
+        task = Task.model_validate(json.loads(metadata[FOREST_FORMAT])["task"])
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise StorageError(f"{path.name} names no task of a forest: {error}") from error
+    features = int(np.prod(task.inputs.shape))
+    return Forest.checked(arrays, features, len(task.classes), path.name), task

@@ -1,0 +1,323 @@
+"""Named networks whose weights may travel: teachers are made of them, and so is the published student.
+
+A network is a name, a task and a few options, so that both sides build the same one; its weights are a
+safetensors file with those three in its metadata. No pickle is read from anyone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import ConfigurationError, DataError, StorageError
+from collegium.models.patch_codes import PatchCodes
+
+_FORMAT = "collegium-network-1"
+_MIN_IMAGE_SIDE = 8
+_MAX_WIDTH = 4096
+
+Option = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A way to build a network for a task; ``defaults`` lists every option that it takes."""
+
+    build: Callable[..., nn.Module]
+    suits: str
+    defaults: dict[str, Option]
+
+
+def _paper_cnn(task: Task, width: int, hidden: int) -> nn.Module:
+    return nn.Sequential(*_paper_layers(task, width, hidden), nn.Linear(hidden, len(task.classes)))
+
+
+def _paper_cnn_svhn(task: Task, width: int, hidden: int) -> nn.Module:
+    added = max(1, hidden // 2)
+    return nn.Sequential(
+        *_paper_layers(task, width, hidden),
+        nn.Linear(hidden, added),
+        nn.ReLU(),
+        nn.Linear(added, added),
+        nn.ReLU(),
+        nn.Linear(added, len(task.classes)),
+    )
+
+
+def _paper_layers(task: Task, filters: int, hidden: int) -> tuple[nn.Module, ...]:
+    """Everything of PATE's network below its output."""
+    channels, height, width = _image_shape(task)
+    pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
+    return (
+        nn.Conv2d(channels, filters, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(filters, 2 * filters, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Flatten(),
+        nn.Linear(2 * filters * pooled, hidden),
+        nn.ReLU(),
+    )
+
+
+def _private_knn_cnn(task: Task, width: int, hidden: int) -> nn.Module:
+    channels, height, pixels_wide = _image_shape(task)
+    halved = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(pixels_wide / 2) / 2)
+    convolutions: list[nn.Module] = []
+    before = channels
+    # (filters, side of the kernel, stride); the table names no pooling: the third and the sixth halve the image.
+    for filters, side, stride in (
+        *((width, 3, 1), (width, 3, 1), (width, 3, 2)),
+        *((2 * width, 3, 1), (2 * width, 3, 1), (2 * width, 3, 2)),
+        (2 * width, 5, 1),
+    ):
+        convolutions += [nn.Conv2d(before, filters, side, stride=stride, padding=side // 2), nn.ReLU()]
+        before = filters
+    network = nn.Sequential(
+        *convolutions,
+        nn.Flatten(),
+        nn.Linear(2 * width * halved, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, len(task.classes)),
+    )
+    # Nine layers of rectified units without normalisation learn nothing from torch's own initial weights.
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+    return network
+
+
+def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    return nn.Sequential(
+        *_convolution(channels, width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(width, 2 * width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(2 * width, 4 * width, stride=1),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * width, len(task.classes)),
+    )
+
+
+def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 5, padding=2, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        *_convolution(width, 2 * width, stride=1),
+        nn.MaxPool2d(2),
+        *_convolution(2 * width, 4 * width, stride=1),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(16 * width, len(task.classes)),
+    )
+
+
+def _patches(task: Task, width: int, hidden: int) -> nn.Module:
+    channels, _, _ = _image_shape(task)
+    last = nn.Linear(hidden, len(task.classes))
+    return nn.Sequential(PatchCodes(channels, width), nn.Linear(8 * width, hidden), last)
+
+
+def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _linear(task: Task) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(task.inputs.shape), len(task.classes)))
+
+
+def _mlp(task: Task, hidden: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(task.inputs.shape), hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, len(task.classes)),
+    )
+
+
+def _deep_mlp(task: Task) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    inputs = math.prod(task.inputs.shape)
+    for hidden in (1000, 500, 250, 250, 250):
+        layers += [nn.Linear(inputs, hidden), nn.ReLU()]
+        inputs = hidden
+    return nn.Sequential(*layers, nn.Linear(inputs, len(task.classes)))
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "deep-mlp": Architecture(_deep_mlp, "any", {}),
+    "linear": Architecture(_linear, "any", {}),
+    "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
+    "paper-cnn": Architecture(_paper_cnn, "image", {"width": 64, "hidden": 384}),
+    "paper-cnn-svhn": Architecture(_paper_cnn_svhn, "image", {"width": 64, "hidden": 384}),
+    "patches": Architecture(_patches, "image", {"width": 400, "hidden": 128}),
+    "private-knn-cnn": Architecture(_private_knn_cnn, "image", {"width": 96, "hidden": 192}),
+    "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
+    "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
+}
+
+
+def build_network(name: str, task: Task, **options: Option) -> nn.Module:
+    """A network with fresh weights from torch's generator: inputs as `network_inputs` gives, outputs logits.
+
+    Parameters
+    ----------
+    name : str
+        ``paper-cnn``: PATE's network for MNIST (Papernot et al. 2017, section 4: two convolutions with
+        max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
+        ``paper-cnn-svhn``: the same with two more hidden layers, as the paper has it for SVHN; their size, half
+        of the first one's, is ours: the paper does not say it.
+        ``patches``: codes of small patches, projected; learned without labels in `coordinator.patches`.
+        ``private-knn-cnn``: seven convolutions and two fully connected layers (Zhu et al. 2020, Table 5).
+        ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
+        ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
+        ``linear`` and ``mlp``: for tables.
+        ``deep-mlp``: five hidden layers, the discriminator for MNIST of Salimans et al. 2016.
+    task : Task
+        Gives the input shape and the number of outputs.
+    options : int, float, str or bool
+        ``hidden``, ``width``: layer sizes from 1 to 4,096; ``dropout``: from 0 to below 1.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name or an option is unknown, out of range, or does not suit the task.
+    """
+    try:
+        architecture = ARCHITECTURES[name]
+    except KeyError:
+        raise ConfigurationError(f"unknown network {name[:64]!r}: use one of {', '.join(ARCHITECTURES)}") from None
+    if architecture.suits == "image" and not isinstance(task.inputs, ImageInputs):
+        raise ConfigurationError(f"the network {name} needs images; this task has a table: use mlp or linear")
+    return architecture.build(task, **checked_options(name, architecture.defaults, options))
+
+
+def checked_options(what: str, defaults: dict[str, Option], options: dict[str, Option]) -> dict[str, Option]:
+    """Defaults overridden by ``options``; ConfigurationError for an unknown name, another type or a bad value."""
+    unknown = sorted(set(options) - set(defaults))
+    if unknown:
+        raise ConfigurationError(
+            f"{what} takes no option {unknown[0][:64]!r}: it takes {', '.join(defaults) or 'none'}"
+        )
+    merged = defaults | options
+    for name, value in merged.items():
+        kind = type(defaults[name])
+        if not (type(value) is kind or (kind is float and type(value) is int)):
+            raise ConfigurationError(f"{what}: option {name} must be of type {kind.__name__}")
+        if name == "dropout" and not 0 <= float(value) < 1:
+            raise ConfigurationError(f"{what}: option dropout must be at least 0 and below 1")
+        if name in ("hidden", "width") and not 1 <= int(value) <= _MAX_WIDTH:
+            raise ConfigurationError(f"{what}: option {name} must be from 1 to {_MAX_WIDTH}")
+    return merged
+
+
+def _image_shape(task: Task) -> tuple[int, int, int]:
+    height, width, channels = task.inputs.shape
+    if min(height, width) < _MIN_IMAGE_SIDE:
+        raise ConfigurationError(f"networks need images of at least 8 × 8 pixels, not {height} × {width}")
+    return channels, height, width
+
+
+def network_inputs(x: NDArray[Any]) -> torch.Tensor:
+    """Inputs as a network takes them, float32: images become ``[n, c, h, w]`` in [0, 1], tables stay as they are."""
+    return tensor_inputs(torch.from_numpy(np.ascontiguousarray(x)))
+
+
+def tensor_inputs(x: torch.Tensor) -> torch.Tensor:
+    """`network_inputs` of a tensor, on whatever device it lies."""
+    return x.permute(0, 3, 1, 2).float().div_(255) if x.dtype == torch.uint8 else x.float()
+
+
+def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
+    """Write weights with what is needed to build the network again.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
+    """
+    # One entry, because safetensors writes several in random order: equal networks give equal files.
+    made_of = {"architecture": name, "task": task.model_dump(mode="json"), "options": options}
+    metadata = {_FORMAT: json.dumps(made_of, sort_keys=True)}
+    tensors = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"cannot write the network {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class SavedNetwork:
+    """A network read from a file, in evaluation mode on the CPU, and what it was built from."""
+
+    network: nn.Module
+    name: str
+    task: Task
+    options: dict[str, Option]
+
+
+def load_network(path: Path) -> SavedNetwork:
+    """Read a file that `save_network` wrote.
+
+    Raises
+    ------
+    StorageError
+        If the file is missing, damaged or no network of this version.
+    DataError
+        If its weights do not have the shapes of the network that its metadata name.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
+    if _FORMAT not in metadata:
+        raise StorageError(f"{path.name} holds no network that this version of Collegium wrote")
+    try:
+        made_of = json.loads(metadata[_FORMAT])
+        name, options = made_of["architecture"], made_of["options"]
+        task = Task.model_validate(made_of["task"])
+        with torch.device("meta"):
+            network = build_network(name, task, **options)
+    except (KeyError, TypeError, ValueError, ValidationError, ConfigurationError) as error:
+        raise StorageError(f"{path.name} names a network that cannot be built: {error}") from error
+    expected = {key: (value.shape, value.dtype) for key, value in network.state_dict().items()}
+    if expected != {key: (value.shape, value.dtype) for key, value in tensors.items()}:
+        raise DataError(f"the weights in {path.name} do not fit the network {name} for its task")
+    # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
+    network.load_state_dict(tensors, assign=True)
+    return SavedNetwork(network.eval(), name, task, options)

@@ -1,0 +1,133 @@
+"""All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.task import Task, TeacherSettings
+from collegium.errors import ConfigurationError
+from collegium.models.devices import set_threads
+from collegium.parties.teachers.base import Teacher
+from collegium.parties.teachers.constant import ConstantTeacher
+from collegium.parties.teachers.fitting import TeacherFactory, TeacherSpec, fit_teachers
+from collegium.parties.teachers.splits import assign_teachers, derive_key
+from collegium.parties.teachers.store import TeacherStore, canonical_order, teacher_name
+
+if TYPE_CHECKING:
+    from collegium.data import Examples
+
+_PREDICTION_BLOCK = 4096
+
+
+class TeacherEnsemble:
+    """The fitted teachers of one party; ``reused`` of them were found in the store.
+
+    Parameters
+    ----------
+    party : str
+        Its name: parties with the same settings start their teachers from different seeds.
+    examples : Examples
+        All records of the party, with labels.
+    settings : TeacherSettings
+        Kind, number, seed and options; equal for every party of a run unless the kind is each party's own choice.
+    key : bytes
+        The party's secret: it decides which record teaches whom, and names the kept files.
+    threads : int
+        Cores: teachers that are missing are fitted in as many processes, on the CPU.
+    progress : callable
+        Called with the number of teachers that are ready, after each.
+
+    Raises
+    ------
+    ConfigurationError, Refused
+        If the kind or its options are not valid, not allowed here, or do not suit the task.
+    StorageError
+        If a fitted teacher cannot be kept.
+    FittingFailed
+        If a process that fits teachers fails.
+    """
+
+    def __init__(
+        self,
+        party: str,
+        examples: Examples,
+        task: Task,
+        settings: TeacherSettings,
+        *,
+        key: bytes,
+        store: TeacherStore,
+        device: str,
+        threads: int,
+        allowed_imports: Collection[str],
+        progress: Callable[[int], None],
+    ) -> None:
+        maker = TeacherFactory(settings.kind, settings.options, task, tuple(allowed_imports))
+        specs = specs_of(party, examples, maker, settings, key=key, store=store)
+        set_threads(threads)
+        self._threads = threads
+        self._classes = len(task.classes)
+        found: dict[int, Teacher] = {}
+        for spec in specs:
+            teacher = spec.unfitted(maker)
+            if store.load_into(teacher, spec.name, device=device):
+                found[spec.number] = teacher
+                progress(len(found))
+        self.reused = len(found)
+        missing = [spec for spec in specs if spec.number not in found]
+        for spec, teacher in fit_teachers(maker, missing, device=device, threads=threads):
+            found[spec.number] = teacher
+            progress(len(found))
+        self._teachers = [found[spec.number] for spec in specs]
+
+    def __len__(self) -> int:
+        return len(self._teachers)
+
+    def votes(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Votes per class for each input, shape ``[n, classes]``; every row sums to the number of teachers."""
+        set_threads(self._threads)  # torch counts them per thread, and this may be another one
+        counts = np.zeros((len(x), self._classes), dtype=np.int64)
+        for start in range(0, len(x), _PREDICTION_BLOCK):
+            block = np.ascontiguousarray(x[start : start + _PREDICTION_BLOCK])
+            rows = np.arange(start, start + len(block))
+            for teacher in self._teachers:
+                labels = teacher.predict(block)
+                if labels.shape != (len(block),) or labels.min() < 0 or labels.max() >= self._classes:
+                    raise ConfigurationError("a teacher must predict one class number per input: mend its predict")
+                counts[rows, labels] += 1
+        return counts
+
+
+def specs_of(
+    party: str, examples: Examples, maker: TeacherFactory, settings: TeacherSettings, *, key: bytes, store: TeacherStore
+) -> list[TeacherSpec]:
+    """The teachers that the party will fit, each with its own records and seed; see `TeacherEnsemble` for the rest."""
+    # Built once before any work: wrong options are an error even where every split falls to a constant.
+    version = maker.teacher().version
+    assigned = assign_teachers(examples.identities(), settings.per_party, key)
+    naming_key = derive_key(key, "names of fitted teachers")
+    specs = []
+    for number in range(settings.per_party):
+        own = canonical_order(examples.take(np.flatnonzero(assigned == number)))
+        assert own.y is not None
+        learnable = len(np.unique(own.y)) > 1
+        seed = _teacher_seed(settings.seed, party, number)
+        made_by = {
+            "kind": settings.kind if learnable else "constant",
+            "version": version if learnable else ConstantTeacher.version,
+            "options": settings.options,
+            "task": maker.task.model_dump(mode="json"),
+            "seed": seed,
+        }
+        specs.append(TeacherSpec(number, own, learnable, seed, teacher_name(naming_key, own, made_by), store))
+    return specs
+
+
+def _teacher_seed(seed: int, party: str, number: int) -> int:
+    """A seed of 63 bits of its own for each teacher of each party."""
+    digest = hashlib.sha256(f"collegium teacher seed\0{seed}\0{party}\0{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,168 @@
+"""Processes of the party that fit teachers, one core each.
+
+They are started afresh (spawn), so nothing of this process but what is sent to them is in their memory,
+and a GPU's or a thread pool's state is never copied. A fitted teacher comes back through the store, as the
+file that a restart would find; one of a kind that no file can hold comes back through the pipe between
+the two, and so do the values of a fit's curve where curves are recorded. However this process ends, its
+workers end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from collegium.errors import CollegiumError, FittingFailed, error_for_code
+from collegium.models.devices import set_threads
+from collegium.models.training_curves import Noted, Received, is_recording, sending
+from collegium.parties.teachers.base import Teacher, can_be_kept
+from collegium.parties.teachers.fitting import Fitted, TeacherFactory, TeacherSpec
+from collegium.parties.teachers.store import TeacherStore
+
+_LEAVE_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What a worker says instead of a teacher: an error's code and text."""
+
+    code: str
+    message: str
+
+
+def fit_in_workers(maker: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int) -> Fitted:
+    """Fit the teachers of ``places`` in ``workers`` processes; each is kept, and given, as soon as it is done.
+
+    Raises
+    ------
+    FittingFailed
+        If a worker ends or its teacher fails with an error that is no CollegiumError; the others end too.
+    CollegiumError
+        What a teacher or its store raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="collegium-") as passing:
+        # Without a store of its own, a teacher passes through a folder that only this user can read.
+        fallback = TeacherStore(Path(passing))
+        waiting = [spec if spec.store.keeps else replace(spec, store=fallback) for spec in specs]
+        original = {spec.number: spec for spec in specs}
+        for spec, reply in _replies(maker, waiting, device, workers):
+            if isinstance(reply, _Failed):
+                raise error_for_code(reply.code, reply.message)
+            teacher = reply
+            if teacher is None:
+                teacher = spec.unfitted(maker)
+                if not spec.store.load_into(teacher, spec.name, device=device):
+                    raise FittingFailed("a fitted teacher is not where it was kept: look at the party's folder")
+            yield original[spec.number], teacher
+
+
+def _replies(
+    maker: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
+) -> Iterator[tuple[TeacherSpec, Any]]:
+    """What a worker says of each place; every worker has ended when this ends, however it does."""
+    context = get_context("spawn")
+    waiting = specs[::-1]
+    busy: dict[connection.Connection, TeacherSpec] = {}
+    processes = {}
+    curves, drawn = is_recording(), Received()
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, maker, device, curves), daemon=True)
+            process.start()
+            theirs.close()
+            processes[ours] = process
+        for ours in processes:
+            _hand_out(ours, waiting, busy)
+        while busy:
+            for ready in connection.wait(list(busy)):
+                assert isinstance(ready, connection.Connection)
+                try:
+                    reply = ready.recv()
+                except (EOFError, OSError):
+                    processes[ready].join(_LEAVE_S)
+                    raise FittingFailed(_ended(processes[ready].exitcode)) from None
+                if isinstance(reply, Noted):
+                    drawn.draw(ready, reply)
+                    continue
+                yield busy.pop(ready), reply
+                _hand_out(ready, waiting, busy)
+    finally:
+        for ours, process in processes.items():
+            ours.close()
+            process.terminate()
+        for process in processes.values():
+            process.join(_LEAVE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _hand_out(
+    worker: connection.Connection, waiting: list[TeacherSpec], busy: dict[connection.Connection, TeacherSpec]
+) -> None:
+    if waiting:
+        spec = waiting.pop()
+        with contextlib.suppress(OSError):  # it has ended: reading from it will say so
+            worker.send(spec)
+        busy[worker] = spec
+
+
+def _ended(exit_code: int | None) -> str:
+    how = f"was ended by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"ended ({exit_code})"
+    return (
+        f"a process that fitted teachers {how}: if memory ran out, give the party fewer threads; what is fitted stays"
+    )
+
+
+def _work(pipe: connection.Connection, maker: TeacherFactory, device: str, curves: bool) -> None:
+    """The worker: fits what it is handed until nobody is there to hand it anything; ``curves``: draws them too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
+    threading.Thread(target=_end_with_the_party, daemon=True).start()
+    from threadpoolctl import threadpool_limits
+
+    try:
+        with sending(pipe.send) if curves else contextlib.nullcontext():
+            while True:
+                spec: TeacherSpec = pipe.recv()
+                with threadpool_limits(1):
+                    pipe.send(_fitted(maker, spec, device))
+    except (EOFError, OSError):
+        return
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to take away
+
+
+def _fitted(maker: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
+    """The teacher where no file can hold it, else None once it is kept."""
+    try:
+        teacher = spec.unfitted(maker)
+        set_threads(1)
+        teacher.fit(spec.records, seed=spec.seed, device=device)
+        spec.store.keep(teacher, spec.name)
+        return None if can_be_kept(teacher) else teacher
+    except CollegiumError as error:
+        return _Failed(error.code, str(error))
+    except Exception as error:
+        # Where it happened, never its text, which may quote a record.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+        return _Failed(FittingFailed.code, f"a teacher of the kind {maker.kind} failed while it was fitted: {where}")
+
+
+def _end_with_the_party() -> None:
+    party = parent_process()
+    assert party is not None
+    connection.wait([party.sentinel])
+    os._exit(1)

@@ -1,0 +1,160 @@
+"""Empirical lower bound on ε of a mechanism as shipped: run it on two neighbours and compare what comes out.
+
+The pair and the event are fixed before the runs, from the law of the noisy argmax, so that choosing them
+cannot flatter the result. With p the rate of the event on one histogram and q on its neighbour,
+ε ≥ log((p_low − δ)/q_high), each end by Clopper and Pearson at half the failure probability.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from collegium.errors import ConfigurationError
+from collegium.privacy.accounting.pld import composed_epsilon
+from collegium.privacy.analysis.account import AccountQuery, data_independent
+from collegium.privacy.mechanisms.base import NEXT_STAGE, HasClassicCharge, Mechanism, Noise
+from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.units import IntArray, Unit
+
+_BATCH = 100_000
+_PILOT_RUNS = 20_000
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the runs showed. ``consistent`` is False when the stated ε is refuted at ``failure_probability``."""
+
+    mechanism: str
+    parameters: dict[str, float | int | str]
+    histogram: tuple[int, ...]
+    neighbour: tuple[int, ...]
+    event: int
+    runs: int
+    hits: int
+    hits_on_neighbour: int
+    delta: float
+    failure_probability: float
+    epsilon_lower_bound: float
+    epsilon_stated: float
+    noise: str
+    consistent: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: an infinite stated ε as the string "inf"."""
+        plain = asdict(self)
+        plain["histogram"], plain["neighbour"] = list(self.histogram), list(self.neighbour)
+        if math.isinf(self.epsilon_stated):
+            plain["epsilon_stated"] = "inf"
+        return plain
+
+
+def run_mechanism(mechanism: Mechanism, counts: IntArray, noise: Noise) -> IntArray:
+    """Outcome per query after all stages."""
+    outcome = np.full(counts.shape[0], NEXT_STAGE, dtype=np.int64)
+    for stage in mechanism.stages:
+        going = outcome == NEXT_STAGE
+        if going.any():
+            outcome[going] = stage.run(counts[going], noise, np.zeros(int(going.sum()), dtype=np.int64))
+    return outcome
+
+
+def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]:
+    """Lower and upper bound of a rate, each wrong with probability at most ``failure``."""
+    low = 0.0 if hits == 0 else float(betaincinv(hits, runs - hits + 1, failure))
+    high = 1.0 if hits == runs else float(betaincinv(hits + 1, runs - hits, 1.0 - failure))
+    return low, high
+
+
+def audit(
+    mechanism: Mechanism,
+    noise: Noise,
+    *,
+    teachers: int,
+    classes: int = 2,
+    runs: int = 1_000_000,
+    delta: float = 1e-5,
+    failure_probability: float = 1e-6,
+) -> Audit:
+    """Audit one answer of ``mechanism`` under one moved vote, on the pair that a pilot finds most telling."""
+    if runs < 1000 or teachers < 2 or classes < 2 or not 0.0 <= delta < 1.0:
+        raise ConfigurationError("an audit needs at least 1000 runs, 2 teachers and 2 classes, and a δ in [0, 1)")
+    base, other, event = _most_telling(mechanism, noise, teachers, classes, runs, delta)
+    hits = _hits(mechanism, noise, base, event, runs)
+    hits_on_neighbour = _hits(mechanism, noise, other, event, runs)
+    low = clopper_pearson(hits, runs, failure_probability / 2.0)[0]
+    high = clopper_pearson(hits_on_neighbour, runs, failure_probability / 2.0)[1]
+    lower = max(0.0, math.log(max(low - delta, 1e-300) / high))
+    stated = stated_epsilon(mechanism, delta)
+    return Audit(
+        mechanism=mechanism.name,
+        parameters=mechanism.parameters(),
+        histogram=base,
+        neighbour=other,
+        event=event,
+        runs=runs,
+        hits=hits,
+        hits_on_neighbour=hits_on_neighbour,
+        delta=delta,
+        failure_probability=failure_probability,
+        epsilon_lower_bound=lower,
+        epsilon_stated=stated,
+        noise="system" if noise.private else "seeded",
+        consistent=lower <= stated,
+    )
+
+
+def stated_epsilon(mechanism: Mechanism, delta: float) -> float:
+    """The smallest ε that the accountant states for one answer, by Rényi curve or loss distribution."""
+    question = AccountQuery(mechanism, 1, delta, WIDE_ORDERS) if delta > 0.0 else None
+    found = [data_independent(question).to_epsilon(delta).epsilon] if question else []
+    parts = [(stage.privacy_loss(Unit()), 1) for stage in mechanism.stages if isinstance(stage, HasClassicCharge)]
+    if len(parts) == len(mechanism.stages):
+        found.append(composed_epsilon(parts, delta))
+    return min(found, default=math.inf)
+
+
+def _most_telling(
+    mechanism: Mechanism, noise: Noise, teachers: int, classes: int, runs: int, delta: float
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Pair and event with the largest lower bound expected of ``runs`` runs, judged on a pilot of fewer."""
+    best: tuple[float, tuple[int, ...], tuple[int, ...], int] = (-math.inf, (0,), (0,), 0)
+    pilot = min(runs, _PILOT_RUNS)
+    for top in np.unique(np.linspace(teachers / 2, teachers - 1, 12).astype(int)):
+        base = (int(top), teachers - int(top)) + (0,) * (classes - 2)
+        for there, back in ((1, 0), (0, 1)):
+            moved = list(base)
+            if moved[there] == 0:
+                continue
+            moved[there] -= 1
+            moved[back] += 1
+            first = _outcomes(mechanism, noise, base, pilot)
+            second = _outcomes(mechanism, noise, tuple(moved), pilot)
+            for event in np.unique(np.concatenate([first, second])):
+                one, two = float((first == event).mean()), float((second == event).mean())
+                for p, q, pair in ((one, two, (base, tuple(moved))), (two, one, (tuple(moved), base))):
+                    low = clopper_pearson(round(p * runs), runs, 1e-3)[0]
+                    high = clopper_pearson(round(q * runs), runs, 1e-3)[1]
+                    score = math.log(max(low - delta, 1e-300) / high) - 3.0 * _pilot_error(p, q, pilot)
+                    if score > best[0]:
+                        best = (score, pair[0], pair[1], int(event))
+    return best[1], best[2], best[3]
+
+
+def _pilot_error(p: float, q: float, pilot: int) -> float:
+    return math.sqrt(1.0 / max(p * pilot, 1.0) + 1.0 / max(q * pilot, 1.0))
+
+
+def _outcomes(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], runs: int) -> IntArray:
+    return run_mechanism(mechanism, np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1)), noise)
+
+
+def _hits(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], event: int, runs: int) -> int:
+    total = 0
+    for start in range(0, runs, _BATCH):
+        total += int((_outcomes(mechanism, noise, histogram, min(_BATCH, runs - start)) == event).sum())
+    return total

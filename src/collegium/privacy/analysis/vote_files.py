@@ -1,0 +1,74 @@
+"""Vote counts from files: `.npy`, `.npz` and `.csv`, integers of shape ``[queries, classes]``. No pickles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import DataError
+from collegium.privacy.units import IntArray
+from collegium.privacy.vote_counts import checked_counts
+
+_NAMES = ("votes", "counts")
+
+
+def read_votes(path: Path) -> IntArray:
+    """The vote counts in ``path``; raises DataError when there are none that make sense.
+
+    An ``.npz`` holds them as ``votes`` or ``counts``, or as its only array. A ``.csv`` has one query per
+    row and may start with one line of column names.
+    """
+    if not path.is_file():
+        raise DataError(f"no vote file at {path}")
+    try:
+        array = _READERS[path.suffix.lower()](path)
+    except KeyError:
+        raise DataError(f"{path}: votes are read from {', '.join(sorted(_READERS))} files") from None
+    except DataError:
+        raise
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read as vote counts: {error}") from None
+    try:
+        return checked_counts(array)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _npy(path: Path) -> NDArray[np.generic]:
+    loaded = np.load(path, allow_pickle=False)
+    if not isinstance(loaded, np.ndarray):
+        raise DataError(f"{path} is not a single .npy array")
+    return loaded
+
+
+def _npz(path: Path) -> NDArray[np.generic]:
+    with np.load(path, allow_pickle=False) as archive:
+        names = [name for name in _NAMES if name in archive.files] or archive.files
+        if len(archive.files) > 1 and names == archive.files:
+            raise DataError(f"{path} holds {', '.join(archive.files)}; name the vote counts 'votes'")
+        if not names:
+            raise DataError(f"{path} holds no array")
+        found: NDArray[np.generic] = archive[names[0]]
+        return found
+
+
+def _csv(path: Path) -> NDArray[np.generic]:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if lines and not _numeric(lines[0]):
+        lines = lines[1:]
+    if not lines:
+        raise DataError(f"{path} holds no row of counts")
+    return np.loadtxt(lines, delimiter=",", ndmin=2)
+
+
+def _numeric(line: str) -> bool:
+    try:
+        [float(cell) for cell in line.split(",")]
+    except ValueError:
+        return False
+    return True
+
+
+_READERS = {".npy": _npy, ".npz": _npz, ".csv": _csv}

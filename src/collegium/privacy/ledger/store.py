@@ -1,0 +1,160 @@
+"""Where a ledger's entries are kept: one append-only SQLite table, durable at every commit.
+
+This room knows SQLite and nothing of budgets. Write-ahead log with full synchronisation: a commit has
+returned only when its bytes are on the disk. One writer at a time across processes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from collegium.errors import LedgerCorrupt, StorageError
+from collegium.privacy.ledger.chain import Row
+
+BUSY_TIMEOUT_S = 60.0
+"""How long a writer waits for the others; a transaction takes milliseconds."""
+
+_RETRY_S = 0.01
+_SCHEMA = (
+    "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
+    " STRICT"
+)
+
+
+class EntryStore:
+    """The rows of one ledger file. Every method raises StorageError or LedgerCorrupt for what SQLite reports."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path, on_connect: Callable[[sqlite3.Connection], None] | None = None) -> EntryStore:
+        """Open ``path`` to write, making a file where there is none."""
+        with _reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            connection = _connect(str(path))
+        try:
+            with _reported(path):
+                if on_connect is not None:
+                    on_connect(connection)
+                _use_write_ahead_log(connection)
+                connection.execute("PRAGMA synchronous=FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return cls(path, connection)
+
+    @classmethod
+    def read(cls, path: Path) -> EntryStore:
+        """Open an existing file to look at it."""
+        if not path.is_file():
+            raise StorageError(f"no ledger at {path}; give the path of a run's ledger.sqlite")
+        # A copy on a medium that cannot be written has no write-ahead log, and nobody to wait for.
+        still = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
+        with _reported(path):
+            connection = _connect(f"{path.resolve().as_uri()}?{'immutable=1' if still else 'mode=ro'}")
+        store = cls(path, connection)
+        try:
+            if not store._has_table():
+                raise StorageError(f"the ledger {path} has no entries yet; start its owner first")
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    def begin(self) -> bool:
+        """Make the table where there is none, and tell whether there was none.
+
+        Call it inside ``writing`` and let the first row follow, so that both become durable together: a
+        table without rows is a damaged ledger, not a new one.
+        """
+        if self._has_table():
+            return False
+        with _reported(self.path):
+            self._connection.execute(_SCHEMA)
+        return True
+
+    def rows(self, from_seq: int = 0) -> list[Row]:
+        """All rows from ``from_seq`` on, in order, as of one moment."""
+        with _reported(self.path):
+            query = "SELECT seq, body, hash, signature FROM entries WHERE seq >= ? OR seq < 0 ORDER BY seq"
+            return [Row(*row) for row in self._connection.execute(query, (from_seq,))]
+
+    def insert(self, row: Row) -> None:
+        """Add one row, inside ``writing``."""
+        with _reported(self.path):
+            self._connection.execute(
+                "INSERT INTO entries (seq, body, hash, signature) VALUES (?, ?, ?, ?)",
+                (row.seq, row.body, row.hash, row.signature),
+            )
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction, alone among all writers: all of it is durable afterwards, or nothing of it."""
+        with _reported(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            with _reported(self.path):
+                self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                with _reported(self.path):
+                    self._connection.execute("ROLLBACK")
+            raise
+
+    def _has_table(self) -> bool:
+        with _reported(self.path):
+            return bool(self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+    def close(self) -> None:
+        with _reported(self.path):
+            self._connection.close()
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    # Threads share the connection; the ledger's own lock keeps them apart.
+    return sqlite3.connect(
+        address, uri=address.startswith("file:"), timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch modes; SQLite does not wait by itself when another process is switching the same new file."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)
+            continue
+        if mode != "wal":
+            raise StorageError(f"this file system cannot hold a ledger (SQLite stays in {mode} mode); use a local disk")
+        return
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the system report into errors that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        code = None if code is None else code & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            raise StorageError(f"the ledger {path} stays locked by another process; stop that one first") from None
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            raise LedgerCorrupt(f"{path} is damaged or no ledger ({error}); restore it from a backup") from None
+        raise StorageError(f"the ledger {path} cannot be read or written: {error}") from None
+    except UnicodeDecodeError:  # SQLite quotes the damaged text in its complaint, and Python cannot read that
+        raise LedgerCorrupt(f"{path} is damaged or no ledger; restore it from a backup") from None
+    except OSError as error:
+        raise StorageError(f"the ledger {path} cannot be read or written: {error.strerror}") from None

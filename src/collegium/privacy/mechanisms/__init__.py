@@ -1,0 +1,25 @@
+"""The mechanisms: frozen descriptions that turn vote histograms into labels and state what that costs."""
+
+from __future__ import annotations
+
+from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage
+from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named, register
+from collegium.privacy.noise.sources import SeededNoise, SystemNoise
+from collegium.privacy.units import Adjacency, IntArray, Unit
+
+__all__ = [
+    "ABSTAIN",
+    "NEXT_STAGE",
+    "Adjacency",
+    "IntArray",
+    "Mechanism",
+    "Noise",
+    "SeededNoise",
+    "Stage",
+    "SystemNoise",
+    "Unit",
+    "create",
+    "known_names",
+    "mechanism_named",
+    "register",
+]

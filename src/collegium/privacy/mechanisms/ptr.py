@@ -1,0 +1,101 @@
+"""Propose-test-release of the exact argmax: what the near-zero-cost idea looks like when it is sound.
+
+d = max(0, ⌈gap/2⌉ − 1) votes can move before the winner can change, the tie rule included. One vote moves
+d by at most 1, so whether d + Laplace(1/ε) > log(1/2δ)/ε costs ε; where d = 0 the answer leaves with
+probability at most δ, and where d ≥ 1 all neighbours have the same winner.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from collegium.errors import ConfigurationError
+from collegium.privacy.accounting import pld
+from collegium.privacy.mechanisms.base import ABSTAIN, Noise, Stage
+from collegium.privacy.mechanisms.registry import register
+from collegium.privacy.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
+from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.vote_counts import check_positive, checked_counts, winners
+
+
+@register
+@dataclass(frozen=True)
+class ProposeTestRelease:
+    """Release the argmax without noise if it is far enough from changing, decided with noise; else abstain.
+
+    Parameters
+    ----------
+    epsilon, delta : what one query costs a single moved vote.
+    """
+
+    name: ClassVar[str] = "ptr"
+    source: ClassVar[str] = "Dwork and Lei 2009, propose-test-release; proof in docs/privacy.md"
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, epsilon=self.epsilon, delta=self.delta)
+        if self.delta >= 0.5:
+            raise ConfigurationError(f"{self.name}: delta must be below 0.5; got {self.delta}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (StableRelease("release", self.epsilon, self.delta),)
+
+    def parameters(self) -> dict[str, float | int | str]:
+        return {"epsilon": self.epsilon, "delta": self.delta}
+
+
+@dataclass(frozen=True)
+class StableRelease:
+    """The test and, if it passes, the argmax."""
+
+    name: str
+    epsilon: float
+    delta: float
+
+    @property
+    def cut(self) -> int:
+        """Smallest whole number that Laplace(1/ε) noise passes with probability at most δ, discrete or not."""
+        return math.ceil(math.log(1.0 / (2.0 * self.delta)) / self.epsilon)
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        """Laplace noise on d, and δ for the event that an unstable winner leaves.
+
+        k votes are k neighbours in a row: (kε, k·e^{(k−1)ε}·δ), which counts as a failure probability.
+        """
+        if unit.votes == 1:
+            noisy = laplace_curve(1, 1.0 / self.epsilon, orders).at_least(
+                discrete_laplace_curve(1, 1.0 / self.epsilon, orders).values
+            )
+            return RenyiCurve(orders, noisy.values, self.delta)
+        pure = unit.votes * self.epsilon
+        failure = unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
+        if failure >= 1.0:
+            return RenyiCurve(orders, np.full(len(orders), np.inf))
+        return RenyiCurve(orders, np.minimum(pure, np.asarray(orders) * pure * pure / 2.0), failure)
+
+    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        failure = unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
+        return pld.pure_loss(unit.votes * self.epsilon, min(failure, 1.0))
+
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        votes = checked_counts(counts)
+        noisy = votes_to_change(votes) + noise.laplace(1.0 / self.epsilon, (votes.shape[0],))
+        return np.where(noisy > self.cut, winners(votes), ABSTAIN).astype(np.int64)
+
+
+def votes_to_change(counts: IntArray) -> IntArray:
+    """d = max(0, ⌈gap/2⌉ − 1) per query; a single class never changes and counts as all its votes apart."""
+    ordered = -np.sort(-counts, axis=1)
+    second = ordered[:, 1] if counts.shape[1] > 1 else np.zeros(counts.shape[0], dtype=np.int64)
+    distance: IntArray = np.maximum(0, -((second - ordered[:, 0]) // 2) - 1)
+    return distance

@@ -1,0 +1,84 @@
+"""Mechanisms by name. A mechanism joins by ``@register``, from this package or from a plug-in.
+
+Every module of this package is imported on the first look-up, so a new mechanism is a new file and
+nothing else. A plug-in names its module or class under the entry-point group ``collegium.mechanisms``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from collegium.errors import ConfigurationError
+from collegium.privacy.mechanisms.base import Mechanism
+
+ENTRY_POINT_GROUP = "collegium.mechanisms"
+
+MechanismClass = TypeVar("MechanismClass", bound=type[Any])
+
+_by_name: dict[str, type[Mechanism]] = {}
+
+
+def register(cls: MechanismClass) -> MechanismClass:
+    """Class decorator: make a frozen dataclass known by its ``name``.
+
+    Raises ConfigurationError when the class is not a frozen dataclass with a ``name`` and a
+    ``source``, or when another class has the name already.
+    """
+    parameters = getattr(cls, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        raise ConfigurationError(f"a mechanism must be a frozen dataclass; {cls.__qualname__} is not")
+    name = getattr(cls, "name", "")
+    if not name or not getattr(cls, "source", ""):
+        raise ConfigurationError(f"{cls.__qualname__} needs a name and a source (the paper and theorem of its charge)")
+    known = _by_name.get(name)
+    if known is not None and known.__qualname__ != cls.__qualname__:
+        raise ConfigurationError(f"two mechanisms are called {name!r}: {known.__qualname__} and {cls.__qualname__}")
+    _by_name[name] = cls
+    return cls
+
+
+def mechanism_named(name: str) -> type[Mechanism]:
+    """The class registered as ``name``; raises ConfigurationError, listing the known names, if there is none."""
+    _load_all()
+    try:
+        return _by_name[name]
+    except KeyError:
+        raise ConfigurationError(f"no mechanism is called {name!r}; choose one of {', '.join(known_names())}") from None
+
+
+def known_names() -> tuple[str, ...]:
+    """The registered names, sorted."""
+    _load_all()
+    return tuple(sorted(_by_name))
+
+
+def create(name: str, **parameters: float | int | bool) -> Mechanism:
+    """The mechanism ``name`` with these parameters; raises ConfigurationError for an unknown or missing one."""
+    cls = mechanism_named(name)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    unknown = sorted(set(parameters) - set(fields))
+    missing = [
+        field.name
+        for field in fields.values()
+        if field.name not in parameters
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if unknown or missing:
+        wrong = [f"has no parameter {key!r}" for key in unknown] + [f"needs {key!r}" for key in missing]
+        raise ConfigurationError(f"{name} {' and '.join(wrong)}; its parameters are {', '.join(fields)}")
+    return cls(**parameters)
+
+
+@cache
+def _load_all() -> None:
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
+        import_module(module.name)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        point.load()

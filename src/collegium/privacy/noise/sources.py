@@ -1,0 +1,97 @@
+"""Where noise comes from: the operating system's randomness to release, a seed to test and to reproduce.
+
+Floating-point samplers leak through their rounding (Mironov 2012), so a release uses the exact
+discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on integers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import enable_features
+
+from collegium.errors import ConfigurationError
+from collegium.privacy.units import IntArray
+
+enable_features("contrib")
+
+
+class SystemNoise:
+    """Exact discrete noise from the operating system's randomness: the only source that may release labels."""
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
+        """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
+        space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+        return _zeros_through(make_laplace(*space, scale=_positive(scale)), shape)
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
+        """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
+        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+        return _zeros_through(make_gaussian(*space, scale=_positive(sigma)), shape)
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
+        space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
+        select = make_noisy_max(*space, zero_concentrated_divergence(), scale=_positive(scale))
+        return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
+
+
+class SeededNoise:
+    """Reproducible noise for tests and for the papers' tables; never private.
+
+    Parameters
+    ----------
+    seed : any integer; the same seed gives the same noise in the same order of calls.
+    continuous : draw the papers' continuous noise instead of the discrete noise of a release.
+    """
+
+    def __init__(self, seed: int, *, continuous: bool = False) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._continuous = continuous
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Laplace noise; discrete as the difference of two geometric variables."""
+        if self._continuous:
+            return self._generator.laplace(0.0, _positive(scale), shape)
+        success = -math.expm1(-1.0 / _positive(scale))
+        return self._generator.geometric(success, shape) - self._generator.geometric(success, shape)
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Gaussian noise; discrete by inverting its distribution function, cut where the mass is below 1e-300."""
+        if self._continuous:
+            return self._generator.normal(0.0, _positive(sigma), shape)
+        reach = math.ceil(37.0 * _positive(sigma)) + 1
+        support = np.arange(-reach, reach + 1)
+        mass = np.exp(-0.5 * (support / sigma) ** 2)
+        return self._generator.choice(support, size=shape, p=mass / mass.sum()).astype(np.int64)
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        noisy = counts + self._generator.gumbel(0.0, _positive(scale), counts.shape)
+        return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
+    size = math.prod(shape)
+    drawn = measurement([0] * size) if size else []
+    return np.asarray(drawn, dtype=np.int64).reshape(shape)
+
+
+def _positive(scale: float) -> float:
+    if not (math.isfinite(scale) and scale > 0.0):
+        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
+    return scale

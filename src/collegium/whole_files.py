@@ -1,0 +1,58 @@
+"""Files that are complete or absent, and what a process was writing when it was killed.
+
+Such a file is named by its process, never read by anybody, and removed by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from collegium.errors import StorageError
+
+_NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
+"""``.run.json.4711``, ``.probe-4711``, ``.split-key.4711.0badcafe``, ``.4711.0badcafe.partial``."""
+
+
+@contextmanager
+def replacing(path: Path, doing: str) -> Iterator[Path]:
+    """A name beside ``path`` to write to; what is there takes the place of ``path`` when this ends well.
+
+    Otherwise it is removed and ``path`` stays as it was. Raises StorageError, "cannot ``doing`` ``path``", where the
+    system refuses.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except BaseException as error:
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError):
+            raise StorageError(f"cannot {doing} {path}: {error.strerror}") from error
+        raise
+
+
+def remove_stale_temp_files(folder: Path) -> None:
+    """Remove what processes that are no more left half-written under ``folder``; what cannot be removed stays.
+
+    Every file of ours is written under a name of its process and then renamed. A process that runs keeps its files.
+    """
+    for path in folder.rglob(".*"):
+        named = _NAME.fullmatch(path.name)
+        if named is not None and path.is_file() and not _runs(int(named[1])):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
