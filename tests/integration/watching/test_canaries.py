@@ -93,7 +93,7 @@ class Run:
             self.canaries.counts[f"votes {len(self.canaries.counts)}"] = counts
             return counts
 
-        monkeypatch.setattr(party_module, "Faculty", Fitted)
+        monkeypatch.setattr(party_module, "TeacherEnsemble", Fitted)
         monkeypatch.setattr(CastVotesHandler, "_votes", votes)
         honest = masked.MaskedSum.sum_votes
 

@@ -37,7 +37,7 @@ def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, mon
     def nobody(*arguments: object, **options: object) -> None:
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr(ensembles, "Faculty", nobody)
+    monkeypatch.setattr(ensembles, "TeacherEnsemble", nobody)
     again = load_or_compute_votes(DIGITS, at(tmp_path, 1))
     assert (again.votes == fitted.votes).all() and (again.teachers == fitted.teachers).all()
     with pytest.raises(AssertionError, match="fitted again"):

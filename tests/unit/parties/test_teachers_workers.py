@@ -185,7 +185,7 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
     script = module / "party_that_ends.py"
     script.write_text(
         "import numpy as np, signal, sys\n"
-        "from collegium.parties.teachers.ensemble import Faculty\n"
+        "from collegium.parties.teachers.ensemble import TeacherEnsemble\n"
         "from collegium.parties.teachers.store import TeacherStore\n"
         "from collegium.data import Examples\n"
         "from collegium.data.task import ImageInputs, Task, TeacherSettings\n"
@@ -195,7 +195,7 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
         "    task = Task(classes=('a', 'b'), inputs=ImageInputs(height=8, width=8))\n"
         "    kind = 'light_teachers:Plain'\n"
         "    options = {'trouble': 'wait', 'place': sys.argv[1]}\n"
-        "    Faculty('alpha', Examples(x, np.arange(40) % 2), task,\n"
+        "    TeacherEnsemble('alpha', Examples(x, np.arange(40) % 2), task,\n"
         "            TeacherSettings(kind=kind, per_party=4, options=options), key=b'k' * 32,\n"
         "            store=TeacherStore(None), device='cpu', threads=2, allowed_imports=(kind,),\n"
         "            progress=lambda ready: None)\n"

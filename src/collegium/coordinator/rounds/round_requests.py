@@ -1,6 +1,6 @@
 """What a round asks: the votes of teachers, or the classes of neighbouring records.
 
-A new kind of questions is a class here or beside it, a line in `questions_of`, and whatever sum its answers need in
+A new kind of questions is a class here or beside it, a line in `build_requests`, and whatever sum its answers need in
 `opening.vote_sum_of`.
 """
 
