@@ -1,14 +1,11 @@
-"""Divide one data set over simulated parties, by the partitioners of flwr-datasets.
+"""Divide one data set over simulated parties: at random, by a Dirichlet distribution, or by a column.
 
-Only labels, one column and positions go to them, in memory; records that belong together stay together.
+What is divided are units: groups of records that belong together, or else single records.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,18 +53,31 @@ def partition(
     alpha: float = 1.0,
     column: str | None = None,
 ) -> list[Indices]:
-    """The positions of each party's records, ascending: disjoint, and together all of them.
+    """The positions of each party's records.
 
-    The same examples, settings and seed give the same parts. Records of one group stay in one part.
-    Under ``dirichlet`` and ``quantity`` with a small ``alpha`` a party may be left without a record.
+    Parameters
+    ----------
+    examples : the records to divide; records of one group stay in one part.
+    kind, parties, seed, alpha, column : the settings of ``PartitionConfig``.
+
+    Returns
+    -------
+    One array of positions per party, ascending. The arrays are disjoint and together hold every record once.
+    The same examples, settings and seed give the same parts. Under ``dirichlet`` and ``quantity`` with a small
+    ``alpha`` a party may be left without a record.
 
     Raises
     ------
     ConfigurationError
-        When flwr-datasets is not installed, when there are more parties than records (or groups), when the
-        column does not exist or has another number of values than there are parties.
+        When there are more parties than records (or groups), or when the column does not exist or has another
+        number of values than there are parties.
     DataError
         When labels are needed and absent, or when a group has records under several values of the column.
+
+    References
+    ----------
+    Yurochkin et al. 2019, "Bayesian nonparametric federated learning of neural networks", Section 4, for
+    ``dirichlet``.
     """
     config = PartitionConfig(kind=kind, parties=parties, seed=seed, alpha=alpha, column=column)
     unit_of_record, first_records = _units(examples)
@@ -80,24 +90,26 @@ def partition(
         case "column":
             values = _column(examples, config)
             _check_groups_agree(values, unit_of_record, first_records)
-            parts = _by_column(values[first_records])
+            parts = _by_value(values[first_records])
             if config.parties not in (None, len(parts)):
                 raise ConfigurationError(
                     f"column {config.column} has {len(parts)} values for {config.parties} parties: correct either"
                 )
         case "iid":
-            parts = _iid(rng.permutation(units), _parties_of(config))
+            parts = np.array_split(rng.permutation(units), _parties_of(config))
         case "quantity":
             parts = _by_quantity(rng.permutation(units), _parties_of(config), config.alpha, rng)
         case "dirichlet":
-            parts = _by_label(rng.permutation(units), examples.labels()[first_records], config)
+            order = rng.permutation(units)
+            labels = examples.labels()[first_records[order]]
+            parts = _by_label(order, labels, _parties_of(config), config.alpha, np.random.default_rng(config.seed))
     party_of_unit = np.empty(units, dtype=np.int64)
     for party, part in enumerate(parts):
         party_of_unit[part] = party
     party_of_record = party_of_unit[unit_of_record]
-    order = np.argsort(party_of_record, kind="stable").astype(np.int64)
+    positions = np.argsort(party_of_record, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(party_of_record, minlength=len(parts)))
-    return np.split(order, ends[:-1])
+    return np.split(positions, ends[:-1])
 
 
 def _parties_of(config: PartitionConfig) -> int:
@@ -132,58 +144,22 @@ def _check_groups_agree(values: NDArray[np.str_], unit_of_record: Indices, first
         )
 
 
-def _iid(order: Indices, parties: int) -> list[Indices]:
-    partitioner = _partitioners().IidPartitioner(num_partitions=parties)
-    return _parts(partitioner, {"unit": order}, parties)
+def _by_value(values: NDArray[np.str_]) -> list[Indices]:
+    """The units of each value, values in ascending order."""
+    return [np.flatnonzero(values == value) for value in np.unique(values)]
 
 
 def _by_quantity(order: Indices, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    """The units in this order, cut at shares from one Dirichlet distribution."""
     ends = np.rint(np.cumsum(rng.dirichlet(np.full(parties, alpha))) * len(order)).astype(np.int64)
-    ends[-1] = len(order)
-    sizes = np.diff(ends, prepend=0)
-    # SizePartitioner refuses empty parts, so that it gets the others alone.
-    filled = np.flatnonzero(sizes)
-    partitioner = _partitioners().SizePartitioner([int(size) for size in sizes[filled]])
-    parts = [np.empty(0, dtype=np.int64)] * parties
-    for party, part in zip(filled, _parts(partitioner, {"unit": order}, len(filled)), strict=True):
-        parts[party] = part
-    return parts
+    return np.split(order, ends[:-1])
 
 
-def _by_label(order: Indices, labels: Indices, config: PartitionConfig) -> list[Indices]:
-    partitioner = _partitioners().DirichletPartitioner(
-        num_partitions=_parties_of(config),
-        partition_by="label",
-        alpha=config.alpha,
-        min_partition_size=0,
-        self_balancing=False,
-        shuffle=False,
-        seed=config.seed,
-    )
-    return _parts(partitioner, {"unit": order, "label": labels[order]}, _parties_of(config))
-
-
-def _by_column(values: NDArray[np.str_]) -> list[Indices]:
-    partitioner = _partitioners().NaturalIdPartitioner(partition_by="value")
-    units = np.arange(len(values), dtype=np.int64)
-    return _parts(partitioner, {"unit": units, "value": values}, len(np.unique(values)))
-
-
-def _parts(partitioner: Any, columns: dict[str, NDArray[Any]], parties: int) -> list[Indices]:
-    from datasets import Dataset
-
-    partitioner.dataset = Dataset.from_dict({name: values.tolist() for name, values in columns.items()})
-    # NaturalIdPartitioner draws a progress bar for what takes no time.
-    with contextlib.redirect_stderr(io.StringIO()):
-        parts = [partitioner.load_partition(party)["unit"] for party in range(parties)]
-    return [np.array(part, dtype=np.int64) for part in parts]
-
-
-def _partitioners() -> Any:
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        from flwr_datasets import partitioner
-    except ImportError as error:
-        raise ConfigurationError("partitions need flwr-datasets: pip install 'collegium[simulation]'") from error
-    return partitioner
+def _by_label(order: Indices, labels: Indices, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    """The units of each class, in this order, cut at shares from a Dirichlet distribution of the class's own."""
+    shares: list[list[Indices]] = []
+    for label in np.unique(labels):
+        of_class = order[labels == label]
+        ends = (np.cumsum(rng.dirichlet(np.full(parties, alpha))) * len(of_class)).astype(np.int64)
+        shares.append(np.split(of_class, ends[:-1]))
+    return [np.concatenate(part) for part in zip(*shares, strict=True)]
