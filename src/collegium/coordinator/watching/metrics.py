@@ -1,140 +1,100 @@
-"""A snapshot in Prometheus's text format, version 0.0.4.
+"""A snapshot of the consortium as Prometheus metrics, in the text format version 0.0.4.
 
-Names and labels stay few: errors by their code, units by their name, no label per party.
+There are few names and few labels: errors are labelled by their code, units by their name; no label names a party.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
-
-@dataclass(frozen=True)
-class Sample:
-    value: float
-    labels: Mapping[str, str] | None = None
-    suffix: str = ""
-
-
-@dataclass(frozen=True)
-class Family:
-    """A metric: what it counts, and its samples."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    samples: tuple[Sample, ...]
+__all__ = ["CONTENT_TYPE", "exposition"]
 
 
 def exposition(snapshot: Mapping[str, Any]) -> str:
-    """What ``/metrics`` answers."""
-    return "".join(_written(family) for family in families(snapshot) if family.samples)
+    """The body of the answer to ``GET /metrics``.
+
+    Parameters
+    ----------
+    snapshot : Mapping
+        What `Snapshots` returns.
+
+    Returns
+    -------
+    str
+        Every metric of the snapshot that has a sample.
+    """
+    return generate_latest(_Metrics(snapshot)).decode()
 
 
-def families(snapshot: Mapping[str, Any]) -> list[Family]:
-    """Every metric of a snapshot."""
+class _Metrics(Collector):
+    """The metrics of one snapshot; nothing is registered with the process-wide registry of the library."""
+
+    def __init__(self, snapshot: Mapping[str, Any]) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        return [metric for metric in _metrics(self._snapshot) if metric.samples]
+
+
+def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:
     privacy, parties = snapshot["privacy"], snapshot["parties"].values()
     days = [party["certificate_days_left"] for party in parties if party["certificate_days_left"] is not None]
 
-    def gauge(name: str, text: str, value: float | None) -> Family:
-        return Family(name, "gauge", text, () if value is None else (Sample(value),))
+    def gauge(name: str, text: str, value: float | None) -> Metric:
+        return GaugeMetricFamily(f"collegium_{name}", text, value)
 
-    def counter(name: str, text: str, value: float) -> Family:
-        return Family(name, "counter", text, (Sample(value),))
+    def gauges(name: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
+        family = GaugeMetricFamily(f"collegium_{name}", text, labels=[label])
+        for key, value in sorted(values.items()):
+            if value is not None:
+                family.add_metric([key], value)
+        return family
 
-    def counted(name: str, text: str, by_code: Mapping[str, int]) -> Family:
-        return Family(name, "counter", text, tuple(_labelled("code", by_code)))
+    def counter(name: str, text: str, value: float) -> Metric:
+        return CounterMetricFamily(f"collegium_{name}", text, value)
 
-    def epsilon(name: str, text: str, key: str) -> Family:
-        held = {unit: figures[key] for unit, figures in privacy["units"].items() if figures[key] is not None}
-        return Family(name, "gauge", text, tuple(_labelled("unit", held)))
+    def counters(name: str, text: str, by_code: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(f"collegium_{name}", text, labels=["code"])
+        for code, count in sorted(by_code.items()):
+            family.add_metric([code], count)
+        return family
 
-    return [
-        gauge("collegium_parties_expected", "Parties that are enrolled or may still enrol.", snapshot["expected"]),
-        gauge("collegium_parties_connected", "Parties that are connected now.", snapshot["connected"]),
-        gauge("collegium_parties_quorum", "Parties that a round needs.", snapshot["quorum"]),
-        Family(
-            "collegium_phase",
-            "gauge",
-            "1 for what goes on now.",
-            (Sample(1, {"phase": snapshot["phase"]["step"]}),),
-        ),
-        gauge("collegium_queries", "Queries that the run asks.", snapshot["queries"]),
-        counter("collegium_labels_issued_total", "Labels in the ledger.", privacy["labels"]),
-        counter("collegium_abstentions_total", "Queries left without a label.", privacy["abstentions"]),
-        epsilon("collegium_epsilon_spent", "Privacy charged so far, for one unit.", "spent"),
-        epsilon("collegium_epsilon_left", "Privacy left of the budget.", "left"),
-        epsilon("collegium_epsilon_budget", "The budget.", "budget"),
-        _rounds(snapshot["round_seconds"]),
-        counted("collegium_dropouts_total", "Parties left out of a round, by why.", snapshot["dropouts"]),
-        counted(
-            "collegium_refusals_total", "Connections refused since the start, by why.", snapshot["refused_connections"]
-        ),
-        counter("collegium_disconnections_total", "Connections lost since the start.", snapshot["disconnections"]),
-        counter(
-            "collegium_protocol_violations_total",
-            "Breaches of the protocol since the start.",
-            snapshot["protocol_violations"],
-        ),
-        Family("collegium_jobs", "gauge", "Jobs in the queue, by state.", tuple(_jobs(snapshot["jobs"]))),
-        gauge(
-            "collegium_certificate_days_left",
-            "Days until the first of the parties' certificates expires.",
-            min(days, default=None),
-        ),
-        gauge(
-            "collegium_start_time_seconds",
-            "When this process started, in seconds since 1970.",
-            datetime.fromisoformat(snapshot["started"]).timestamp(),
-        ),
-    ]
+    def epsilon(name: str, text: str, key: str) -> Metric:
+        return gauges(name, text, "unit", {unit: figures[key] for unit, figures in privacy["units"].items()})
 
-
-def _rounds(seconds: Mapping[str, Any]) -> Family:
-    buckets = [Sample(count, {"le": limit}, "_bucket") for limit, count in seconds["at_most"].items()]
-    rest = (
-        Sample(seconds["count"], {"le": "+Inf"}, "_bucket"),
-        Sample(seconds["sum"], suffix="_sum"),
-        Sample(seconds["count"], suffix="_count"),
+    yield gauge("parties_expected", "Parties that are enrolled or may still enrol.", snapshot["expected"])
+    yield gauge("parties_connected", "Parties that are connected now.", snapshot["connected"])
+    yield gauge("parties_quorum", "Parties that a round needs.", snapshot["quorum"])
+    yield gauges("phase", "1 for the phase that the run is in now.", "phase", {snapshot["phase"]["step"]: 1})
+    yield gauge("queries", "Queries that the run asks.", snapshot["queries"])
+    yield counter("labels_issued", "Labels in the ledger.", privacy["labels"])
+    yield counter("abstentions", "Queries left without a label.", privacy["abstentions"])
+    yield epsilon("epsilon_spent", "Privacy charged so far, for one unit.", "spent")
+    yield epsilon("epsilon_left", "Privacy left of the budget.", "left")
+    yield epsilon("epsilon_budget", "The budget.", "budget")
+    yield _round_seconds(snapshot["round_seconds"])
+    yield counters("dropouts", "Parties left out of a round, by the reason.", snapshot["dropouts"])
+    yield counters("refusals", "Connections refused since the start, by the reason.", snapshot["refused_connections"])
+    yield counter("disconnections", "Connections lost since the start.", snapshot["disconnections"])
+    yield counter("protocol_violations", "Breaches of the protocol since the start.", snapshot["protocol_violations"])
+    jobs = Counter(str(job["state"]) for job in snapshot["jobs"])
+    yield gauges("jobs", "Jobs in the queue, by state.", "state", dict(jobs))
+    yield gauge(
+        "certificate_days_left", "Days until the first of the parties' certificates expires.", min(days, default=None)
     )
-    return Family("collegium_round_seconds", "histogram", "How long rounds took, those of jobs too.", (*buckets, *rest))
+    started = datetime.fromisoformat(snapshot["started"]).timestamp()
+    yield gauge("start_time_seconds", "When this process started, in seconds since 1970.", started)
 
 
-def _jobs(jobs: Iterable[Mapping[str, Any]]) -> Iterable[Sample]:
-    counts: dict[str, int] = {}
-    for job in jobs:
-        counts[str(job["state"])] = counts.get(str(job["state"]), 0) + 1
-    return _labelled("state", counts)
-
-
-def _labelled(label: str, values: Mapping[str, float]) -> Iterable[Sample]:
-    return (Sample(value, {label: name}) for name, value in sorted(values.items()))
-
-
-def _written(family: Family) -> str:
-    lines = [f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} {family.kind}"]
-    for sample in family.samples:
-        labels = ",".join(f'{name}="{_quoted(value)}"' for name, value in (sample.labels or {}).items())
-        lines.append(f"{family.name}{sample.suffix}{f'{{{labels}}}' if labels else ''} {_number(sample.value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
+def _round_seconds(seconds: Mapping[str, Any]) -> Metric:
+    buckets = [*seconds["at_most"].items(), ("+Inf", seconds["count"])]
+    text = "How long rounds took, those of label jobs included."
+    return HistogramMetricFamily("collegium_round_seconds", text, buckets=buckets, sum_value=seconds["sum"])
