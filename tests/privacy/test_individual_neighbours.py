@@ -6,7 +6,6 @@ Every record of the test clinic has a class of its own, so the answers show who 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbours"))
-
-from neighbour_parts import RECORDS, Clinic
+from support.processes import start_script
+from support.record_votes import RECORDS, Clinic
 
 from collegium.parties.neighbours import index as index_module
 from collegium.parties.neighbours.budgets import BudgetTransaction
 from collegium.protocol.messages import CastNeighbours
 from collegium.protocol.neighbours import Neighbours, weight_units
-
-WORKER = Path(__file__).with_name("neighbour_crash_worker.py")
 
 
 @dataclass
@@ -161,8 +156,9 @@ def test_a_killed_process_loses_no_spending_and_answers_the_same(when: str, tmp_
 
     killed = tmp_path / "killed"
     listed = ",".join(map(str, first))
-    died = subprocess.run([sys.executable, str(WORKER), str(killed), when, listed], capture_output=True, timeout=120)
-    assert died.returncode == 9, died.stderr.decode()
+    died = start_script("neighbour_crash_worker", killed, when, listed, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _, err = died.communicate(timeout=120)
+    assert died.returncode == 9, err
     clinic = Clinic(killed)
     transcript = Transcript()
     for positions, counts in zip((first, second), expected, strict=True):

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import ledger_crash_worker as worker
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from support import ledger_crash_worker as worker
 
 from collegium.errors import StorageError
 from collegium.privacy.ledger.chain import Head

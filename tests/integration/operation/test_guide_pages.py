@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from page_parts import blocks_of, commands_of, text_of_page
+from support.pages import blocks_of, commands_of, text_of_page
 
 from collegium import cli
 from collegium.coordinator.run.run_folder import RunFolder

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from consortium_parts import NAMES, Scene
-from job_parts import Desk, Order, desk_of
-from member_parts import PATIENCE_S
+from support.consortium import NAMES, Scene
+from support.label_jobs import Desk, Order, desk_of
+from support.members import PATIENCE_S
 
 SETTINGS = 'own_run = false\nstudents = [{ name = "lab" }, { name = "firm" }]'
 FIRST, SECOND = list(range(12)), [3, 50, 11, 51, 0]

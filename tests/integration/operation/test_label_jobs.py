@@ -12,10 +12,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from consortium_parts import NAMES, Scene
 from cryptography import x509
-from job_parts import Desk, Order, desk_of
-from member_parts import PATIENCE_S
+from support.consortium import NAMES, Scene
+from support.label_jobs import Desk, Order, desk_of
+from support.members import PATIENCE_S
 
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import enrol_student

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_parts import COMMAND_S, ROOT, Reader, blocks_of, finished, read_until, text_of_page
-from ports import free_ports
+from support.pages import COMMAND_S, ROOT, Reader, blocks_of, finished, read_until, text_of_page
+from support.ports import free_ports
 
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.privacy.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from page_parts import ROOT
+from support.pages import ROOT
 
 from collegium import cli
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from consortium_parts import NAMES, Scene
-from member_parts import PATIENCE_S
+from support.consortium import NAMES, Scene
+from support.members import PATIENCE_S
 
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.service.coordinator_service import CoordinatorService

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from consortium_parts import Scene
-from page_parts import COMMAND_S, blocks_of, read_until, text_of_page
+from support.consortium import Scene
+from support.pages import COMMAND_S, blocks_of, read_until, text_of_page
 
 from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_parts import ANSI, COMMAND_S, command, run_in_process, start, tiny, write_config
+from support.runs import ANSI, COMMAND_S, command, run_in_process, start, tiny, write_config
 
 from collegium.cli import main
 from collegium.coordinator.run.run_folder import RunFolder

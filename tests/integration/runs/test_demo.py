@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import ANSI
+from support.runs import ANSI
 
 from collegium.cli import main
 from collegium.data import load

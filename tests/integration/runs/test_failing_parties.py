@@ -6,14 +6,14 @@ import html
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import COMMAND_S, FORESTS, failures, paid, tiny
+from support.processes import start_script
+from support.runs import COMMAND_S, FORESTS, failures, paid, tiny
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.data import data_root
@@ -21,8 +21,6 @@ from collegium.errors import QuorumNotReached
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
 from collegium.simulations.simulate import prepare_run
-
-GARBAGE = Path(__file__).with_name("garbage_party.py")
 
 
 def mnist_root() -> Path:
@@ -61,9 +59,7 @@ class Saboteur:
         genuine.kill()
         genuine.wait()
         config = self.running[self.garbage].log.with_name("party.toml")
-        self.impostor = subprocess.Popen(
-            [sys.executable, str(GARBAGE), str(config)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
-        )
+        self.impostor = start_script("garbage_party", config, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self.impostor.stdout is not None
         assert self.impostor.stdout.readline() == "connected\n"
         # Stopped, it takes the round's request and cannot answer it: the kill comes in the middle of a round.

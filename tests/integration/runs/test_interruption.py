@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import (
+from support.runs import (
     COMMAND_S,
     FORESTS,
     Finished,

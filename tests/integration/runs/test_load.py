@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from run_parts import COMMAND_S
+from support.runs import COMMAND_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTIES, QUERIES, CLASSES, DEADLINE_S = 5, 20, 10, 15

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_parts import InProcess, but_for_time, failures, labels_csv, paid, tiny
+from support.runs import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
 from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.parties import Parties

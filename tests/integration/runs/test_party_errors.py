@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from run_parts import COMMAND_S, Finished, command, start, toml
+from support.runs import COMMAND_S, Finished, command, start, toml
 
 from collegium.coordinator.rounds.pool_transfer import send_pool
 from collegium.coordinator.service.sessions import GrpcParties

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import but_for_time, failures, histograms, labels_csv, paid, tiny
+from support.runs import but_for_time, failures, histograms, labels_csv, paid, tiny
 
 from collegium.simulations.launcher import launch
 from collegium.simulations.simulate import prepare_run, simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from siege_parts import Fortress
+from support.attackers import Fortress
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from siege_parts import (
+from support.attackers import (
     DATA,
     HEADERS,
     HONEST,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from siege_parts import (
+from support.attackers import (
     CONTINUATION,
     DATA,
     HEADERS,

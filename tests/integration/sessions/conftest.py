@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from session_parts import TASK, Cable, CoordinatorService, Echo, Hub, Kits, Listen, Log, Serve
+from support.sessions import TASK, Cable, Echo, Hub, Kits, Listen, Log, PartyThread, Serve
 
 from collegium.coordinator.service.sessions import GrpcParties, SessionLimits
 from collegium.data.task import Task
@@ -57,9 +57,9 @@ def hub(listen: Listen) -> Hub:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    servings: list[CoordinatorService] = []
+    servings: list[PartyThread] = []
 
-    def start(credentials: Credentials, address: str, party: Echo | None = None) -> CoordinatorService:
+    def start(credentials: Credentials, address: str, party: Echo | None = None) -> PartyThread:
         answers = party or Echo(credentials.name)
         waited = threading.Event()
 
@@ -70,7 +70,7 @@ def serve() -> Iterator[Serve]:
         session = PartySession(
             lambda task: answers, lambda: credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep
         )
-        servings.append(CoordinatorService(session, waited))
+        servings.append(PartyThread(session, waited))
         return servings[-1]
 
     yield start

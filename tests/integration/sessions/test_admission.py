@@ -15,14 +15,14 @@ from threading import Thread
 
 import grpc
 import pytest
-from session_parts import (
+from support.sessions import (
     PATIENCE_S,
-    CoordinatorService,
+    BackgroundQuestion,
     Echo,
     Hub,
     Kits,
     Listen,
-    QueryRunner,
+    PartyThread,
     RawParty,
     Serve,
     fake_coordinator,
@@ -158,7 +158,7 @@ def test_a_running_party_takes_up_its_renewed_certificate(kits: Kits, listen: Li
     session = PartySession(
         lambda task: Echo("birch"), lambda: Credentials.load(folder, "party"), hub.address, backoff=Backoff(0.01, 0.05)
     )
-    serving = CoordinatorService(session)
+    serving = PartyThread(session)
     hub.parties.wait_for(["birch"], timeout_s=PATIENCE_S)
     issue_kit(kits.authority, folder, "birch", "party")
     revoked = RosterEntry(
@@ -243,7 +243,7 @@ def test_a_party_that_breaks_the_protocol_fails_alone(kits: Kits, hub: Hub, serv
         raw.hello("ash")
         raw.receive()
         hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
-        asking = QueryRunner(hub, ("ash", "birch"))
+        asking = BackgroundQuestion(hub, ("ash", "birch"))
         raw.receive()
         raw.send(data)
         status, _ = raw.refusal()
@@ -259,7 +259,7 @@ def test_a_message_far_beyond_the_limit_is_not_even_read(kits: Kits, listen: Lis
     with RawParty(kits.parties["ash"], hub.address) as raw:
         raw.hello("ash")
         raw.receive()
-        asking = QueryRunner(hub, ("ash",))
+        asking = BackgroundQuestion(hub, ("ash",))
         raw.receive()
         raw.send(b"\x00" * (2 * limits.MAX_REPLY_BYTES))
         status, _ = raw.refusal()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from session_parts import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
+from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 
 from collegium.data import default_task
 from collegium.protocol.certificates import Authority

@@ -7,7 +7,19 @@ import time
 
 import numpy as np
 import pytest
-from session_parts import NAMES, PATIENCE_S, TASK, Cable, Echo, Hub, Kits, Listen, QueryRunner, RawParty, Serve
+from support.sessions import (
+    NAMES,
+    PATIENCE_S,
+    TASK,
+    BackgroundQuestion,
+    Cable,
+    Echo,
+    Hub,
+    Kits,
+    Listen,
+    RawParty,
+    Serve,
+)
 
 from collegium.coordinator.rounds.pool_transfer import send_pool
 from collegium.coordinator.service.sessions import SessionLimits
@@ -66,7 +78,7 @@ def test_a_request_outlives_a_cut(kits: Kits, hub: Hub, cable: Cable, serve: Ser
     party = Echo("ash", meanwhile)
     serve(kits.parties["ash"], cable.address, party)
     hub.parties.wait_for(["ash"], timeout_s=PATIENCE_S)
-    asking = QueryRunner(hub, ("ash",))
+    asking = BackgroundQuestion(hub, ("ash",))
     assert begun.wait(PATIENCE_S)
     cable.cut()
     cable.plug()
@@ -81,7 +93,7 @@ def test_a_request_that_a_cut_left_unanswered_is_asked_again_under_its_id(kits: 
         raw.hello("ash")
         assert raw.receive().WhichOneof("body") == "welcome"
         hub.parties.wait_for(1, timeout_s=PATIENCE_S)
-        asking = QueryRunner(hub, ("ash",))
+        asking = BackgroundQuestion(hub, ("ash",))
         request_id = raw.receive().request.request_id
     party = Echo("ash")
     serve(kits.parties["ash"], hub.address, party)
@@ -129,7 +141,7 @@ def test_a_party_that_is_gone_is_given_up_before_the_deadline(kits: Kits, listen
 
     serving = serve(kits.parties["ash"], hub.address, Echo("ash", meanwhile))
     hub.parties.wait_for(1, timeout_s=PATIENCE_S)
-    asking = QueryRunner(hub, ("ash", "cedar"), timeout_s=600)
+    asking = BackgroundQuestion(hub, ("ash", "cedar"), timeout_s=600)
     assert begun.wait(PATIENCE_S)
     serving.session.stop()
     replies = asking.result()
@@ -170,7 +182,7 @@ def test_an_answer_that_breaks_the_protocol_fails_its_request_alone(kits: Kits, 
         birch.hello("birch")
         assert birch.receive().WhichOneof("body") == "welcome"
         hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
-        asking = QueryRunner(hub, ("ash", "birch"))
+        asking = BackgroundQuestion(hub, ("ash", "birch"))
         request_id = birch.receive().request.request_id
         votes = pb.Votes(queries=2, classes=2, counts=b"\x01\x00")
         birch.send(pb.FromParty(reply=pb.Reply(request_id=request_id, votes=votes)).SerializeToString())

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canaries import Canaries
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from watched_parts import NAMES, Consortium
+from support.canaries import Canaries
+from support.watched import NAMES, Consortium
 
 from collegium.coordinator.rounds import masked_sum as masked
 from collegium.coordinator.run import run_record

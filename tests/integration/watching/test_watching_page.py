@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ports import free_ports
-from watched_parts import CONFIG, FORESTS, NAMES
+from support.ports import free_ports
+from support.watched import CONFIG, FORESTS, NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "watching.md"

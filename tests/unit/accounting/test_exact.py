@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support import independent_evaluation as independent
 
 from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.grids import NoiseLaw
@@ -15,11 +14,6 @@ from collegium.privacy.accounting.papers import theorem_3, theorem_6
 from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium.privacy.units import Adjacency
-
-_spec = importlib.util.spec_from_file_location("independent", Path(__file__).with_name("independent_evaluation.py"))
-assert _spec is not None and _spec.loader is not None
-independent = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(independent)
 
 KINDS = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace")
 ORDERS = (1.5, 2.0, 8.0, 64.0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_parties import LocalParties, ScriptedParty, images, truth_of
 from numpy.typing import NDArray
+from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import PublicData

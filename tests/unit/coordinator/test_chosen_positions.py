@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_parties import LocalParties
+from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_folder import read_labels

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_parties import LocalParties
+from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import SeededNoiseStrategy

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from local_parties import LocalParties, ScriptedParty
+from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import PublicData

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_parties import LocalParties, ScriptedParty
 from numpy.typing import NDArray
+from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.run.coordinator import Coordinator, Progress
 from collegium.coordinator.run.run_folder import read_labels

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_parties import LocalParties
+from support.scripted_parties import LocalParties
 
 from collegium import cli
 from collegium.coordinator.report import render

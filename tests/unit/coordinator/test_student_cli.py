@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_parties import LocalParties, ScriptedParty
+from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium import cli
 from collegium.coordinator.run.coordinator import Coordinator

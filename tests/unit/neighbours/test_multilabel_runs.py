@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium_reproduction.exact_nearest import ExactNearest
-from digit_parts import NAMES, ROSTER, members, run_config
-from digit_parts import TASK as DIGITS
+from support.digit_parties import NAMES, ROSTER, members, run_config
+from support.digit_parties import TASK as DIGITS
 
 from collegium.coordinator.rounds.nearest_votes import exact_shares
 from collegium.coordinator.rounds.round_requests import build_requests

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from neighbour_parts import RECORDS, Clinic
+from support.record_votes import RECORDS, Clinic
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
 from collegium.data.feature_spec import Features

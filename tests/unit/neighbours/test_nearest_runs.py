@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium_reproduction.exact_nearest import ExactNearest
-from digit_parts import NAMES, PARTIES, ROSTER, members, run_config
+from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import coordinator as coordinator_module

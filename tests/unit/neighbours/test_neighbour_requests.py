@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neighbour_parts import NEAR, RECORDS, Clinic, plane, records
+from support.record_votes import NEAR, RECORDS, Clinic, plane, records
 
 from collegium.data import Examples
 from collegium.data.feature_spec import Features

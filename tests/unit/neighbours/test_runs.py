@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digit_parts import PARTIES, ROSTER, members, run_config
+from support.digit_parties import PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator.rounds import round_requests as questions
 from collegium.coordinator.run.coordinator import Coordinator, Progress

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_parts import KEY
+from support.party_requests import KEY
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_parts import LINEAR, Asker, cast
+from support.party_requests import LINEAR, Asker, cast
 
 from collegium.data import Examples, PoolStore, chunks
 from collegium.data.task import Task, TeacherSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_parts import KEY, LINEAR, Asker
+from support.party_requests import KEY, LINEAR, Asker
 
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings

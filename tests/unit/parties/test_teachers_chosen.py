@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_parts import KEY, Asker, cast
+from support.party_requests import KEY, Asker, cast
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import PublicData

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parties_parts import KEY, Asker
+from support.party_requests import KEY, Asker
 
 from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from snapshot_parts import snapshot
+from support.snapshots import snapshot
 
 from collegium.coordinator.watching.metrics import exposition
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import FOUND, Tab, browser
-from snapshot_parts import JOB, PARTY, snapshot
+from support.browser import FOUND, Tab, browser
+from support.snapshots import JOB, PARTY, snapshot
 
 from collegium.coordinator.report import render
 from collegium.coordinator.watching.server import StatusServer

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from snapshot_parts import snapshot
+from support.snapshots import snapshot
 
 from collegium.coordinator.watching import server as server_module
 from collegium.coordinator.watching.server import CONNECTIONS, StatusServer

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from member_parts import PATIENCE_S, Member, code_for, fingerprint_of, join, leave
-from ports import free_ports
-
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.service.coordinator_service import CoordinatorService
@@ -20,6 +17,8 @@ from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.watching.live_state import LiveState
 from collegium.coordinator.watching.server import StatusServer
 from collegium.coordinator.watching.snapshot import Snapshots
+from support.members import PATIENCE_S, Member, code_for, fingerprint_of, join, leave
+from support.ports import free_ports
 
 NAMES = ("ash", "birch", "cedar")
 

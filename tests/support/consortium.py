@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from member_parts import Member, code_for, fingerprint_of, join, leave
-from ports import free_ports
-
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
 from collegium.coordinator.settings.public_data import load_public
+from support.members import Member, code_for, fingerprint_of, join, leave
+from support.ports import free_ports
 
 NAMES = ("ash", "birch", "cedar", "oak")
 

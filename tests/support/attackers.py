@@ -8,7 +8,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +16,6 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
-
-from member_parts import code_for, fingerprint_of
-from ports import free_ports
 
 from benchmarks.usage import tree_cpu_s, tree_memory_bytes
 from collegium.coordinator.cli.provision_cli import provision
@@ -31,6 +27,9 @@ from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials
 from collegium.protocol.messages import Description, Reply, Request
+from support.members import code_for, fingerprint_of
+from support.ports import free_ports
+from support.processes import start_script
 
 PATIENCE_S = 60.0
 HONEST = ("ash", "birch")
@@ -98,12 +97,8 @@ class Fortress:
         self.folder, self.config = folder, read_consortium(path)
         self.log = folder / "log"
         with self.log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("port_process.py")), str(path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=sink,
-                text=True,
+            self.process = start_script(
+                "port_process", path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink
             )
         self._closing.callback(self._end)
         self.ports = Ports(sessions, enrolment, json.loads(self._line())["status"])

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consortium_parts import Scene
-from member_parts import PATIENCE_S
-
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
 from collegium.coordinator.service.coordinator_service import CoordinatorService
@@ -24,6 +21,8 @@ from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.protocol.label_jobs import JobStatus
+from support.consortium import Scene
+from support.members import PATIENCE_S
 
 
 class Order(threading.Thread):

@@ -99,7 +99,7 @@ class Echo:
         return Reply(request.request_id, Description(self.name, "echo", 1, "none"))
 
 
-class CoordinatorService:
+class PartyThread:
     """A party process in miniature: a session on a thread, and how it ended."""
 
     def __init__(self, session: PartySession, waited: threading.Event | None = None) -> None:
@@ -120,7 +120,7 @@ class CoordinatorService:
         return self.outcome
 
 
-class QueryRunner:
+class BackgroundQuestion:
     """An ask in the background."""
 
     def __init__(self, hub: Hub, names: tuple[str, ...], timeout_s: float = PATIENCE_S) -> None:
@@ -139,7 +139,7 @@ class QueryRunner:
 
 
 Listen = Callable[..., Hub]
-Serve = Callable[..., CoordinatorService]
+Serve = Callable[..., PartyThread]
 
 
 class RawParty:

@@ -9,11 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "neighbours"))
-
-from neighbour_parts import Clinic
-
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
+from support.record_votes import Clinic
 
 
 def main() -> None:
