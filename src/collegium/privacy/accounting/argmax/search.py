@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from collegium.privacy.accounting.argmax.curvature import plane_curvature
 from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+from collegium.privacy.accounting.progress import SearchStep, report_step
 
 
 class Psi(Protocol):
@@ -140,6 +141,12 @@ class SearchProblem:
     tie_to_a: bool
     vote_length: float
     psi: Psi
+
+    @property
+    def subject(self) -> str:
+        """What is searched for, in words that a user reads."""
+        kind = "discrete " * self.lattice.discrete + self.lattice.family.capitalize()
+        return f"certifying the bound on the winner under {kind} noise of scale {1.0 / self.vote_length:g} votes"
 
     @property
     def ratio_cap(self) -> float:
@@ -301,8 +308,11 @@ def supremum(
     leftover = np.zeros(len(orders))
     work = [(region, region.cells, np.ones((len(region.cells.bounds), len(orders)), dtype=bool)) for region in regions]
     goal = (1.0 + tolerance) * (1.0 - _ROUNDING)
+    search_pass = 0
     while work:
         following = []
+        search_pass, done = search_pass + 1, 0
+        total = sum(int(np.count_nonzero(alive)) for _, _, alive in work)
         for region, cells, alive in work:
             alive &= best * goal < caps
             used = alive.any(axis=1)
@@ -313,6 +323,7 @@ def supremum(
             pair_cell, pair_order = np.nonzero(alive)
             upper = np.empty(len(pair_cell))
             for start in range(0, len(pair_cell), _PAIRS_AT_ONCE):
+                report_step(SearchStep(problem.subject, search_pass, done + start, total))
                 part = slice(start, start + _PAIRS_AT_ONCE)
                 cell, order = pair_cell[part], pair_order[part]
                 alpha = orders[order]
@@ -325,6 +336,7 @@ def supremum(
                         + np.expm1(region.log_factor[order])
                         + region.extra[order]
                     )
+            done += len(pair_cell)
             open_pairs = upper > (best * goal)[pair_order]
             alive = np.zeros_like(alive)
             alive[pair_cell[open_pairs], pair_order[open_pairs]] = True

@@ -1,0 +1,75 @@
+"""Long searches of the accountant say how far they are, to whoever listens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """How far a search is.
+
+    Parameters
+    ----------
+    subject : what is computed, in words that a user reads.
+    search_pass : 1 for the first pass; each pass halves the cells that are left.
+    done, total : the comparisons of this pass, those made and all.
+    """
+
+    subject: str
+    search_pass: int
+    done: int
+    total: int
+
+
+Listener = Callable[[SearchStep], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("search_listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` with every step of the searches that run inside this block, in this thread."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report_step(step: SearchStep) -> None:
+    """Tell the listener, if there is one."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(step)
+
+
+class SearchLines:
+    """A listener that writes a line now and then: nothing of what is done within ``quiet_s``.
+
+    Parameters
+    ----------
+    write : takes one line without its end.
+    quiet_s : seconds before the first line, and between two lines.
+    clock : seconds, monotonic.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], quiet_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write, self._quiet_s, self._clock = write, quiet_s, clock
+        self._subject = ""
+        self._due_s = 0.0
+
+    def __call__(self, step: SearchStep) -> None:
+        now_s = self._clock()
+        if step.subject != self._subject:
+            self._subject, self._due_s = step.subject, now_s + self._quiet_s
+        elif now_s >= self._due_s:
+            self._due_s = now_s + self._quiet_s
+            share = 100 * step.done // max(1, step.total)
+            self._write(f"{step.subject} (once; the result is kept): pass {step.search_pass}, {share} %")
