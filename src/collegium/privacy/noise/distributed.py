@@ -47,16 +47,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian
-from opendp.metrics import l2_distance
-from opendp.mod import enable_features
 
 from collegium.errors import ConfigurationError
+from collegium.privacy.noise.sources import SystemNoise
 from collegium.privacy.renyi import RenyiCurve, check_orders
 from collegium.privacy.units import IntArray
-
-enable_features("contrib")
 
 SMALLEST_SIGMA_SHARE = 0.5
 """Below this the sum of discrete Gaussians is visibly not one; fewer, larger shares are needed."""
@@ -135,6 +130,4 @@ def noise_reach(sigma_share: float, parties: int, length: int, failure: float = 
 
 def sample_noise_share(sigma_share: float, length: int) -> IntArray:
     """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness (OpenDP)."""
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    draw = make_gaussian(*space, scale=sigma_share)
-    return np.asarray(draw([0] * length), dtype=np.int64)
+    return SystemNoise().gaussian(sigma_share, (length,))

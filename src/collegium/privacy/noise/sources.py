@@ -1,26 +1,21 @@
 """Where noise comes from: the operating system's randomness to release, a seed to test and to reproduce.
 
 Floating-point samplers leak through their rounding (Mironov 2012), so a release uses the exact
-discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on integers alone.
+discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on integers alone. OpenDP is
+imported by the first draw: most of what the package computes draws nothing.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
-from opendp.measures import zero_concentrated_divergence
-from opendp.metrics import l1_distance, l2_distance, linf_distance
-from opendp.mod import enable_features
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.units import IntArray
-
-enable_features("contrib")
 
 
 class SystemNoise:
@@ -32,18 +27,20 @@ class SystemNoise:
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
-        space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
-        return _zeros_through(make_laplace(*space, scale=_positive(scale)), shape)
+        space = _integers(), _opendp().metrics.l1_distance(T="i64")
+        return _zeros_through(_opendp().measurements.make_laplace(*space, scale=_positive(scale)), shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
-        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-        return _zeros_through(make_gaussian(*space, scale=_positive(sigma)), shape)
+        space = _integers(), _opendp().metrics.l2_distance(T="f64")
+        return _zeros_through(_opendp().measurements.make_gaussian(*space, scale=_positive(sigma)), shape)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
-        space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
-        select = make_noisy_max(*space, zero_concentrated_divergence(), scale=_positive(scale))
+        space = _integers(), _opendp().metrics.linf_distance(T="i64")
+        select = _opendp().measurements.make_noisy_max(
+            *space, _opendp().measures.zero_concentrated_divergence(), scale=_positive(scale)
+        )
         return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
 
 
@@ -83,6 +80,24 @@ class SeededNoise:
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         noisy = counts + self._generator.gumbel(0.0, _positive(scale), counts.shape)
         return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+@cache
+def _opendp() -> Any:
+    import opendp.domains
+    import opendp.measurements
+    import opendp.measures
+    import opendp.metrics
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return opendp
+
+
+def _integers() -> Any:
+    """The domain of vectors of integers."""
+    domains = _opendp().domains
+    return domains.vector_domain(domains.atom_domain(T="i64"))
 
 
 def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
