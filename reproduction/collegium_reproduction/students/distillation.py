@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.settings.run_config import DISTILLATION
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, register, require_soft_targets
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, register
 from collegium.coordinator.students.supervised import fit_labelled
 from collegium.errors import DataError
 from collegium.settings import Frozen
@@ -27,7 +26,8 @@ from collegium.settings import Frozen
 class Distillation(Frozen):
     """Cross-entropy with the ensemble's probabilities, both sides at temperature T."""
 
-    name: ClassVar[str] = DISTILLATION
+    name: ClassVar[str] = "distillation"
+    needs_soft_targets: ClassVar[bool] = True
 
     network: str = "default"
     temperature: float = Field(default=1.0, gt=0)
@@ -54,7 +54,6 @@ def tempered(probabilities: NDArray[np.float64], temperature: float) -> NDArray[
 
 def _checked(problem: LearningProblem) -> NDArray[np.float64]:
     targets = problem.soft_targets
-    require_soft_targets(Distillation.name, targets)
     assert targets is not None
     wanted = (len(problem.indices), len(problem.task.classes))
     if targets.shape != wanted or not np.isfinite(targets).all() or (targets < 0).any():

@@ -20,11 +20,11 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import cached, remove_parametrizations
 
 from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
-from collegium.coordinator.students.consistency import follow
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, move_average, train
+from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 from collegium_reproduction.students.generators import is_flat, new_generator
 
@@ -81,21 +81,11 @@ class Gan(Frozen):
         y = torch.as_tensor(problem.labels, device=device)
         images = self.augment and pool.ndim == 4
         before = _labelled_loss(network, x, y)
-        learned = [values for values in network.parameters() if values.requires_grad]
-        learners = [
-            torch.optim.Adam(values, lr=self.learning_rate, betas=(0.5, 0.999), fused=True)
-            for values in (learned, list(generator.parameters()))
-        ]
-        # Full speed for two thirds of the way, then down to nothing.
-        schedules = [
-            torch.optim.lr_scheduler.LambdaLR(learner, lambda step: min(1.0, 3 * (1 - step / self.steps)))
-            for learner in learners
-        ]
+        discriminating = self._learner([values for values in network.parameters() if values.requires_grad])
+        generating = self._learner(list(generator.parameters()))
         average = copy.deepcopy(network)
-        drawn = curve("student")
-        network.train()
-        generator.train()
-        for step in range(self.steps):
+
+        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=device)
             labelled, real = x[chosen], pool[torch.randint(len(pool), (self.batch,), generator=draws, device=device)]
             if images:
@@ -104,22 +94,32 @@ class Gan(Frozen):
             with cached(), mixed_precision(device, on_cpu=True):
                 made = generator(self._latent(self.batch, draws, device)).float()
                 shown = made.detach().requires_grad_()
-                loss, unlike = _losses(network, labelled, y[chosen], real, shown, draws)
+                of_discriminator, unlike = _losses(network, labelled, y[chosen], real, shown, draws)
+            # The generator's loss is ``unlike``, which must not move the discriminator.
             (slope,) = torch.autograd.grad(unlike, shown, retain_graph=True)
-            for learner in learners:
-                learner.zero_grad()
-            loss.backward(inputs=learned)  # type: ignore[no-untyped-call]
             made.backward(slope)
-            for learner, schedule in zip(learners, schedules, strict=True):
-                learner.step()
-                schedule.step()
-            follow(average, network, step, longest=_MEMORY)
-            drawn(step + 1, loss=loss.detach(), unlike=unlike.detach())
-            problem.progress(step + 1, self.steps)
             if step % _LOOK_EVERY == 0 or step == self.steps - 1:
-                self._check_finite(torch.stack([loss, unlike]), step)
+                self._check_finite(torch.stack([of_discriminator, unlike]), step)
+            return of_discriminator, {"unlike": unlike.detach()}
+
+        network.train()
+        generator.train()
+        train(
+            loss,
+            [discriminating, generating],
+            self.steps,
+            name="student",
+            progress=problem.progress,
+            after=lambda step: move_average(average, network, step, longest=_MEMORY),
+        )
         self._check_end(generator, pool, _labelled_loss(average, x, y), before, draws)
         return average
+
+    def _learner(self, parameters: list[nn.Parameter]) -> Learner:
+        """At full speed for two thirds of the steps, then down to nothing."""
+        optimiser = torch.optim.Adam(parameters, lr=self.learning_rate, betas=(0.5, 0.999), fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, 3 * (1 - step / self.steps)))
+        return Learner(optimiser, schedule)
 
     def _latent(self, count: int, draws: torch.Generator, device: str) -> Tensor:
         return torch.rand((count, self.latent), generator=draws, device=device)

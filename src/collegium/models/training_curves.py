@@ -168,4 +168,4 @@ def recording(folder: Path | None) -> Iterator[None]:
         recorder.close()
 
 
-__all__ = ["Curve", "Noted", "Received", "curve", "is_recording", "recording", "sending"]
+__all__ = ["Curve", "Noted", "Received", "Value", "curve", "is_recording", "recording", "sending"]

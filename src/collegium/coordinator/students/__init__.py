@@ -8,6 +8,7 @@ from collegium.coordinator.students.base import (
     StudentMethod,
     chosen_method,
     fit_student,
+    needs_soft_targets,
     register,
     require_soft_targets,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "chosen_method",
     "fit_student",
     "load_student",
+    "needs_soft_targets",
     "network_features",
     "pretrained",
     "register",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
-from collegium.coordinator.settings.run_config import DISTILLATION
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.devices import resolve_device, set_threads
 from collegium.models.networks import Option, build_network, network_inputs, save_network
+from collegium.models.training import StepCallback
 from collegium.privacy.multilabel import numbers_of
-
-StepCallback = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
 
 _BATCH = 1024
 
@@ -115,7 +112,8 @@ class NetworkStudent:
 class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each.
 
-    One that learns several labels an input says so by a class attribute ``multilabel = True``.
+    A class attribute ``multilabel = True`` says that it learns several labels per input, ``needs_soft_targets = True``
+    that it learns the teachers' votes without noise, which only a simulation has.
     """
 
     name: ClassVar[str]
@@ -150,11 +148,17 @@ def load_methods() -> None:
         point.load()
 
 
+def needs_soft_targets(method: str) -> bool:
+    """Whether the method of that name learns the teachers' votes without noise."""
+    load_methods()
+    return bool(getattr(METHODS.get(method), "needs_soft_targets", False))
+
+
 def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
-    """ConfigurationError if ``method`` needs soft targets and there are none: anywhere but in a simulation."""
-    if method == DISTILLATION and soft_targets is None:
+    """ConfigurationError if ``method`` needs soft targets and there are none, as everywhere but in a simulation."""
+    if needs_soft_targets(method) and soft_targets is None:
         raise ConfigurationError(
-            "student.method 'distillation' learns the teachers' answers without noise, which parties never show: it "
+            f"student.method {method!r} learns the teachers' answers without noise, which parties never show: it "
             "runs only in a simulation with research = true and sums without the parties' noise; use 'consistency'"
         )
 
@@ -181,6 +185,7 @@ def fit_student(
     came to nothing. ``soft_targets`` are what `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
+    require_soft_targets(method, soft_targets)
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
     _check_labels(positions, classes, len(pool), task)

@@ -15,13 +15,14 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
 from collegium.models.augmentation import STRONG, WEAK, Strength, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, accuracy, move_average, train
+from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 
 
@@ -48,36 +49,35 @@ class Consistency(Frozen):
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
         y = torch.as_tensor(problem.labels, device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, self.learning_rate, total_steps=self.steps, pct_start=0.1
-        )
-        generator = problem.generator()
+        draws = problem.generator()
         alignment = Alignment(y, len(problem.task.classes))
-        network.train()
-        drawn = curve("student")
-        for step in range(self.steps):
-            chosen = torch.randint(len(y), (self.labelled_batch,), generator=generator, device=problem.device)
-            others = torch.randint(len(pool), (self.unlabelled_batch,), generator=generator, device=problem.device)
-            labelled = _change(pool[positions[chosen]], STRONG, generator)
+
+        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+            chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)
+            others = torch.randint(len(pool), (self.unlabelled_batch,), generator=draws, device=problem.device)
+            labelled = _change(pool[positions[chosen]], STRONG, draws)
             unlabelled = pool[others]
             with torch.no_grad(), mixed_precision(problem.device):
-                answers = torch.softmax(average(_change(unlabelled, WEAK, generator)).float(), dim=1)
+                answers = torch.softmax(average(_change(unlabelled, WEAK, draws)).float(), dim=1)
             confidence, pseudo = alignment(answers).max(dim=1)
             with mixed_precision(problem.device):
-                logits = network(torch.cat([labelled, _change(unlabelled, STRONG, generator)]))
+                logits = network(torch.cat([labelled, _change(unlabelled, STRONG, draws)]))
                 supervised = F.cross_entropy(logits[: len(chosen)], y[chosen], label_smoothing=self.label_smoothing)
                 each = F.cross_entropy(logits[len(chosen) :], pseudo, reduction="none")
             agreement = (each * (confidence > self.confidence)).mean()
-            loss = supervised + min(1.0, step / (self.ramp * self.steps)) * agreement
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-            follow(average, network, step)
-            right = (logits[: len(chosen)].argmax(dim=1) == y[chosen]).float().mean
-            drawn(step + 1, loss=loss.detach(), accuracy=right, agreement=agreement.detach())
-            problem.progress(step + 1, self.steps)
+            right = accuracy(logits[: len(chosen)], y[chosen])
+            weight = min(1.0, step / (self.ramp * self.steps))
+            return supervised + weight * agreement, {"accuracy": right, "agreement": agreement.detach()}
+
+        network.train()
+        train(
+            loss,
+            Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1),
+            self.steps,
+            name="student",
+            progress=problem.progress,
+            after=lambda step: move_average(average, network, step),
+        )
         return NetworkStudent(architecture, problem.task, average, problem.device)
 
 
@@ -96,17 +96,6 @@ class Alignment:
         self._mean = 0.99 * self._mean + 0.01 * answers.mean(dim=0)
         aligned = answers * (self._wanted / self._mean)
         return aligned / aligned.sum(dim=1, keepdim=True)
-
-
-def follow(average: nn.Module, network: nn.Module, step: int, *, longest: float = 0.99) -> None:
-    """Move ``average`` towards ``network``; quick at first, then with memory ``longest``."""
-    memory = min(longest, (step + 1) / (step + 10))
-    with torch.no_grad():
-        for kept, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
-            if kept.dtype.is_floating_point:
-                kept.lerp_(new, 1 - memory)
-            else:
-                kept.copy_(new)
 
 
 def _change(x: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:

@@ -16,17 +16,17 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, StepCallback, pool_tensor, register
-from collegium.coordinator.students.consistency import follow
+from collegium.coordinator.students.base import LearningProblem, NetworkStudent, pool_tensor, register
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.coordinator.students.spreading import most_certain, spread_labels
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, StepCallback, accuracy, move_average, train
+from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 
 
@@ -85,26 +85,25 @@ class Contrastive(Frozen):
         self, network: nn.Module, answers: NDArray[np.float64], problem: LearningProblem, progress: StepCallback
     ) -> nn.Module:
         """Train ``network`` on the certain answers; returns its moving average."""
-        pool, generator = pool_tensor(problem), problem.generator()
+        pool, draws = pool_tensor(problem), problem.generator()
         certain = torch.as_tensor(most_certain(answers, self.share), device=problem.device)
         y = torch.as_tensor(answers.argmax(axis=1), device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, self.learning_rate, total_steps=self.learn_steps, pct_start=0.1
-        )
         average = copy.deepcopy(network).eval()
-        network.train()
-        drawn = curve("student-learning")
-        for step in range(self.learn_steps):
-            chosen = certain[torch.randint(len(certain), (self.batch,), generator=generator, device=problem.device)]
+
+        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+            chosen = certain[torch.randint(len(certain), (self.batch,), generator=draws, device=problem.device)]
             with mixed_precision(problem.device):
-                logits = network(augment(pool[chosen], TEACHER, generator))
-                loss = F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-            follow(average, network, step)
-            drawn(step + 1, loss=loss.detach(), accuracy=(logits.argmax(dim=1) == y[chosen]).float().mean)
-            progress(step + 1, self.learn_steps)
+                logits = network(augment(pool[chosen], TEACHER, draws))
+                of_labels = F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
+            return of_labels, {"accuracy": accuracy(logits, y[chosen])}
+
+        network.train()
+        train(
+            loss,
+            Learner.one_cycle(network.parameters(), self.learn_steps, self.learning_rate, warm_up=0.1),
+            self.learn_steps,
+            name="student-learning",
+            progress=progress,
+            after=lambda step: move_average(average, network, step),
+        )
         return average

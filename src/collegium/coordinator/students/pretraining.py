@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, StepCallback, new_network, pool_tensor
+from collegium.coordinator.students.base import LearningProblem, new_network, pool_tensor
 from collegium.coordinator.students.patch_learning import ARCHITECTURE as PATCHES
 from collegium.coordinator.students.patch_learning import learn_patches
 from collegium.coordinator.students.supervised import student_network
@@ -31,7 +31,8 @@ from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.network_features import encoder_of
 from collegium.models.networks import load_network, network_inputs, save_network
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, StepCallback, train
+from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 from collegium.whole_files import replacing
 
@@ -135,7 +136,7 @@ def contrast_loss(views: Tensor, temperature: float) -> Tensor:
 
 
 def _contrast(network: nn.Module, problem: LearningProblem, settings: Pretraining, progress: StepCallback) -> None:
-    encoder, pool, generator = encoder_of(network), pool_tensor(problem), problem.generator()
+    encoder, pool, draws = encoder_of(network), pool_tensor(problem), problem.generator()
     last = list(network.children())[-1]
     assert isinstance(last, nn.Linear)
     width = last.in_features
@@ -143,23 +144,18 @@ def _contrast(network: nn.Module, problem: LearningProblem, settings: Pretrainin
         torch.manual_seed(problem.seed + 1)
         projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, _PROJECTED))
     projection.to(problem.device)
-    parameters = [*encoder.parameters(), *projection.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=1e-3, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.learning_rate, total_steps=settings.steps)
-    encoder.train()
     size = min(settings.batch, len(pool))
-    drawn = curve("student-pretraining")
-    for step in range(settings.steps):
-        chosen = torch.randperm(len(pool), generator=generator, device=problem.device)[:size]
-        views = torch.cat([augment(pool[chosen], STRONG, generator), augment(pool[chosen], STRONG, generator)])
+
+    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        chosen = torch.randperm(len(pool), generator=draws, device=problem.device)[:size]
+        views = torch.cat([augment(pool[chosen], STRONG, draws), augment(pool[chosen], STRONG, draws)])
         with mixed_precision(problem.device):
-            loss = contrast_loss(projection(encoder(views)).float(), settings.temperature)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        drawn(step + 1, loss=loss.detach())
-        progress(step + 1, settings.steps)
+            return contrast_loss(projection(encoder(views)).float(), settings.temperature), {}
+
+    encoder.train()
+    parameters = [*encoder.parameters(), *projection.parameters()]
+    learner = Learner.one_cycle(parameters, settings.steps, settings.learning_rate, weight_decay=1e-3)
+    train(loss, learner, settings.steps, name="student-pretraining", progress=progress)
 
 
 def _origin(problem: LearningProblem, settings: Pretraining) -> str:

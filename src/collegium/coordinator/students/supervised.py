@@ -13,7 +13,8 @@ from torch import Tensor
 from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
 from collegium.models.augmentation import STRONG, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, train
+from collegium.models.training_curves import Value
 from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
 
@@ -64,22 +65,17 @@ def fit_labelled(
     architecture = student_network(network, problem)
     student = new_network(problem, architecture)
     x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
-    optimiser = torch.optim.AdamW(student.parameters(), lr=learning_rate, weight_decay=0.02, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=steps)
-    generator = problem.generator()
-    student.train()
-    drawn = curve("student")
-    for step in range(steps):
-        chosen = torch.randint(len(x), (batch,), generator=generator, device=problem.device)
-        inputs = augment(x[chosen], STRONG, generator) if x.ndim == 4 else x[chosen]
+    draws = problem.generator()
+
+    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)
+        inputs = augment(x[chosen], STRONG, draws) if x.ndim == 4 else x[chosen]
         with mixed_precision(problem.device):
-            loss = loss_of(student(inputs), chosen)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        drawn(step + 1, loss=loss.detach())
-        problem.progress(step + 1, steps)
+            return loss_of(student(inputs), chosen), {}
+
+    student.train()
+    learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
+    train(loss, learner, steps, name="student", progress=problem.progress)
     return NetworkStudent(architecture, problem.task, student, problem.device)
 
 

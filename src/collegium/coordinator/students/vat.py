@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
 from collegium.coordinator.students.supervised import student_network
 from collegium.models.augmentation import STRONG, WEAK, augment
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, train
+from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 
 _PROBE = 0.1
@@ -52,14 +53,9 @@ class Vat(Frozen):
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
         y = torch.as_tensor(problem.labels, device=problem.device)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=0.02, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, self.learning_rate, total_steps=self.steps, pct_start=0.1
-        )
         draws = problem.generator()
-        drawn = curve("student")
-        network.train()
-        for step in range(self.steps):
+
+        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)
             others = torch.randint(len(pool), (self.unlabelled_batch,), generator=draws, device=problem.device)
             labelled, unlabelled = pool[positions[chosen]], pool[others]
@@ -70,13 +66,13 @@ class Vat(Frozen):
             supervised, answers = F.cross_entropy(logits[: len(chosen)], y[chosen]), logits[len(chosen) :]
             smooth = self.smoothness(network, unlabelled, answers.detach(), draws)
             entropy = -(answers.softmax(dim=1) * answers.log_softmax(dim=1)).sum(dim=1).mean()
-            loss = supervised + min(1.0, step / (self.ramp * self.steps)) * (smooth + self.entropy * entropy)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-            drawn(step + 1, loss=loss.detach(), smoothness=smooth.detach(), entropy=entropy.detach())
-            problem.progress(step + 1, self.steps)
+            weight = min(1.0, step / (self.ramp * self.steps))
+            values: dict[str, Value] = {"smoothness": smooth.detach(), "entropy": entropy.detach()}
+            return supervised + weight * (smooth + self.entropy * entropy), values
+
+        network.train()
+        learner = Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1)
+        train(loss, learner, self.steps, name="student", progress=problem.progress)
         return NetworkStudent(architecture, problem.task, network, problem.device)
 
     def smoothness(self, network: nn.Module, x: Tensor, logits: Tensor, draws: torch.Generator) -> Tensor:

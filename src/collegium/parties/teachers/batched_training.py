@@ -19,8 +19,9 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from collegium.models.augmentation import TEACHER, Warp, warp
 from collegium.models.networks import tensor_inputs
-from collegium.models.training_curves import curve
-from collegium.parties.teachers.training import Draws, Recipe, optimiser_of
+from collegium.models.training import train
+from collegium.models.training_curves import Value
+from collegium.parties.teachers.training import Draws, Recipe
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,16 @@ class TrainingJob:
 def train_together(
     jobs: Sequence[TrainingJob], recipe: Recipe, device: str, precision: torch.dtype | None = None
 ) -> None:
-    """Train every pupil as `training.train` would train it by itself; each network ends on the CPU.
+    """Train the network of every job as `train_teacher` would train it alone; each network ends on the CPU.
 
     Parameters
     ----------
-    pupils : networks of one architecture.
+    jobs : networks of one architecture.
     precision : what forward and backward passes are computed in: bfloat16 on CUDA and float32 elsewhere by
         default. Weights, optimiser and running statistics are float32 always.
     """
     precision = precision or (torch.bfloat16 if device.startswith("cuda") else torch.float32)
-    members, size = len(jobs), recipe.batch
+    teachers, size = len(jobs), recipe.batch
     x = torch.cat([job.x for job in jobs]).to(device)
     y = torch.cat([job.y for job in jobs]).to(device)
     starts = _starts([len(job.x) for job in jobs])
@@ -65,7 +66,6 @@ def train_together(
     weights, statistics = stack_module_state([job.network for job in jobs])
     weights = {name: _leaf(value, device) for name, value in weights.items()}
     statistics = {name: value.to(device) for name, value in statistics.items()}
-    optimiser, schedule = optimiser_of(list(weights.values()), recipe)
 
     def forward(state: dict[str, Tensor], batch: Tensor) -> Tensor:
         logits: Tensor = functional_call(base, state, (batch,))
@@ -73,10 +73,10 @@ def train_together(
 
     # Autocast does not reach into vmap, so what it would do is said here.
     stacked = vmap(forward, randomness="error")
-    noted = curve("teachers-together")
-    for step in range(recipe.steps):
+
+    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
         drawn = [draw.batch() for draw in draws]
-        chosen = (torch.stack([specs for specs, _ in drawn]) + starts).flatten().to(device)
+        chosen = (torch.stack([records for records, _ in drawn]) + starts).flatten().to(device)
         batch = tensor_inputs(x[chosen])
         if recipe.augment:
             batch = warp(batch, TEACHER, _joined([warped for _, warped in drawn if warped is not None]))
@@ -85,16 +85,13 @@ def train_together(
             name: torch.stack([dropout.drawn(job.masks) for job in jobs]).to(device, precision)
             for name, dropout in dropouts.items()
         }
-        logits = stacked(state | statistics | masks, batch.to(precision).reshape(members, size, *batch.shape[1:]))
+        logits = stacked(state | statistics | masks, batch.to(precision).reshape(teachers, size, *batch.shape[1:]))
         losses = F.cross_entropy(
             logits.flatten(0, 1).float(), y[chosen], label_smoothing=recipe.label_smoothing, reduction="none"
         )
-        optimiser.zero_grad(set_to_none=True)
-        losses.view(members, size).mean(dim=1).sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        noted(step + 1, loss=losses.detach().mean)
+        return losses.view(teachers, size).mean(dim=1).sum(), {"loss": losses.detach().mean}
 
+    train(loss, recipe.learner(weights.values()), recipe.steps, name="teachers-together")
     trained = {name: value.detach().cpu() for name, value in (weights | statistics).items()}
     for number, job in enumerate(jobs):
         job.network.load_state_dict({name: value[number] for name, value in trained.items()})

@@ -23,7 +23,7 @@ from collegium.models.networks import (
     network_inputs,
     save_network,
 )
-from collegium.parties.teachers.training import Recipe, train
+from collegium.parties.teachers.training import Recipe, train_teacher
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -54,7 +54,7 @@ class TrainedNetwork(ABC):
             torch.manual_seed(seed)
             network = self._placed(self._built())
             y = torch.from_numpy(labels).to(self._device)
-            train(network, self._inputs(examples.x), y, self._recipe, seed, self._device)
+            train_teacher(network, self._inputs(examples.x), y, self._recipe, seed, self._device)
         self._take(network, labels)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
@@ -105,7 +105,7 @@ class NetworkTeacher(TrainedNetwork):
         device: str,
         precision: torch.dtype | None = None,
     ) -> None:
-        """What `fit` does to each of the teachers, which have equal options, as one program; see `together`."""
+        """What `fit` does to each of the teachers, which have equal options, as one program; see `batched_training`."""
         from collegium.parties.teachers.batched_training import TrainingJob, train_together
 
         target = resolve_device(device)
@@ -120,9 +120,9 @@ class NetworkTeacher(TrainedNetwork):
             y = torch.from_numpy(np.asarray(own.y, dtype=np.int64))
             jobs.append(TrainingJob(network, x, y, seed, masks))
         train_together(jobs, teachers[0]._recipe, target, precision)
-        for teacher, pupil in zip(teachers, jobs, strict=True):
+        for teacher, job in zip(teachers, jobs, strict=True):
             teacher._device = target
-            teacher._take(teacher._placed(pupil.network), pupil.y.numpy())
+            teacher._take(teacher._placed(job.network), job.y.numpy())
 
     def save(self, path: Path) -> None:
         save_network(path, self._network, self.architecture, self._task, **self._shape)

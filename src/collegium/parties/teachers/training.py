@@ -7,6 +7,7 @@ a fit takes does not tell how many records there are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +19,8 @@ from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, Warp, draw_warp, warp
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import Option
-from collegium.models.training_curves import curve
+from collegium.models.training import Learner, accuracy, train
+from collegium.models.training_curves import Value
 
 _MAX_STEPS = 1_000_000
 _MAX_BATCH = 65_536
@@ -62,6 +64,10 @@ class Recipe:
             raise ConfigurationError("a learning rate is above 0 and at most 10")
         return changed
 
+    def learner(self, parameters: Iterable[Tensor]) -> Learner:
+        """The optimiser and the course of its learning rate; both treat every number by itself."""
+        return Learner.one_cycle(parameters, self.steps, self.learning_rate, weight_decay=self.weight_decay)
+
 
 class Draws:
     """The batches of one teacher, and how their images are warped: a function of its seed and number of records.
@@ -84,32 +90,21 @@ class Draws:
         return chosen, draw_warp(size, TEACHER, self._generator) if self._recipe.augment else None
 
 
-def optimiser_of(
-    parameters: list[Tensor], recipe: Recipe
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """The recipe's optimiser and the course of its learning rate; both treat every number by itself."""
-    optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
-    return optimiser, torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=recipe.steps)
-
-
-def train(network: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, seed: int, device: str) -> None:
+def train_teacher(network: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, seed: int, device: str) -> None:
     """Train in place on inputs as `network_inputs` gives and class numbers ``[n]``, both on the device.
 
     Dropout draws from torch's own generator.
     """
-    optimiser, schedule = optimiser_of(list(network.parameters()), recipe)
     draws = Draws(len(x), recipe, seed)
-    network.train()
-    drawn = curve("teacher")
-    for step in range(recipe.steps):
-        specs, warped = draws.batch()
-        chosen = specs.to(device)
+
+    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        records, warped = draws.batch()
+        chosen = records.to(device)
         batch = x[chosen] if warped is None else warp(x[chosen], TEACHER, warped)
         with mixed_precision(device):
             logits = network(batch)
-            loss = F.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        drawn(step + 1, loss=loss.detach(), accuracy=(logits.argmax(dim=1) == y[chosen]).float().mean)
+            of_labels = F.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
+        return of_labels, {"accuracy": accuracy(logits, y[chosen])}
+
+    network.train()
+    train(loss, recipe.learner(network.parameters()), recipe.steps, name="teacher")
