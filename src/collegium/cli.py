@@ -21,10 +21,8 @@ from typer.core import TyperGroup
 
 from collegium import __version__
 from collegium.errors import CollegiumError
+from collegium.interrupts import INTERRUPTED, stoppable
 from collegium.privacy.accounting.progress import SearchLines, listening
-
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # the processor from the very thread that they wait for. Read when torch is loaded, by this process and its parties.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        with listening(SearchLines(lambda line: typer.echo(line, err=True))):
+        with stoppable(), listening(SearchLines(lambda line: typer.echo(line, err=True))):
             status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     except CollegiumError as error:
         _fail(f"{type(error).__name__}: {error}", error.exit_status)
     except click.exceptions.NoArgsIsHelpError as error:

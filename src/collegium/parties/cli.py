@@ -6,12 +6,10 @@ import json
 import logging
 import math
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from pydantic import Field
 from collegium.data.loading.sources import DataSource, data_root
 from collegium.data.task import Task
 from collegium.errors import DataError
+from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
@@ -180,15 +179,10 @@ def serve(
         on_roster=lambda roster_json: known.announced(roster_json) if known is not None else None,
     )
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        session.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
     log.info("%s dials %s", credentials.name, config.coordinator)
-    with recording(tensorboard):
+    with recording(tensorboard), stoppable(session.stop):
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.data import Examples, PoolStore
 from collegium.errors import StorageError, Unreachable
+from collegium.interrupts import handlers_kept
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.protocol.roster import Roster
@@ -117,6 +120,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     """
     _require_cluster(run.config.engine.ray)
     prepare_flower(run.folder)
+    import ray
     from flwr.simulation import run_simulation
 
     from collegium.simulations.flower_app import apps_for
@@ -128,7 +132,9 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            run_simulation(server, client, members, backend_config=_engine(run.config))
+            with handlers_kept():  # Ray installs its own, in Python and below it
+                _start_ray(run.config)
+            run_simulation(server, client, members, backend_config={"client_resources": {"num_cpus": 1}})
         except RuntimeError as error:
             if error.__cause__ is None:
                 raise  # not of the engine
@@ -138,6 +144,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
             raise Unreachable(f"Flower's engine broke down: {cause}; start the run again, it goes on") from error
         finally:
             stop.set()  # after an interrupt the server app's thread would wait for a deadline
+            ray.shutdown()
 
 
 def drive_prepared(grid: Grid, folder: Path) -> None:
@@ -192,12 +199,22 @@ def _require_cluster(address: str) -> None:
         raise Unreachable(f"no Ray cluster at {address}: {said}; start it, or leave engine.ray out") from error
 
 
-def _engine(config: SimulationConfig) -> dict[str, Any]:
+def _start_ray(config: SimulationConfig) -> None:
+    """Start Ray, or join a cluster; Unreachable when it cannot be done."""
+    import ray
+
     # Always an address: without one Ray joins whatever cluster it finds on this machine.
     where: dict[str, Any] = {"address": config.engine.ray}
     if config.engine.ray == "local":
         where["num_cpus"] = config.engine.workers  # nobody who joins a cluster may state its cores
-    return {
-        "init_args": {**where, "include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False},
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-    }
+    paths = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        ray.init(
+            **where,
+            runtime_env={"env_vars": {"PYTHONPATH": paths}},
+            include_dashboard=False,
+            logging_level="ERROR",
+            log_to_driver=False,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise Unreachable(f"Flower's engine broke down: {error}; start the run again, it goes on") from error

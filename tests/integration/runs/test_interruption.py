@@ -165,14 +165,19 @@ def test_one_key_signed_it_through_all_interruptions(story: Story) -> None:
         assert ledger.settings.public_key
 
 
-@pytest.mark.parametrize("how", ["launch", "simulate"])
-def test_an_interrupt_at_the_keyboard_ends_everything_and_says_how_to_go_on(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "number"), [("launch", signal.SIGINT), ("simulate", signal.SIGINT), ("simulate", signal.SIGTERM)]
+)
+def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: signal.Signals, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny.toml", **TWO)
     process = start(how, config, "--run", tmp_path / "run", folder=tmp_path, start_new_session=True)
     try:
         read_until(process, "labels issued: 5 of 12")
         parties = children(process.pid)  # of the engine: its own processes
-        os.killpg(process.pid, signal.SIGINT)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)  # as the keyboard does
+        else:
+            process.send_signal(number)
         _, err = process.communicate(timeout=COMMAND_S)
     finally:
         if process.poll() is None:

@@ -170,14 +170,14 @@ def test_ray_is_started_for_the_run_or_a_cluster_joined_whose_cores_are_its_own(
 ) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
-    monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: asked.append(backend_config))
+    monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: None)
+    monkeypatch.setattr("ray.init", lambda **arguments: asked.append(arguments))
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         address = f"127.0.0.1:{cluster.getsockname()[1]}"
         for engine in ({"workers": 3}, {"ray": address, "workers": 3}):
             on_engine(engine_of(run, **engine), lambda parties: None)
-    given = [backend["init_args"] for backend in asked]
     wanted = [{"address": "local", "num_cpus": 3}, {"address": address}]
-    assert [{name: args[name] for name in ("address", "num_cpus") if name in args} for args in given] == wanted
+    assert [{name: args[name] for name in ("address", "num_cpus") if name in args} for args in asked] == wanted
 
 
 def test_a_cluster_that_is_not_there_is_told_before_ray_looks_for_it(run: PreparedRun) -> None:
@@ -192,12 +192,23 @@ def test_a_cluster_that_is_not_there_is_told_before_ray_looks_for_it(run: Prepar
 def test_an_engine_that_breaks_down_is_told_in_one_line(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, backend_config: object) -> None:
         try:
-            raise TimeoutError("Ray did not start")
+            raise TimeoutError("an actor died")
         except TimeoutError as error:
             raise RuntimeError("An error was encountered.") from error
 
     monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
+    monkeypatch.setattr("ray.init", lambda **_: None)
     monkeypatch.setattr("flwr.simulation.run_simulation", broken)
+    with pytest.raises(Unreachable, match="an actor died"):
+        on_engine(run, lambda parties: None)
+
+
+def test_ray_that_does_not_start_is_told_in_one_line(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(**_: object) -> None:
+        raise ConnectionError("Ray did not start")
+
+    monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
+    monkeypatch.setattr("ray.init", absent)
     with pytest.raises(Unreachable, match="Ray did not start"):
         on_engine(run, lambda parties: None)
 

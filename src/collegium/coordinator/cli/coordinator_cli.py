@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +58,6 @@ def serve(
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file)
     public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
-    signal.signal(signal.SIGTERM, _as_interrupt)
     board = LiveState()
 
     def on_progress(step: Progress) -> None:
@@ -102,10 +99,6 @@ def _log_step(log: logging.Logger, step: Progress) -> None:
     if step.done == step.total or step.step in ("fit", "labels"):
         told = event("step", step=step.step, done=step.done, total=step.total)
         log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total, extra=told)
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @app.command(epilog="Example: collegium coordinator status consortium --json")

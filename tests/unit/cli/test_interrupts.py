@@ -1,0 +1,110 @@
+"""How a command ends that is interrupted, however it was started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from collegium.interrupts import stoppable
+
+PATIENCE_S = 60.0
+
+WAITING = """
+import sys, threading
+from collegium import cli
+from collegium.interrupts import stoppable
+
+def command(**_):
+    try:
+        print("begun", flush=True)
+        threading.Event().wait()
+    finally:
+        print("tidying up", flush=True)
+        if "stubborn" in sys.argv:
+            threading.Event().wait()
+
+cli.app = command
+cli.main()
+"""
+
+TOLD = """
+import threading
+from collegium.interrupts import stoppable
+
+told = threading.Event()
+with stoppable(told.set):
+    print("begun", flush=True)
+    told.wait()
+print("told", flush=True)
+"""
+
+
+def begun(program: str, *arguments: str, ignoring: str = "") -> subprocess.Popen[str]:
+    """A process that runs ``program``, started by a shell that ignores the signals named in ``ignoring``."""
+    trap = f"trap '' {ignoring}; " if ignoring else ""
+    process = subprocess.Popen(
+        ["sh", "-c", trap + 'exec "$0" -c "$@"', sys.executable, program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("ignoring", ["", "INT", "INT TERM"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_way_to_stop_a_command_ends_it_with_one_line(number: signal.Signals, ignoring: str) -> None:
+    process = begun(WAITING, ignoring=ignoring)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (130, "tidying up\n")
+    assert err == "Interrupted. Nothing is lost: the same command goes on where this one was.\n"
+
+
+def test_a_second_interrupt_ends_a_command_that_does_not_come_to_its_end() -> None:
+    process = begun(WAITING, "stubborn")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None and process.stdout.readline() == "tidying up\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (130, "Interrupted again: ended at once.\n")
+
+
+def test_a_command_that_asked_to_be_told_is_told() -> None:
+    process = begun(TOLD, ignoring="INT")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, err) == (0, "told\n", "")
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    process = begun(TOLD, ignoring="HUP")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=PATIENCE_S)[0] == "told\n"
+    assert process.returncode == 0  # the first of two heeded signals: the second would have ended it with 130
+
+
+def test_former_handlers_are_in_place_again_afterwards() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with stoppable():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_outside_the_main_thread_nothing_is_installed() -> None:
+    before, within = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with stoppable():
+            within.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert within == [before]
