@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.consortium import Consortium, Heard, Process
 from benchmarks.chaos.faults import MOMENTS, Fault
 from benchmarks.chaos.judging import typed
-from collegium.cli import INTERRUPTED
+from collegium.interrupts import INTERRUPTED
 from collegium.errors import CollegiumError
 from collegium.privacy.ledger.ledger import Ledger
 

@@ -213,7 +213,7 @@ def _start_ray(config: SimulationConfig) -> None:
             **where,
             runtime_env={"env_vars": {"PYTHONPATH": paths}},
             include_dashboard=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             log_to_driver=False,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
