@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.consortium import Consortium, Heard, Process
 from benchmarks.chaos.faults import MOMENTS, Fault
 from benchmarks.chaos.judging import typed
-from collegium.interrupts import INTERRUPTED
 from collegium.errors import CollegiumError
+from collegium.interrupts import INTERRUPTED
 from collegium.privacy.ledger.ledger import Ledger
 
 SILENCE_S = 240.0
