@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.processes import output_of, start
+
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_S = 240.0
-"""A slow and busy machine is given this long."""
 
 
 def text_of_page(name: str) -> str:
@@ -48,37 +46,9 @@ class Reader:
         for word, other in {**self.words, **(instead or {})}.items():
             command = command.replace(word, other)
         words = shlex.split(command)
-        words[:1] = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "collegium"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
-        environment.pop("COLLEGIUM_DATA", None)
-        return subprocess.Popen(
-            words,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        words[:1] = [] if words[0] == "python" else ["-m", "collegium"]
+        return start(*words, folder=self.folder)
 
     def run(self, command: str, *, instead: dict[str, str] | None = None) -> str:
         """Run it to its end; what it printed."""
-        return finished(self.start(command, instead=instead))
-
-
-def finished(process: subprocess.Popen[str]) -> str:
-    """Wait for its end; what it printed."""
-    out, err = process.communicate(timeout=COMMAND_S)
-    assert process.returncode == 0, (process.args, err)
-    return out
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Read its log up to a line with these words, which is returned."""
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if words in line:
-            return line
-    raise AssertionError(f"ended before {words!r}: {''.join(seen)}")
+        return output_of(self.start(command, instead=instead))

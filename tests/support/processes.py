@@ -1,22 +1,163 @@
-"""Python processes that tests start: the scripts of this folder."""
+"""Processes that tests start: the command `collegium` as a user types it, and the scripts of this folder."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 TESTS = Path(__file__).resolve().parents[1]
+COMMAND_S = 240.0
+"""How long one command may take on a slow and busy machine."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left: exit status and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+
+def start(
+    *words: str | Path,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    background: bool = False,
+    **options: Any,
+) -> subprocess.Popen[str]:
+    """Start Python with these arguments, as a user without a terminal and without a data folder would.
+
+    Parameters
+    ----------
+    words
+        Arguments of the Python interpreter.
+    folder
+        Where the process runs; the tests' own working directory if None.
+    environment
+        Variables that are set besides those of the tests.
+    background
+        Whether SIGINT is ignored when the process starts, as it is for what a script starts with ``&``. Otherwise it
+        is not, however the tests themselves were started.
+    options
+        Further options of `subprocess.Popen`; its three streams are a closed input and two pipes unless given.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLLEGIUM_DATA", "NO_COLOR")}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with _interrupts_ignored(background):
+        return subprocess.Popen(
+            [sys.executable, *map(str, words)],
+            cwd=folder,
+            env=inherited | {"OMP_NUM_THREADS": "1", "COLUMNS": "80"} | dict(environment or {}),
+            text=True,
+            **(streams | options),
+        )
+
+
+def start_collegium(*arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
+    """Start the command `collegium`; ``options`` are those of `start`."""
+    return start("-m", "collegium", *arguments, **options)
 
 
 def start_script(name: str, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-    """Start the module ``support.NAME`` as a process of its own; ``options`` are those of `subprocess.Popen`."""
+    """Start the module ``support.NAME``; ``options`` are those of `start`."""
     search_path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen(
-        [sys.executable, "-m", f"support.{name}", *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": search_path},
-        text=True,
-        **options,
-    )
+    return start("-m", f"support.{name}", *arguments, environment={"PYTHONPATH": search_path}, **options)
+
+
+def command(*arguments: str | Path, **options: Any) -> Finished:
+    """Run `collegium` to its end."""
+    process = start_collegium(*arguments, **options)
+    out, err = process.communicate(timeout=COMMAND_S)
+    return Finished(process.returncode, out, err)
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a process, which must succeed; what it printed."""
+    out, err = process.communicate(timeout=COMMAND_S)
+    assert process.returncode == 0, (process.args, err)
+    return out
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Send SIGKILL and wait for the end."""
+    process.kill()
+    process.communicate(timeout=COMMAND_S)
+
+
+def interrupt(process: subprocess.Popen[str]) -> Finished:
+    """Send SIGINT, as Ctrl-C does, and wait for the end."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=COMMAND_S)
+    return Finished(process.returncode, out, err)
+
+
+def read_until(stream: IO[str] | None, words: str) -> str:
+    """Read a process's output up to a line with these words; that line."""
+    assert stream is not None
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"ended before {words!r}: {''.join(seen)}")
+
+
+@contextmanager
+def killed_at_the_end() -> Iterator[list[subprocess.Popen[str]]]:
+    """A list of processes; those that still run when the block ends, however it ends, are killed."""
+    started: list[subprocess.Popen[str]] = []
+    try:
+        yield started
+    finally:
+        for process in started:
+            if process.poll() is None:
+                kill(process)
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is ``pid``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            status = (entry / "stat").read_text()
+        except OSError:
+            continue
+        if entry.name.isdigit() and status.rpartition(")")[2].split()[1] == str(pid):
+            found.append(int(entry.name))
+    return found
+
+
+def have_ended(pids: Sequence[int]) -> bool:
+    """Whether all these processes end within `COMMAND_S`; one that nobody has waited for counts as ended."""
+    deadline_s = time.monotonic() + COMMAND_S
+    while any(map(_is_running, pids)):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)  # between two looks at the condition
+    return True
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextmanager
+def _interrupts_ignored(ignored: bool) -> Iterator[None]:
+    """A process that is started within inherits that SIGINT is ignored, or that it is not."""
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)

@@ -1,11 +1,8 @@
-"""Small runs on scikit-learn's digits, and the command `collegium` as a user types it."""
+"""Small runs on scikit-learn's digits, and what they left."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +20,6 @@ from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import PreparedRun, coordinator_of, prepare_run
 from collegium.simulations.virtual import virtual_party
-
-COMMAND_S = 240.0
-"""How long one command may take on a slow and busy machine."""
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -110,37 +104,6 @@ def run_in_process(config: SimulationConfig, folder: Path, data_root: Path | Non
     """The whole run in this process; what run.json says."""
     prepared = prepare_run(config, folder, data_root=data_root)
     return coordinator_of(prepared, InProcess(prepared), None).run()
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What a command left: exit status and what it wrote."""
-
-    status: int
-    out: str
-    err: str
-
-
-def start(*arguments: str | Path, folder: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start `collegium` in ``folder``, as a user without a terminal would."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
-    environment.pop("COLLEGIUM_DATA", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "collegium", *map(str, arguments)],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )
-
-
-def command(*arguments: str | Path, folder: Path) -> Finished:
-    process = start(*arguments, folder=folder)
-    out, err = process.communicate(timeout=COMMAND_S)
-    return Finished(process.returncode, out, err)
 
 
 ANSI = re.compile(r"\x1b\[")

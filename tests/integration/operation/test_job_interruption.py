@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.consortium import NAMES, Scene
 from support.label_jobs import Desk, Order, desk_of
-from support.members import PATIENCE_S
+from support.processes import interrupt, kill, killed_at_the_end, read_until, start_collegium
 
 SETTINGS = 'own_run = false\nstudents = [{ name = "lab" }, { name = "firm" }]'
 FIRST, SECOND = list(range(12)), [3, 50, 11, 51, 0]
 
 
-class Process:
-    """`collegium coordinator serve`, which may be killed."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "collegium", "coordinator", "serve", scene.path, "--wait", "0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        self.seen: list[str] = []
-
-    def read_until(self, words: str) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.seen.append(line)
-            if words in line:
-                return
-        raise AssertionError(f"ended before {words!r}: {''.join(self.seen)}")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=PATIENCE_S)
-
-    def interrupt(self) -> int:
-        self._process.send_signal(signal.SIGINT)
-        _, rest = self._process.communicate(timeout=PATIENCE_S)
-        self.seen.append(rest)
-        return self._process.returncode
+def serve(scene: Scene) -> subprocess.Popen[str]:
+    return start_collegium("coordinator", "serve", scene.path, "--wait", "0", stdout=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True)
@@ -66,27 +35,25 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     scene = Scene(tmp_path_factory.mktemp("killed"), settings=SETTINGS, extra="seed = 5")
     desk = Desk(scene)
-    running = Process(scene)
-    try:
-        running.read_until("enrolment at")
+    with killed_at_the_end() as started, ExitStack() as closing:
+        closing.callback(scene.close)
+        started.append(serve(scene))
+        read_until(started[-1].stderr, "enrolment at")
         for name in ("lab", "firm"):
             desk.enrol(name)
         orders = desk.order("lab", "first", FIRST), desk.order("firm", "second", SECOND)
         for name in NAMES[:3]:
             scene.join(name)
-        running.read_until("labels: 3 of 12")
-        running.kill()
+        read_until(started[-1].stderr, "labels: 3 of 12")
+        kill(started[-1])
         labels = desk.ledger()[1]
-        running = Process(scene)
-        running.read_until("12 of 12 inputs")
-        running.kill()
-        running = Process(scene)
+        started.append(serve(scene))
+        read_until(started[-1].stderr, "12 of 12 inputs")
+        kill(started[-1])
+        started.append(serve(scene))
         for order in orders:
             order.delivered()
-        yield Story(desk, orders, labels, running.interrupt())
-    finally:
-        running.kill()
-        scene.close()
+        yield Story(desk, orders, labels, interrupt(started[-1]).status)
 
 
 def test_both_jobs_end_and_their_students_never_noticed_but_for_the_wait(story: Story) -> None:

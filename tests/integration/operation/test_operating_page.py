@@ -7,20 +7,19 @@ ports and the number of clinics.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pages import COMMAND_S, ROOT, Reader, blocks_of, finished, read_until, text_of_page
+from support.pages import ROOT, Reader, blocks_of, text_of_page
 from support.ports import free_ports
+from support.processes import COMMAND_S, Finished, interrupt, kill, killed_at_the_end, output_of, read_until
 
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.privacy.ledger.ledger import Ledger
@@ -57,7 +56,7 @@ class Story:
     parties: dict[str, tuple[int, str]]
     shown: str
     status: dict[str, Any]
-    interrupted: tuple[int, str]
+    interrupted: Finished
 
     @property
     def run(self) -> Path:
@@ -94,25 +93,23 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     set_up(reader)
     lines = [line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium party enrol")]
     given = {name: words_of(line) for name, line in zip(CLINICS, lines, strict=True)}
-    started: list[subprocess.Popen[str]] = []
-    try:
+    with killed_at_the_end() as started:
         serving = reader.start(SERVE)
         started.append(serving)
-        read_until(serving, "enrolment at")
-        interrupted = _interrupt(serving)
+        read_until(serving.stderr, "enrolment at")
+        interrupted = interrupt(serving)
         serving = reader.start(SERVE)
         started.append(serving)
-        read_until(serving, "enrolment at")
+        read_until(serving.stderr, "enrolment at")
         parties = {}
         for enrolling in [reader.start(ENROL, instead={"clinic-1": name, **given[name]}) for name in CLINICS]:
-            finished(enrolling)
+            output_of(enrolling)
         shown = reader.run(SHOW)
         for name in CLINICS:
             parties[name] = reader.start(PARTY_SERVE, instead={"clinic-1": name})
             started.append(parties[name])
-        read_until(serving, "labels: 4 of 40")
-        os.kill(serving.pid, signal.SIGKILL)
-        serving.communicate()
+        read_until(serving.stderr, "labels: 4 of 40")
+        kill(serving)
         killed = labels(folder)
         serving = reader.start(SERVE)
         started.append(serving)
@@ -124,22 +121,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         status = json.loads(reader.run(STATUS, instead={"consortium.toml": "consortium.toml --json"}))
         assert serving.returncode == 0, err
         yield Story(reader, killed, out, err, ended, shown, status, interrupted)
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-
-
-def _interrupt(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Ctrl-C; the exit status and the last line of what it says."""
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=COMMAND_S)
-    return process.returncode, err.strip().splitlines()[-1]
 
 
 def test_an_interrupt_ends_the_coordinator_with_one_line(story: Story) -> None:
-    assert story.interrupted == (130, "Interrupted. Nothing is lost: the same command goes on where this one was.")
+    assert story.interrupted.status == 130
+    last = story.interrupted.err.strip().splitlines()[-1]
+    assert last == "Interrupted. Nothing is lost: the same command goes on where this one was."
 
 
 def test_after_a_kill_the_same_labels_stand_and_nothing_is_paid_twice(story: Story) -> None:
@@ -185,19 +172,16 @@ def test_a_student_from_outside_learns_from_what_the_consortium_paid_for(story: 
     before = path.read_text(encoding="utf-8")
     path.write_text(before + "\n" + "".join(blocks_of(text_of_page("operating.md"), "toml")), encoding="utf-8")
     line = next(line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium student enrol"))
-    serving = reader.start(SERVE)
-    try:
-        read_until(serving, "enrolment at")
+    with killed_at_the_end() as started, ExitStack() as closing:
+        closing.callback(path.write_text, before, encoding="utf-8")
+        serving = reader.start(SERVE)
+        started.append(serving)
+        read_until(serving.stderr, "enrolment at")
         asks = reader.run(STUDENT_ENROL, instead=words_of(line)).splitlines()[-1]
         assert asks == STUDENT_FIT.replace("7443", reader.words["7443"])
         learnt = reader.run(STUDENT_FIT)
         assert re.search(r"^labels\s+20$", learnt, re.MULTILINE)
-        assert _interrupt(serving)[0] == 130
-    finally:
-        if serving.poll() is None:
-            serving.kill()
-            serving.communicate()
-        path.write_text(before, encoding="utf-8")
+        assert interrupt(serving).status == 130
     folder = reader.folder / "labels"
     assert (folder / "student.safetensors").exists()
     assert set(read_labels(folder / "labels.csv")) <= set(read_labels(story.run / "labels.csv"))
@@ -230,13 +214,10 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     # A finished run would end at once; more queries than are labelled keep it waiting for parties.
     text = (reader.folder / "consortium.toml").read_text().replace("count = 40", "count = 41")
     (reader.folder / "more.toml").write_text(text.replace("epsilon = 3.5", "epsilon = 5.0"))
-    again = reader.start(SERVE, instead={"consortium.toml": "more.toml"})
-    try:
-        read_until(again, "enrolment at")
+    with killed_at_the_end() as started:
+        again = reader.start(SERVE, instead={"consortium.toml": "more.toml"})
+        started.append(again)
+        read_until(again.stderr, "enrolment at")
         assert "clinic-1 is enrolled until" in reader.run(RENEW, instead={"SHA256": fingerprint[1]})
-        assert _interrupt(again)[0] == 130
-    finally:
-        if again.poll() is None:
-            again.kill()
-            again.communicate()
+        assert interrupt(again).status == 130
     assert reader.typed == set(reader.commands), set(reader.commands) - reader.typed

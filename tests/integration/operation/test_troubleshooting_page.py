@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.consortium import Scene
-from support.pages import COMMAND_S, blocks_of, read_until, text_of_page
+from support.pages import blocks_of, text_of_page
+from support.processes import interrupt, killed_at_the_end, read_until, start_collegium
 
 from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
@@ -68,17 +66,12 @@ def served(scene: Scene) -> None:
 @contextmanager
 def coordinator_of(scene: Scene) -> Iterator[list[str]]:
     """A real process that serves, and the last line of its log so far."""
-    words = [sys.executable, "-m", "collegium", "coordinator", "serve", scene.path.name]
-    process = subprocess.Popen(words, cwd=scene.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    try:
-        yield [read_until(process, "that a round needs are connected").strip().partition(" ")[2]]
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=COMMAND_S)
+    with killed_at_the_end() as started:
+        serving = start_collegium("coordinator", "serve", scene.path.name, folder=scene.folder)
+        started.append(serving)
+        yield [read_until(serving.stderr, "that a round needs are connected").strip().partition(" ")[2]]
+        err = interrupt(serving).err
         assert err.strip().endswith("Nothing is lost: the same command goes on where this one was."), err
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def enrolment_lines(scene: Scene) -> Iterator[str]:

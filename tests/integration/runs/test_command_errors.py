@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import ANSI, COMMAND_S, command, run_in_process, start, tiny, write_config
+from support.processes import COMMAND_S, command, start_collegium
+from support.runs import ANSI, run_in_process, tiny, write_config
 
 from collegium.cli import main
 from collegium.coordinator.run.run_folder import RunFolder
@@ -256,7 +257,7 @@ def test_the_error_is_alone_on_standard_error_in_a_real_process_too(tmp_path: Pa
 
 
 def test_a_reader_that_goes_away_is_no_error_to_show(finished: Path) -> None:
-    process = start("ledger", "show", "run", folder=finished)
+    process = start_collegium("ledger", "show", "run", folder=finished)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.wait(timeout=COMMAND_S) in (0, 1)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import start_script
-from support.runs import COMMAND_S, FORESTS, failures, paid, tiny
+from support.processes import COMMAND_S, start_script
+from support.runs import FORESTS, failures, paid, tiny
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.data import data_root
@@ -59,7 +59,7 @@ class Saboteur:
         genuine.kill()
         genuine.wait()
         config = self.running[self.garbage].log.with_name("party.toml")
-        self.impostor = start_script("garbage_party", config, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        self.impostor = start_script("garbage_party", config)
         assert self.impostor.stdout is not None
         assert self.impostor.stdout.readline() == "connected\n"
         # Stopped, it takes the round's request and cannot answer it: the kill comes in the middle of a round.

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import (
-    COMMAND_S,
-    FORESTS,
-    Finished,
-    Paid,
-    command,
-    labels_csv,
-    paid,
-    run_in_process,
-    start,
-    tiny,
-    write_config,
-)
+from support.processes import COMMAND_S, Finished, children, command, have_ended, read_until, start_collegium
+from support.runs import FORESTS, Paid, labels_csv, paid, run_in_process, tiny, write_config
 
 from collegium.privacy.ledger.ledger import Ledger
 
@@ -52,59 +39,20 @@ def teachers(run: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in run.glob("parties/*/teachers/**/*.safetensors")}
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stdout is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if line.startswith(words):
-            return
-    raise AssertionError(f"ended before {words!r}: {''.join(seen)}{process.stderr and process.stderr.read()}")
-
-
-def children(pid: int) -> list[int]:
-    """Processes whose parent is ``pid``."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            status = (entry / "stat").read_text()
-        except (OSError, ValueError):
-            continue
-        if entry.name.isdigit() and status.rpartition(")")[2].split()[1] == str(pid):
-            found.append(int(entry.name))
-    return found
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def ended(pids: list[int]) -> bool:
-    deadline = time.monotonic() + COMMAND_S
-    while any(map(running, pids)):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)  # between two looks at the condition
-    return True
-
-
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     base = tmp_path_factory.mktemp("interrupted")
     config = write_config(base / "tiny.toml", **TWO)
     run = base / "run"
-    killed = start("launch", config, "--run", run, folder=base)
+    killed = start_collegium("launch", config, "--run", run, folder=base)
     try:
-        read_until(killed, "labels issued: 5 of 12")
+        read_until(killed.stdout, "labels issued: 5 of 12")
         parties = children(killed.pid)
         assert len(parties) == 2
     finally:
         os.kill(killed.pid, signal.SIGKILL)
         killed.communicate()
-    orphans_ended = ended(parties)
+    orphans_ended = have_ended(parties)
     first, fitted = paid(run), teachers(run)
     resumed = command("launch", config, "--run", run, folder=base)
     then, labels = paid(run), labels_csv(run)
@@ -170,9 +118,9 @@ def test_one_key_signed_it_through_all_interruptions(story: Story) -> None:
 )
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: signal.Signals, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny.toml", **TWO)
-    process = start(how, config, "--run", tmp_path / "run", folder=tmp_path, start_new_session=True)
+    process = start_collegium(how, config, "--run", tmp_path / "run", folder=tmp_path, start_new_session=True)
     try:
-        read_until(process, "labels issued: 5 of 12")
+        read_until(process.stdout, "labels issued: 5 of 12")
         parties = children(process.pid)  # of the engine: its own processes
         if number is signal.SIGINT:
             os.killpg(process.pid, number)  # as the keyboard does
@@ -185,5 +133,5 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: si
             process.communicate()
     assert process.returncode == 130
     assert err.strip().splitlines() == ["Interrupted. Nothing is lost: the same command goes on where this one was."]
-    assert len(parties) >= 2 and ended(parties)
+    assert len(parties) >= 2 and have_ended(parties)
     assert paid(tmp_path / "run").queries >= 5

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from support.runs import COMMAND_S
+from support.processes import output_of, start
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTIES, QUERIES, CLASSES, DEADLINE_S = 5, 20, 10, 15
@@ -16,16 +13,7 @@ PARTIES, QUERIES, CLASSES, DEADLINE_S = 5, 20, 10, 15
 
 def test_a_slow_party_costs_the_others_one_deadline_and_the_bytes_are_counted() -> None:
     typed = f"--parties {PARTIES} --queries {QUERIES} --slow 1 --deadline {DEADLINE_S} --json"
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.load", *typed.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = json.loads(output_of(start("-m", "benchmarks.load", *typed.split(), folder=ROOT)))
     ours = result["grpc"]
     round_ = ours["round"]
     assert round_["answered"] == PARTIES - 1 and round_["labels"] == QUERIES

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.runs import COMMAND_S, Finished, command, start, toml
+from support.processes import COMMAND_S, command, start_collegium
+from support.runs import toml
 
 from collegium.coordinator.rounds.pool_transfer import send_pool
 from collegium.coordinator.service.sessions import GrpcParties
@@ -64,7 +65,7 @@ def consortium(tmp_path: Path) -> Iterator[Consortium]:
 
 def refused(consortium: Consortium, config: Path) -> tuple[int, str]:
     """Exit status and the last line; every line before it is the log's, with its time."""
-    done: Finished = command("party", "serve", config, folder=consortium.folder)
+    done = command("party", "serve", config, folder=consortium.folder)
     *log, line = done.err.splitlines()
     assert all(entry[2] == entry[5] == ":" for entry in log), done.err
     assert done.status != 0 and done.out == "" and "Traceback" not in done.err
@@ -98,7 +99,7 @@ def test_records_that_do_not_fit(records: dict[str, NDArray[Any]], words: list[s
 
 
 def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(consortium: Consortium) -> None:
-    process = start("party", "serve", consortium.config(), folder=consortium.folder)
+    process = start_collegium("party", "serve", consortium.config(), folder=consortium.folder)
     try:
         consortium.parties.wait_for(["ash"], timeout_s=COMMAND_S)
         pool = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)

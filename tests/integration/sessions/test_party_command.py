@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import COMMAND_S, command, read_until, start_collegium
 from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 
 from collegium.data import default_task
@@ -17,8 +15,6 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.messages import Describe, Description
 from collegium.protocol.v1 import collegium_pb2 as pb
-
-START_S = 120.0
 
 
 def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits" }') -> Path:
@@ -30,28 +26,23 @@ def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = 
     return path
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "collegium", "party", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
 def run(*arguments: str | Path) -> tuple[int, str, str]:
     """Exit status, standard output, and the last line of standard error; a traceback fails the test."""
-    process = start(*arguments)
-    out, err = process.communicate(timeout=START_S)
-    assert "Traceback" not in err, err
-    return process.returncode, out, err.strip().splitlines()[-1] if err.strip() else ""
+    done = command("party", *arguments)
+    assert "Traceback" not in done.err, done.err
+    return done.status, done.out, done.err.strip().splitlines()[-1] if done.err.strip() else ""
 
 
 def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: Listen, tmp_path: Path) -> None:
     hub = listen(task=default_task("digits"))
-    process = start("serve", write_config(tmp_path, kits, "ash", hub.address), "--log-format", "json")
-    hub.parties.wait_for(["ash"], timeout_s=START_S)
-    described = hub.parties.ask({"ash": Describe()}, timeout_s=START_S)["ash"]
+    process = start_collegium(
+        "party", "serve", write_config(tmp_path, kits, "ash", hub.address), "--log-format", "json"
+    )
+    hub.parties.wait_for(["ash"], timeout_s=COMMAND_S)
+    described = hub.parties.ask({"ash": Describe()}, timeout_s=COMMAND_S)["ash"]
     assert isinstance(described, Description) and described.party == "ash"
     hub.parties.farewell("all labels are issued")
-    _, err = process.communicate(timeout=START_S)
+    _, err = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, err
     lines = [json.loads(line)["message"] for line in err.splitlines()]
     assert lines[-1] == "ended: all labels are issued"
@@ -59,9 +50,8 @@ def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: List
 
 def test_a_party_that_is_told_to_stop_stops(kits: Kits, hub: Hub, tmp_path: Path) -> None:
     with fake_coordinator(kits.coordinator) as address:
-        process = start("serve", write_config(tmp_path, kits, "ash", address))
-        assert process.stderr is not None
-        assert "ash dials" in process.stderr.readline()
+        process = start_collegium("party", "serve", write_config(tmp_path, kits, "ash", address))
+        read_until(process.stderr, "ash dials")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and "Traceback" not in err, err

@@ -7,19 +7,18 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.pages import commands_of, text_of_page
 from support.ports import free_ports
+from support.processes import COMMAND_S, killed_at_the_end, output_of, start
 from support.watched import CONFIG, FORESTS, NAMES
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "watching.md"
-COMMAND_S = 240.0
+PAGE = text_of_page("watching.md")
 SERVE = "collegium coordinator serve consortium.toml --status 127.0.0.1:8080"
 SERVE_JSON = "collegium coordinator serve consortium.toml --log-format json"
 PARTY = "collegium party serve clinic-1/party.toml --log-format json"
@@ -27,30 +26,12 @@ STATUS = "collegium coordinator status consortium.toml"
 FIT = "collegium student fit consortium/run --tensorboard curves"
 
 
-def commands_of(page: str) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
-
-
-def start(command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", *shlex.split(command)]
-    known = {name: value for name, value in os.environ.items() if name not in ("COLLEGIUM_DATA", "NO_COLOR")}
-    return subprocess.Popen(
-        words,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=known | {"OMP_NUM_THREADS": "1", "COLUMNS": "80"} | environment,
-    )
+def start_typed(command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return start("-m", *shlex.split(command), folder=folder, environment=environment)
 
 
 def run(command: str, folder: Path, **environment: str) -> str:
-    process = start(command, folder, **environment)
-    out, err = process.communicate(timeout=COMMAND_S)
-    assert process.returncode == 0, (command, err)
-    return out
+    return output_of(start_typed(command, folder, **environment))
 
 
 def lines_until(process: subprocess.Popen[str], event: str) -> list[dict[str, object]]:
@@ -75,7 +56,7 @@ class Story:
     party_lines: list[dict[str, object]] = field(default_factory=list)
 
     def type(self, command: str, **instead: str) -> str:
-        assert command in commands_of(PAGE.read_text(encoding="utf-8")), command
+        assert command in commands_of(PAGE), command
         self.typed.add(command)
         for word, other in instead.items():
             command = command.replace(word.replace("_", "-"), other)
@@ -90,9 +71,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     (story.folder / "consortium.toml").write_text(text.replace('status = "127.0.0.1:0"\n', ""))
     provisioned = run("collegium provision consortium.toml", story.folder)
     enrolments = re.findall(r"^collegium party enrol.*$", provisioned, re.MULTILINE)
-    started: list[subprocess.Popen[str]] = []
-    try:
-        serving = start(f"{story.type(SERVE).replace('8080', str(status))} --log-format json", story.folder)
+    with killed_at_the_end() as started:
+        serving = start_typed(f"{story.type(SERVE).replace('8080', str(status))} --log-format json", story.folder)
         started.append(serving)
         shown = lines_until(serving, "status-shown")[-1]
         assert shown["fields"] == {"url": f"http://127.0.0.1:{status}/"}
@@ -101,7 +81,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 story.waiting[path] = answer.read().decode()
         for name, command in zip(NAMES, enrolments, strict=True):
             run(f"{command} --data digits", story.folder)
-            started.append(start(story.type(PARTY, clinic_1=name), story.folder))
+            started.append(start_typed(story.type(PARTY, clinic_1=name), story.folder))
         _, err = serving.communicate(timeout=COMMAND_S)
         assert serving.returncode == 0, err
         story.coordinator_lines = [json.loads(line) for line in err.splitlines()]
@@ -110,18 +90,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             assert party.returncode == 0, err
             story.party_lines = [json.loads(line) for line in err.splitlines()]
         yield story
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
 
 
 def test_the_page_is_up_before_any_party_is(story: Story) -> None:
     assert "Waiting for parties: 0 of the 3 that a round needs" in story.waiting[""]
     status = json.loads(story.waiting["status.json"])
     assert (status["connected"], status["expected"], status["phase"]["step"]) == (0, 3, "waiting")
-    assert "collegium_parties_connected 0\n" in story.waiting["metrics"]
+    assert "collegium_parties_connected 0.0\n" in story.waiting["metrics"]
     assert story.waiting["healthz"] == "ok\n"
 
 
@@ -130,21 +105,21 @@ def test_both_sides_log_the_events_that_the_page_names(story: Story) -> None:
     assert {"enrolled", "connected", "waiting-for-quorum", "step", "disconnected"} <= set(events)
     assert {"teachers-ready", "ended"} <= {line["event"] for line in story.party_lines}
     assert story.party_lines[-1]["fields"] == {"reason": "the run is finished"}
-    named = set(re.findall(r"`([a-z-]+)`", PAGE.read_text().partition("Events are")[2].partition("everything else")[0]))
+    named = set(re.findall(r"`([a-z-]+)`", PAGE.partition("Events are")[2].partition("everything else")[0]))
     named |= {"status-shown", "message"}
     assert {str(event) for event in events} | {str(line["event"]) for line in story.party_lines} <= named
 
 
 def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     assert "finished (not served now)" in run(story.type(STATUS), story.folder)
-    again = start(story.type(SERVE_JSON), story.folder)
+    again = start_typed(story.type(SERVE_JSON), story.folder)
     out, err = again.communicate(timeout=COMMAND_S)
     assert again.returncode == 0 and all(json.loads(line) for line in err.splitlines()), err
     assert "finished" in out
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     run(story.type(FIT), story.folder)
     assert list((story.folder / "curves").glob("student-001/events.*"))
-    assert story.typed == set(commands_of(PAGE.read_text(encoding="utf-8")))
+    assert story.typed == set(commands_of(PAGE))
 
 
 ESCAPE = "\x1b"
@@ -162,13 +137,13 @@ def test_status_at_a_terminal_has_no_colour_where_none_is_wanted(story: Story) -
     import pty
 
     holder, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", *shlex.split(STATUS)],
-        cwd=story.folder,
+    process = start(
+        *("-m", *shlex.split(STATUS)),
+        folder=story.folder,
+        environment={"NO_COLOR": "1", "TERM": "xterm-256color"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-        env=os.environ | {"NO_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"},
     )
     os.close(terminal)
     said = b""
