@@ -29,8 +29,8 @@ from collegium.data.loading.sources import data_root
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.errors import CollegiumError
 from collegium.models.devices import check_device, resolve_device
-from collegium.parties.teachers.ensemble import specs_of
-from collegium.parties.teachers.fitting import TeacherFactory, as_programs, one_by_one
+from collegium.parties.teachers.fitting import as_programs, one_by_one
+from collegium.parties.teachers.specs import TeacherFactory, specs_of
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.teachers.store import TeacherStore
 from collegium.parties.teachers.workers import fit_in_workers
@@ -107,18 +107,18 @@ def measure(way: str, digits: Digits, settings: TeacherSettings, device: str) ->
 
     torch.set_num_threads(1)
     target = "cpu" if way == "processes" else resolve_device(device)
-    maker = TeacherFactory(settings.kind, settings.options, digits.task, ())
-    specs = specs_of(_PARTY, digits.private, maker, settings, key=simulated_key(0, _PARTY), store=TeacherStore(None))
+    factory = TeacherFactory(settings.kind, settings.options, digits.task, ())
+    specs = specs_of(_PARTY, digits.private, factory, settings, key=simulated_key(0, _PARTY), store=TeacherStore(None))
     learnable = [spec for spec in specs if spec.learnable]
-    maker.teacher()  # what is imported on the way is no part of fitting
+    factory.teacher()  # what is imported on the way is no part of fitting
     began_s = time.monotonic()
     match way:
         case "loop":
-            done = one_by_one(maker, learnable, target)
+            done = one_by_one(factory, learnable, target)
         case "processes":
-            done = fit_in_workers(maker, learnable, device=target, workers=WORKERS)
+            done = fit_in_workers(factory, learnable, device=target, workers=WORKERS)
         case _:
-            done = as_programs(maker, learnable, target)
+            done = as_programs(factory, learnable, target)
     teachers = [teacher for _, teacher in done]
     seconds = time.monotonic() - began_s
     truth = digits.held_out.labels()

@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.consortium import Consortium, needed_of
-from benchmarks.chaos.endings import Ending, endings
 from benchmarks.chaos.faults import MIX, Fault, Kind, faults
 from benchmarks.chaos.judging import judge, left_processes
-from benchmarks.chaos.story import Outcome, Story
+from benchmarks.chaos.outcome import Outcome
+from benchmarks.chaos.scenario import Scenario
+from benchmarks.chaos.stop_conditions import StopCondition, stop_conditions
 from collegium.errors import CollegiumError
 
 
 def one_run(
     folder: Path,
     seed: int,
-    ending: Ending,
+    stop_condition: StopCondition,
     *,
     names: Sequence[str],
     queries: int,
@@ -40,10 +41,10 @@ def one_run(
     mix: dict[Kind, int] = MIX,
 ) -> Outcome:
     """One run in ``folder``, which must not exist, with up to ``wanted`` faults."""
-    scene = Consortium(folder, ending, seed=seed, names=names, queries=queries, deadline_s=deadline_s)
-    story = Story(scene, faults(seed, names, deadline_s, mix), wanted=wanted)
+    scene = Consortium(folder, stop_condition, seed=seed, names=names, queries=queries, deadline_s=deadline_s)
+    scenario = Scenario(scene, faults(seed, names, deadline_s, mix), wanted=wanted)
     with scene:
-        outcome = story.play()
+        outcome = scenario.play()
         outcome.violations += left_processes(str(folder), set()) if outcome.state != "hung" else []
     try:
         outcome.violations += judge(scene, outcome)
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(arguments)
     names = tuple(f"party-{number + 1}" for number in range(asked.parties))
-    bound_to_end = endings(asked.seed, names, needed_of(asked.parties))
+    conditions = stop_conditions(asked.seed, names, needed_of(asked.parties))
     base = asked.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     began_s, outcomes = time.monotonic(), list[Outcome]()
     hit: Counter[str] = Counter()
@@ -76,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = one_run(
             folder,
             1000 * asked.seed + number,
-            next(bound_to_end),
+            next(conditions),
             names=names,
             queries=asked.queries,
             deadline_s=asked.deadline,
@@ -109,7 +110,7 @@ def summary(outcomes: list[Outcome], seed: int) -> dict[str, Any]:
         "faults": hit.total(),
         "faults_by_kind": {kind: hit[kind] for kind in MIX},
         "runs": len(outcomes),
-        "outcomes": dict(Counter(f"{outcome.ending}: {outcome.state}" for outcome in outcomes)),
+        "outcomes": dict(Counter(f"{outcome.stop_condition}: {outcome.state}" for outcome in outcomes)),
         "clean_stops": sum(len(outcome.clean_stops) for outcome in outcomes),
         "labels": sum(outcome.labels for outcome in outcomes),
         "queries_charged": sum(outcome.queries_charged for outcome in outcomes),
@@ -131,7 +132,7 @@ def table(result: dict[str, Any]) -> str:
 
 def _line(number: int, outcome: Outcome) -> str:
     paid = f"{outcome.labels} labels, {outcome.queries_charged} charged, {outcome.rounds} rounds"
-    what = f"{outcome.ending}: {outcome.state}, {paid}"
+    what = f"{outcome.stop_condition}: {outcome.state}, {paid}"
     told = (
         f"run {number}: {outcome.faults.total()} faults, {what}, {outcome.lives} coordinators, {outcome.seconds:.0f} s"
     )

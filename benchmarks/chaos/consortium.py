@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from benchmarks.chaos.cable import Cable, Cables
-from benchmarks.chaos.endings import Ending
+from benchmarks.chaos.stop_conditions import StopCondition
+from benchmarks.chaos.tcp_proxy import Proxies, Proxy
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.membership.members import utc_now
 from collegium.coordinator.rounds.rounds import quorum_count
@@ -125,20 +125,27 @@ class Consortium:
     """Makes the folder's files; starts, watches and ends the processes; its end ends all of them, come what may."""
 
     def __init__(
-        self, folder: Path, ending: Ending, *, seed: int, names: Sequence[str], queries: int, deadline_s: float
+        self,
+        folder: Path,
+        stop_condition: StopCondition,
+        *,
+        seed: int,
+        names: Sequence[str],
+        queries: int,
+        deadline_s: float,
     ) -> None:
-        self.folder, self.names, self.ending = folder, tuple(names), ending
+        self.folder, self.names, self.stop_condition = folder, tuple(names), stop_condition
         self.scratch = folder / "tmp"
         self.scratch.mkdir(parents=True)
-        self.cables = Cables()
-        self.cable: dict[str, Cable] = {}
+        self.proxies = Proxies()
+        self.proxy: dict[str, Proxy] = {}
         self.parties: dict[str, Process] = {}
         self.coordinator: Process | None = None
         self.heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self.lives = 0
         self._listeners: list[threading.Thread] = []
         self.truth = self._write_data(np.random.default_rng(seed), queries)
-        self.allowed = round(ending.share * (queries - _repeated(queries)))
+        self.allowed = round(stop_condition.share * (queries - _repeated(queries)))
         """Labels after which the run is bound to end, where it is."""
         sessions, enrolment = _free_ports(2)
         path = folder / "consortium.toml"
@@ -148,7 +155,7 @@ class Consortium:
                 per_party=PER_PARTY,
                 sigma=SIGMA,
                 delta=DELTA,
-                epsilon=epsilon_of(self.allowed) if ending.kind == "budget spent" else AMPLE_EPSILON,
+                epsilon=epsilon_of(self.allowed) if stop_condition.kind == "budget spent" else AMPLE_EPSILON,
                 quorum=QUORUM,
                 queries=queries,
                 deadline_s=deadline_s,
@@ -197,19 +204,19 @@ class Consortium:
         self.coordinator = process
 
     def enrol(self, name: str) -> None:
-        """Enrol over the port, and point the party at its cable. Unreachable while the coordinator is not up."""
+        """Enrol over the port, and point the party at its proxy. Unreachable while the coordinator is not up."""
         code, home = new_code(), self.folder / name
         self.kept.members.change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
         fingerprint = load_authority(self.kept.authority).fingerprint
         settings, data = self.config.consortium, str(home / "records.csv")
         done = enrol(settings.enrolment, name, code, fingerprint, home, data=data, label="y")
-        self.cable[name], port = self.cables.lay(self._port)
+        self.proxy[name], port = self.proxies.open(self._port)
         text = done.party_file.read_text(encoding="utf-8")
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")
         policy = done.party_file.with_name("policy.toml")
         text = policy.read_text(encoding="utf-8")
         text = re.sub(r"times_per_query = \d+", f"times_per_query = {OFTEN}", text)
-        if self.ending.kind == "policies exhausted" and name in self.ending.parties:
+        if self.stop_condition.kind == "policies exhausted" and name in self.stop_condition.parties:
             text = re.sub(r"# queries = \d+", f"queries = {self.allowed}", text)
         policy.write_text(text)
 
@@ -257,7 +264,7 @@ class Consortium:
         return [*self.parties.values(), *([self.coordinator] if self.coordinator else [])]
 
     def __enter__(self) -> Consortium:
-        self.cables.__enter__()
+        self.proxies.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,7 +275,7 @@ class Consortium:
                 process.popen.stdin.close()
         for listener in self._listeners:
             listener.join()
-        self.cables.__exit__()
+        self.proxies.__exit__()
 
 
 def needed_of(parties: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import dp_accounting
 from dp_accounting.rdp import RdpAccountant
 
+from benchmarks.chaos.outcome import Outcome
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.selection.queries import query_key
 from collegium.errors import CollegiumError
@@ -24,19 +25,10 @@ from collegium.protocol.identities import Credentials
 
 if TYPE_CHECKING:
     from benchmarks.chaos.consortium import Consortium
-    from benchmarks.chaos.story import Outcome
 
 _LEFT_OVER = re.compile(r"^\.(?!lock$|serving\.lock$|members\.lock$)|\.(tmp|partial|new)$|^tmp")
 """Names that files have only while they are being written."""
 _ROUNDING = 1e-9
-
-
-def typed(line: str) -> bool:
-    """Whether this is the one line that a command ends with when something is wrong."""
-    kinds = [CollegiumError]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    return line.partition(": ")[0] in {kind.__name__ for kind in kinds} and "Traceback" not in line
 
 
 def judge(scene: Consortium, outcome: Outcome) -> list[str]:
@@ -53,7 +45,7 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     found += forgotten_labels(labels, outcome.labels_seen)
     found += unpaid_labels(entries)
     found += undercounted(epsilon, delta, labels, scene_sigma(entries))
-    found += wrong_end(scene.ending.kind, outcome, len(labels), len(set(pool)), scene.allowed)
+    found += wrong_end(scene.stop_condition.kind, outcome, len(labels), len(set(pool)), scene.allowed)
     if outcome.state == "finished":
         if report.queries_charged != len(labels):
             found.append(f"paid for {report.queries_charged} queries to give {len(labels)} labels")

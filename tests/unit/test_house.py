@@ -29,6 +29,73 @@ def test_imports_point_one_way() -> None:
     assert "Contracts: 2 kept, 0 broken." in done.stdout
 
 
+def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Which of the modules ``{name: source}`` each of them imports anywhere, within functions and for types too."""
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {member if member in sources else node.module for member in members}
+        graph[module] = (names & sources.keys()) - {module}
+    return graph
+
+
+def import_circles(sources: dict[str, str]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or by way of others (strongly connected components)."""
+    graph = import_graph(sources)
+
+    def reached(start: str) -> set[str]:
+        found, waiting = set[str](), [start]
+        while waiting:
+            following = graph[waiting.pop()] - found
+            found |= following
+            waiting += following
+        return found
+
+    closure = {module: reached(module) for module in graph}
+    circles = {
+        tuple(sorted(other for other in closure[module] if module in closure[other]))
+        for module in graph
+        if module in closure[module]
+    }
+    return [list(circle) for circle in sorted(circles)]
+
+
+def our_sources() -> dict[str, str]:
+    """Every module of the package, of the reproduction and of the benchmarks, by its name."""
+    sources = {}
+    for folder, package in (("src", "collegium"), ("reproduction", "collegium_reproduction"), ("", "benchmarks")):
+        for path in (ROOT / folder / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT / folder).with_suffix("").parts).removesuffix(".__init__")
+            sources[name] = path.read_text(encoding="utf-8")
+    return sources
+
+
+def test_no_two_files_import_each_other() -> None:
+    sources = our_sources()
+    assert sum(map(len, import_graph(sources).values())) > 500
+    # The circle of simulations is about to go; no other may come.
+    assert [c for c in import_circles(sources) if not c[0].startswith("collegium.simulations.")] == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"a": "import b", "b": "from a import x"},
+        {"a": "from p import b", "p": "", "p.b": "def f():\n    import a"},
+        {"a": "from b import x", "b": "from c import x", "c": "if TYPE_CHECKING:\n    from a import x"},
+    ],
+    ids=["direct", "within a function", "over a third, for types"],
+)
+def test_a_circle_would_be_found(planted: dict[str, str]) -> None:
+    assert len(import_circles(planted)) == 1
+    assert import_circles({name: text for name, text in planted.items() if name != "a"}) == []
+
+
 @pytest.mark.parametrize(
     ("statement", "forbidden"),
     [

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
-from collegium.parties.teachers.base import BUILT_IN
 from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.kinds import BUILT_IN
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.teachers.store import TeacherStore
 from collegium.simulations.partitions import partition

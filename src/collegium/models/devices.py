@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from collegium.errors import ConfigurationError
 
@@ -61,6 +62,25 @@ def set_threads(threads: int) -> None:
 
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch, BLAS and OpenMP compute with one thread within; torch's own number is put back afterwards.
+
+    The order in which threads add numbers changes a sum's last bits: with one thread a fit depends on no machine.
+    """
+    from threadpoolctl import threadpool_limits
+
+    torch = sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    with threadpool_limits(1):
+        set_threads(1)
+        try:
+            yield
+        finally:
+            if before is not None:
+                set_threads(before)
 
 
 def mixed_precision(device: str, *, on_cpu: bool = False) -> AbstractContextManager[None]:

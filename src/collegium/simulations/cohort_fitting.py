@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.data import load
-from collegium.parties.teachers.base import BUILT_IN
-from collegium.parties.teachers.ensemble import specs_of
-from collegium.parties.teachers.fitting import TeacherFactory, fit_teachers, on_cuda
+from collegium.parties.teachers.fitting import fit_teachers, on_cuda
+from collegium.parties.teachers.kinds import BUILT_IN
+from collegium.parties.teachers.specs import TeacherFactory, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.parties.teachers.store import TeacherStore
 from collegium.simulations.simulate import OnProgress, PreparedRun
@@ -24,18 +24,18 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
     config = run.config
     if config.neighbours is not None or config.teachers.kind not in BUILT_IN:
         return 0
-    maker = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, ())
-    if not on_cuda(maker, config.engine.device):
+    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, ())
+    if not on_cuda(factory, config.engine.device):
         return 0
     missing = []
     for member in run.cohort.members:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
         store = TeacherStore(member.folder / "teachers")
-        for place in specs_of(member.name, records, maker, config.teachers, key=key, store=store):
-            if not store.load_into(place.unfitted(maker), place.name, device="cpu"):
-                missing.append(place)
-    for done, _ in enumerate(fit_teachers(maker, missing, device=config.engine.device, threads=1), start=1):
+        for spec in specs_of(member.name, records, factory, config.teachers, key=key, store=store):
+            if not store.load_into(spec.unfitted(factory), spec.name, device="cpu"):
+                missing.append(spec)
+    for done, _ in enumerate(fit_teachers(factory, missing, device=config.engine.device, threads=1), start=1):
         if on_progress is not None:
             on_progress(Progress("fit", done, len(missing)))
     return len(missing)

@@ -12,20 +12,19 @@ import pytest
 
 from benchmarks.chaos.__main__ import one_run, summary, table
 from benchmarks.chaos.consortium import epsilon_of, needed_of
-from benchmarks.chaos.endings import DECK, Ending, endings
 from benchmarks.chaos.faults import MIX, Fault, Kind, faults
 from benchmarks.chaos.judging import (
     forgotten_labels,
     left_files,
     left_processes,
     tracebacks,
-    typed,
     undercounted,
     unpaid_labels,
     wrong_end,
     wrong_labels,
 )
-from benchmarks.chaos.story import Outcome
+from benchmarks.chaos.outcome import Outcome, is_typed_error
+from benchmarks.chaos.stop_conditions import DECK, StopCondition, stop_conditions
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
@@ -48,7 +47,7 @@ CHEAP: dict[Kind, int] = {
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("chaos") / "run"
-    whole = Ending("every label", 0.3, NAMES[:1])
+    whole = StopCondition("every label", 0.3, NAMES[:1])
     return one_run(folder, 1000 * SEED, whole, names=NAMES, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
 
 
@@ -90,8 +89,8 @@ def test_a_seed_gives_the_same_faults_again_and_all_kinds_come() -> None:
 
 def test_every_way_to_end_comes_in_a_few_runs_and_names_parties_that_no_round_can_do_without() -> None:
     four = ("a", "b", "c", "d")
-    ways = list(itertools.islice(endings(3, four, needed_of(4)), 2 * len(DECK)))
-    assert ways == list(itertools.islice(endings(3, four, needed_of(4)), 2 * len(DECK)))
+    ways = list(itertools.islice(stop_conditions(3, four, needed_of(4)), 2 * len(DECK)))
+    assert ways == list(itertools.islice(stop_conditions(3, four, needed_of(4)), 2 * len(DECK)))
     for block in (ways[: len(DECK)], ways[len(DECK) :]):
         assert sorted(way.kind for way in block) == sorted(DECK)
     assert needed_of(4) == 3 and all(len(set(way.parties)) == 2 and way.share < 0.5 for way in ways)
@@ -183,5 +182,6 @@ def test_files_processes_and_errors_that_are_left_are_seen(tmp_path: Path) -> No
 
 
 def test_only_the_line_of_a_known_error_is_a_clean_stop() -> None:
-    assert typed("QuorumNotReached: only 2 of 4 parties answered")
-    assert not typed("KeyError: 'x'") and not typed("") and not typed("Traceback (most recent call last):")
+    assert is_typed_error("QuorumNotReached: only 2 of 4 parties answered")
+    for line in ("KeyError: 'x'", "", "Traceback (most recent call last):"):
+        assert not is_typed_error(line)

@@ -17,7 +17,8 @@ from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.party import Party
-from collegium.parties.teachers.base import Teacher, build_teacher, find_kind
+from collegium.parties.teachers.base import Teacher, build_teacher
+from collegium.parties.teachers.kinds import find_kind
 from collegium.protocol.messages import ArraySpec, Fitted
 
 BAYES = "sklearn.naive_bayes:GaussianNB"

@@ -14,8 +14,8 @@ from support.party_requests import KEY
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.parties.teachers import fitting
-from collegium.parties.teachers.base import find_kind
 from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.kinds import BUILT_IN, find_kind
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.store import TeacherStore
 
@@ -55,9 +55,7 @@ def logits(fitted: NetworkTeacher, digits: Examples) -> torch.Tensor:
 
 
 def test_every_network_is_tried_here() -> None:
-    from collegium.parties.teachers import base
-
-    networks = {kind for kind, path in base.BUILT_IN.items() if ".networks:" in path}
+    networks = {kind for kind, path in BUILT_IN.items() if ".networks:" in path}
     assert KINDS.keys() == networks
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,9 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
-from collegium.parties.teachers.constant import ConstantTeacher
-from collegium.parties.teachers.fitting import TeacherFactory, TeacherSpec, fit_teachers
-from collegium.parties.teachers.splits import assign_teachers, derive_key
-from collegium.parties.teachers.store import TeacherStore, canonical_order, teacher_name
+from collegium.parties.teachers.fitting import fit_teachers
+from collegium.parties.teachers.specs import TeacherFactory, specs_of
+from collegium.parties.teachers.store import TeacherStore
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -66,20 +64,20 @@ class TeacherEnsemble:
         allowed_imports: Collection[str],
         progress: Callable[[int], None],
     ) -> None:
-        maker = TeacherFactory(settings.kind, settings.options, task, tuple(allowed_imports))
-        specs = specs_of(party, examples, maker, settings, key=key, store=store)
+        factory = TeacherFactory(settings.kind, settings.options, task, tuple(allowed_imports))
+        specs = specs_of(party, examples, factory, settings, key=key, store=store)
         set_threads(threads)
         self._threads = threads
         self._classes = len(task.classes)
         found: dict[int, Teacher] = {}
         for spec in specs:
-            teacher = spec.unfitted(maker)
+            teacher = spec.unfitted(factory)
             if store.load_into(teacher, spec.name, device=device):
                 found[spec.number] = teacher
                 progress(len(found))
         self.reused = len(found)
         missing = [spec for spec in specs if spec.number not in found]
-        for spec, teacher in fit_teachers(maker, missing, device=device, threads=threads):
+        for spec, teacher in fit_teachers(factory, missing, device=device, threads=threads):
             found[spec.number] = teacher
             progress(len(found))
         self._teachers = [found[spec.number] for spec in specs]
@@ -100,34 +98,3 @@ class TeacherEnsemble:
                     raise ConfigurationError("a teacher must predict one class number per input: mend its predict")
                 counts[rows, labels] += 1
         return counts
-
-
-def specs_of(
-    party: str, examples: Examples, maker: TeacherFactory, settings: TeacherSettings, *, key: bytes, store: TeacherStore
-) -> list[TeacherSpec]:
-    """The teachers that the party will fit, each with its own records and seed; see `TeacherEnsemble` for the rest."""
-    # Built once before any work: wrong options are an error even where every split falls to a constant.
-    version = maker.teacher().version
-    assigned = assign_teachers(examples.identities(), settings.per_party, key)
-    naming_key = derive_key(key, "names of fitted teachers")
-    specs = []
-    for number in range(settings.per_party):
-        own = canonical_order(examples.take(np.flatnonzero(assigned == number)))
-        assert own.y is not None
-        learnable = len(np.unique(own.y)) > 1
-        seed = _teacher_seed(settings.seed, party, number)
-        made_by = {
-            "kind": settings.kind if learnable else "constant",
-            "version": version if learnable else ConstantTeacher.version,
-            "options": settings.options,
-            "task": maker.task.model_dump(mode="json"),
-            "seed": seed,
-        }
-        specs.append(TeacherSpec(number, own, learnable, seed, teacher_name(naming_key, own, made_by), store))
-    return specs
-
-
-def _teacher_seed(seed: int, party: str, number: int) -> int:
-    """A seed of 63 bits of its own for each teacher of each party."""
-    digest = hashlib.sha256(f"collegium teacher seed\0{seed}\0{party}\0{number}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

@@ -6,59 +6,19 @@ it is kept as soon as it is fitted, so an interrupted fit goes on at the next mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from collegium.data.task import Task
-from collegium.models.devices import resolve_device
-from collegium.parties.teachers.base import Teacher, build_teacher, find_kind, uses_device
-from collegium.parties.teachers.constant import ConstantTeacher
-from collegium.parties.teachers.store import TeacherStore
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
+from collegium.models.devices import one_thread, resolve_device
+from collegium.parties.teachers.base import uses_device
+from collegium.parties.teachers.specs import Fitted, TeacherFactory, TeacherSpec
+from collegium.parties.teachers.workers import fit_in_workers
 
 MAX_TOGETHER = 256
 """Teachers in one program; the memory that they need grows with their number."""
 
 
-@dataclass(frozen=True)
-class TeacherFactory:
-    """Builds teachers of one kind with one set of options, in this process or another."""
-
-    kind: str
-    options: Mapping[str, Any]
-    task: Task
-    allowed_imports: tuple[str, ...]
-
-    def teacher(self) -> Teacher:
-        """One yet to be fitted; see `find_kind` and `build_teacher` for errors."""
-        return build_teacher(find_kind(self.kind, allowed_imports=self.allowed_imports), self.task, self.options)
-
-
-@dataclass(frozen=True, eq=False)
-class TeacherSpec:
-    """One teacher to be: what it learns from, and where and under which name it is kept."""
-
-    number: int
-    records: Examples
-    learnable: bool
-    """Whether its records are of two classes at least; if not, it is a constant."""
-    seed: int
-    name: str
-    store: TeacherStore
-
-    def unfitted(self, maker: TeacherFactory) -> Teacher:
-        """The teacher before it is fitted or loaded."""
-        return maker.teacher() if self.learnable else ConstantTeacher(maker.task)
-
-
-Fitted = Iterator[tuple[TeacherSpec, Teacher]]
-
-
-def fit_teachers(maker: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, threads: int) -> Fitted:
-    """Fit, keep and give the teacher of every place, in whatever order they are done.
+def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, threads: int) -> Fitted:
+    """Fit and keep the teachers of ``specs``; yield each of them when it is done.
 
     Parameters
     ----------
@@ -71,39 +31,37 @@ def fit_teachers(maker: TeacherFactory, specs: Sequence[TeacherSpec], *, device:
     CollegiumError
         Whatever a teacher or its store raises.
     """
-    yield from one_by_one(maker, [spec for spec in specs if not spec.learnable], device)
+    yield from one_by_one(factory, [spec for spec in specs if not spec.learnable], device)
     learnable = [spec for spec in specs if spec.learnable]
     if len(learnable) < 2:
-        yield from one_by_one(maker, learnable, device)
-    elif on_cuda(maker, device):
-        yield from as_programs(maker, learnable, device)
+        yield from one_by_one(factory, learnable, device)
+    elif on_cuda(factory, device):
+        yield from as_programs(factory, learnable, device)
     elif threads > 1:
-        from collegium.parties.teachers.workers import fit_in_workers
-
-        yield from fit_in_workers(maker, learnable, device=device, workers=min(threads, len(learnable)))
+        yield from fit_in_workers(factory, learnable, device=device, workers=min(threads, len(learnable)))
     else:
-        yield from one_by_one(maker, learnable, device)
+        yield from one_by_one(factory, learnable, device)
 
 
-def on_cuda(maker: TeacherFactory, device: str) -> bool:
+def on_cuda(factory: TeacherFactory, device: str) -> bool:
     """Whether teachers of this kind would be fitted on a GPU."""
-    return uses_device(maker.teacher()) and resolve_device(device).startswith("cuda")
+    return uses_device(factory.teacher()) and resolve_device(device).startswith("cuda")
 
 
-def as_programs(maker: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
+def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
     """One program for up to `MAX_TOGETHER` teachers, for half as many where the device's memory is too small.
 
     A kind that cannot be stacked is fitted one by one.
     """
-    if not hasattr(maker.teacher(), "fit_together"):
-        yield from one_by_one(maker, specs, device)
+    if not hasattr(factory.teacher(), "fit_together"):
+        yield from one_by_one(factory, specs, device)
         return
     from torch import OutOfMemoryError
 
     waiting, together = list(specs), MAX_TOGETHER
     while waiting:
         chosen = waiting[:together]
-        teachers = [spec.unfitted(maker) for spec in chosen]
+        teachers = [spec.unfitted(factory) for spec in chosen]
         try:
             fit_together = teachers[0].fit_together  # type: ignore[attr-defined]
             fit_together(teachers, [spec.records for spec in chosen], [p.seed for p in chosen], device=device)
@@ -118,10 +76,11 @@ def as_programs(maker: TeacherFactory, specs: Sequence[TeacherSpec], device: str
         waiting = waiting[together:]
 
 
-def one_by_one(maker: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
-    """Fit the teachers in a loop."""
+def one_by_one(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
+    """Fit the teachers in a loop, each with one thread, so that its sums do not depend on how many there are."""
     for spec in specs:
-        teacher = spec.unfitted(maker)
-        teacher.fit(spec.records, seed=spec.seed, device=device)
+        teacher = spec.unfitted(factory)
+        with one_thread():
+            teacher.fit(spec.records, seed=spec.seed, device=device)
         spec.store.keep(teacher, spec.name)
         yield spec, teacher

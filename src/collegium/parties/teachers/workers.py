@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from collegium.errors import CollegiumError, FittingFailed, error_for_code
-from collegium.models.devices import set_threads
+from collegium.models.devices import one_thread
 from collegium.models.training_curves import Noted, Received, is_recording, sending
 from collegium.parties.teachers.base import Teacher, can_be_kept
-from collegium.parties.teachers.fitting import Fitted, TeacherFactory, TeacherSpec
+from collegium.parties.teachers.specs import Fitted, TeacherFactory, TeacherSpec
 from collegium.parties.teachers.store import TeacherStore
 
 _LEAVE_S = 5.0
@@ -34,14 +34,14 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class _Failed:
-    """What a worker says instead of a teacher: an error's code and text."""
+    """A worker's answer when a fit failed: the error's code and text."""
 
     code: str
     message: str
 
 
-def fit_in_workers(maker: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int) -> Fitted:
-    """Fit the teachers of ``places`` in ``workers`` processes; each is kept, and given, as soon as it is done.
+def fit_in_workers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int) -> Fitted:
+    """Fit the teachers of ``specs`` in ``workers`` processes; each is kept and yielded as soon as it is done.
 
     Raises
     ------
@@ -55,21 +55,21 @@ def fit_in_workers(maker: TeacherFactory, specs: Sequence[TeacherSpec], *, devic
         fallback = TeacherStore(Path(passing))
         waiting = [spec if spec.store.keeps else replace(spec, store=fallback) for spec in specs]
         original = {spec.number: spec for spec in specs}
-        for spec, reply in _replies(maker, waiting, device, workers):
+        for spec, reply in _replies(factory, waiting, device, workers):
             if isinstance(reply, _Failed):
                 raise error_for_code(reply.code, reply.message)
             teacher = reply
             if teacher is None:
-                teacher = spec.unfitted(maker)
+                teacher = spec.unfitted(factory)
                 if not spec.store.load_into(teacher, spec.name, device=device):
                     raise FittingFailed("a fitted teacher is not where it was kept: look at the party's folder")
             yield original[spec.number], teacher
 
 
 def _replies(
-    maker: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
+    factory: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
 ) -> Iterator[tuple[TeacherSpec, Any]]:
-    """What a worker says of each place; every worker has ended when this ends, however it does."""
+    """What a worker answers for each teacher. However this ends, every worker has ended by then."""
     context = get_context("spawn")
     waiting = specs[::-1]
     busy: dict[connection.Connection, TeacherSpec] = {}
@@ -78,7 +78,7 @@ def _replies(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, maker, device, curves), daemon=True)
+            process = context.Process(target=_work, args=(theirs, factory, device, curves), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -125,31 +125,31 @@ def _ended(exit_code: int | None) -> str:
     )
 
 
-def _work(pipe: connection.Connection, maker: TeacherFactory, device: str, curves: bool) -> None:
-    """The worker: fits what it is handed until nobody is there to hand it anything; ``curves``: draws them too."""
+def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, curves: bool) -> None:
+    """The worker's process: fit every teacher that the pipe brings, until the pipe is closed.
+
+    ``curves`` says whether the values of each fit's curve are sent back too.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
     threading.Thread(target=_end_with_the_party, daemon=True).start()
-    from threadpoolctl import threadpool_limits
-
     try:
         with sending(pipe.send) if curves else contextlib.nullcontext():
             while True:
                 spec: TeacherSpec = pipe.recv()
-                with threadpool_limits(1):
-                    pipe.send(_fitted(maker, spec, device))
+                pipe.send(_fitted(factory, spec, device))
     except (EOFError, OSError):
         return
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to take away
 
 
-def _fitted(maker: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
+def _fitted(factory: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
     """The teacher where no file can hold it, else None once it is kept."""
     try:
-        teacher = spec.unfitted(maker)
-        set_threads(1)
-        teacher.fit(spec.records, seed=spec.seed, device=device)
+        teacher = spec.unfitted(factory)
+        with one_thread():
+            teacher.fit(spec.records, seed=spec.seed, device=device)
         spec.store.keep(teacher, spec.name)
         return None if can_be_kept(teacher) else teacher
     except CollegiumError as error:
@@ -158,7 +158,7 @@ def _fitted(maker: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | 
         # Where it happened, never its text, which may quote a record.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
-        return _Failed(FittingFailed.code, f"a teacher of the kind {maker.kind} failed while it was fitted: {where}")
+        return _Failed(FittingFailed.code, f"a teacher of the kind {factory.kind} failed while it was fitted: {where}")
 
 
 def _end_with_the_party() -> None:

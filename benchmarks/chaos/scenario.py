@@ -1,4 +1,4 @@
-"""One run under faults, from provisioning to its last label: who hits whom when, and who starts what again.
+"""One run under faults, from provisioning to its last label: which fault hits when, and what is started again.
 
 The harness does what an operator's service manager does: a process that was killed, or that stopped with an error, is
 started again with the same command. Nothing else helps the run along.
@@ -11,13 +11,12 @@ import itertools
 import queue
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from benchmarks.chaos.consortium import Consortium, Heard, Process
 from benchmarks.chaos.faults import MOMENTS, Fault
-from benchmarks.chaos.judging import typed
+from benchmarks.chaos.outcome import Outcome, is_typed_error
 from collegium.errors import CollegiumError
 from collegium.interrupts import INTERRUPTED
 from collegium.privacy.ledger.ledger import Ledger
@@ -35,39 +34,17 @@ FORBIDDEN = "refused: policy"
 INTERRUPTED_LINE = "Interrupted. Nothing is lost: the same command goes on where this one was."
 
 
-@dataclass
-class Outcome:
-    """What came of a run."""
-
-    ending: str = "every label"
-    """What the run was bound to."""
-    state: str = "unfinished"
-    """finished, stopped (as nothing could make it go on) or hung."""
-    faults: Counter[str] = field(default_factory=Counter)
-    clean_stops: list[str] = field(default_factory=list)
-    """Last lines of a coordinator or party that stopped by itself with a typed error."""
-    lives: int = 1
-    """Coordinator processes."""
-    rounds: int = 0
-    labels: int = 0
-    queries_charged: int = 0
-    seconds: float = 0.0
-    violations: list[str] = field(default_factory=list)
-    labels_seen: list[dict[str, int]] = field(default_factory=list, repr=False)
-    """What the ledger held whenever the coordinator had ended."""
-
-
-class Story:
+class Scenario:
     """Plays faults on a consortium until so many have hit, then lets the run end.
 
     Parameters
     ----------
-    wanted : faults.
+    wanted : how many faults have to hit.
     """
 
     def __init__(self, scene: Consortium, faults: Iterator[Fault], *, wanted: int) -> None:
         self._scene, self._faults, self._wanted = scene, faults, wanted
-        self.outcome = Outcome(ending=scene.ending.kind)
+        self.outcome = Outcome(stop_condition=scene.stop_condition.kind)
         self._forbidden = 0
         """Stops because the parties' policies allow no more."""
         self._lost = self._given_up = False
@@ -150,9 +127,9 @@ class Story:
     # -- what no restart mends -------------------------------------------------------------------
 
     def _lose_parties(self) -> None:
-        if self._scene.ending.kind == "parties lost" and not self._lost:
+        if self._scene.stop_condition.kind == "parties lost" and not self._lost:
             self._lost = True
-            for name in self._scene.ending.parties:
+            for name in self._scene.stop_condition.parties:
                 self._scene.lose(name)
 
     def _give_up(self) -> None:
@@ -201,18 +178,18 @@ class Story:
             self._close(process)
             scene.start_party(fault.party)
             return lambda: None
-        cable, cables = scene.cable[fault.party], scene.cables
+        proxy, proxies = scene.proxy[fault.party], scene.proxies
         if fault.kind in ("cut, closed", "cut, reset"):
-            if not cable.lines:
+            if not proxy.connections:
                 return None
-            cables.do(lambda: cable.cut(reset=fault.kind == "cut, reset"))
+            proxies.do(lambda: proxy.cut(reset=fault.kind == "cut, reset"))
             return lambda: None
         if fault.kind == "cut, refused":
-            cable.weather = "refused"
-            cables.do(lambda: cable.cut(reset=True))
+            proxy.mode = "refused"
+            proxies.do(lambda: proxy.cut(reset=True))
         else:
-            cable.weather = "black hole"
-        return lambda: cables.do(cable.clear_up)
+            proxy.mode = "black hole"
+        return lambda: proxies.do(proxy.mend)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -244,7 +221,8 @@ class Story:
     def _note_stop(self, process: Process) -> None:
         line, status = process.last_line(), process.popen.returncode
         told_to = self._given_up and process is self._scene.coordinator
-        clean = (line == INTERRUPTED_LINE and status == INTERRUPTED) if told_to else (typed(line) and status > 0)
+        interrupted = line == INTERRUPTED_LINE and status == INTERRUPTED
+        clean = interrupted if told_to else is_typed_error(line) and status > 0
         if clean and len(process.last_words()) == 1:
             self.outcome.clean_stops.append(f"{process.name}: {line}")
         else:

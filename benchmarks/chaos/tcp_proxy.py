@@ -1,4 +1,4 @@
-"""The network between one party and the coordinator: a TCP proxy that can close, reset, refuse or swallow."""
+"""A TCP proxy between one party and the coordinator: it can close, reset or refuse connections, or swallow bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Weather = Literal["fair", "refused", "black hole"]
+Mode = Literal["forward", "refused", "black hole"]
 _AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER so that closing sends RST."""
 
 
 @dataclass(eq=False)
-class _Line:
-    """One connection through the cable."""
+class _Connection:
+    """One connection through the proxy."""
 
     near: asyncio.StreamWriter
     far: asyncio.StreamWriter
@@ -37,15 +37,15 @@ class _Line:
 
 
 @dataclass(eq=False)
-class Cable:
-    """What a party dials; see `Cables` for how to use it."""
+class Proxy:
+    """The proxy that one party connects to; `Proxies` opens and runs them."""
 
     target: int
-    weather: Weather = "fair"
-    lines: set[_Line] = field(default_factory=set)
+    mode: Mode = "forward"
+    connections: set[_Connection] = field(default_factory=set)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.weather == "refused":
+        if self.mode == "refused":
             writer.transport.abort()
             return
         try:
@@ -53,64 +53,64 @@ class Cable:
         except OSError:  # the coordinator is down
             writer.transport.abort()
             return
-        line = _Line(writer, far_writer)
-        self.lines.add(line)
+        connection = _Connection(writer, far_writer)
+        self.connections.add(connection)
         pumps = {
-            asyncio.ensure_future(self._pump(line, reader, far_writer)),
-            asyncio.ensure_future(self._pump(line, far_reader, writer)),
+            asyncio.ensure_future(self._pump(connection, reader, far_writer)),
+            asyncio.ensure_future(self._pump(connection, far_reader, writer)),
         }
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.lines.discard(line)
-            line.end(reset=False)
+            self.connections.discard(connection)
+            connection.end(reset=False)
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _pump(self, line: _Line, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, connection: _Connection, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
-                if self.weather == "black hole":
-                    line.lost_bytes += len(data)
+                if self.mode == "black hole":
+                    connection.lost_bytes += len(data)
                     continue
                 sink.write(data)
                 await sink.drain()
 
     def cut(self, *, reset: bool) -> None:
-        for line in list(self.lines):
-            line.end(reset=reset)
+        for connection in list(self.connections):
+            connection.end(reset=reset)
 
-    def clear_up(self) -> None:
-        """The hole is gone: what lost bytes in it is of no use any more, as a router that forgot it would say."""
-        self.weather = "fair"
-        for line in [line for line in self.lines if line.lost_bytes]:
-            line.end(reset=True)
+    def mend(self) -> None:
+        """Forward again, and reset the connections that lost bytes, as a router that forgot them would."""
+        self.mode = "forward"
+        for connection in [connection for connection in self.connections if connection.lost_bytes]:
+            connection.end(reset=True)
 
 
-class Cables:
-    """A cable per party, on a thread of their own, while it is entered."""
+class Proxies:
+    """One proxy per party; all of them run on a thread of their own while this context is entered."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cables", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._servers: list[asyncio.Server] = []
 
-    def lay(self, target: int) -> tuple[Cable, int]:
-        """A cable to the port ``target`` of this machine, and the port where it begins."""
-        cable = Cable(target)
+    def open(self, target: int) -> tuple[Proxy, int]:
+        """A proxy to the port ``target`` of this machine, and the port that it listens on."""
+        proxy = Proxy(target)
 
         async def listen() -> int:
-            self._servers.append(await asyncio.start_server(cable.carry, "127.0.0.1", 0))
+            self._servers.append(await asyncio.start_server(proxy.carry, "127.0.0.1", 0))
             return int(self._servers[-1].sockets[0].getsockname()[1])
 
-        return cable, asyncio.run_coroutine_threadsafe(listen(), self._loop).result()
+        return proxy, asyncio.run_coroutine_threadsafe(listen(), self._loop).result()
 
     def do(self, change: Callable[[], None]) -> None:
-        """Have a cable changed on the thread that all of them are on."""
+        """Call ``change`` on the thread that runs the proxies."""
         self._loop.call_soon_threadsafe(change)
 
-    def __enter__(self) -> Cables:
+    def __enter__(self) -> Proxies:
         self._thread.start()
         return self
 

@@ -1,0 +1,84 @@
+"""Which kinds of teachers there are, and how a kind is found by its name or its import path."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Collection
+from typing import Any, cast
+
+from collegium.errors import ConfigurationError, Refused
+from collegium.parties.teachers.base import Kind
+
+BUILT_IN = {
+    "constant": "collegium.parties.teachers.constant:ConstantTeacher",
+    "linear": "collegium.parties.teachers.networks:LinearTeacher",
+    "mlp": "collegium.parties.teachers.networks:MlpTeacher",
+    "paper-cnn": "collegium.parties.teachers.networks:PaperCnnTeacher",
+    "paper-cnn-svhn": "collegium.parties.teachers.networks:PaperCnnSvhnTeacher",
+    "private-knn-cnn": "collegium.parties.teachers.networks:PrivateKnnCnnTeacher",
+    "random-forest": "collegium.parties.teachers.forest:RandomForestTeacher",
+    "small-cnn": "collegium.parties.teachers.networks:SmallCnnTeacher",
+}
+_PARTS = ("version", "fit", "predict", "save", "load")
+_SCIKIT_LEARN, _TORCH = "sklearn.base.ClassifierMixin", "torch.nn.modules.module.Module"
+_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
+    """The function that builds teachers of a kind.
+
+    The coordinator names the kind. Importing whatever it names would let it run code of its choice at the party, so
+    the party's own configuration lists the import paths that it trusts.
+
+    Parameters
+    ----------
+    kind : str
+        A name of `BUILT_IN`, or ``package.module:Class``. The class is a `Teacher`, a scikit-learn classifier (which
+        `SklearnTeacher` makes a teacher) or a torch module (`ModuleTeacher`).
+    allowed_imports : collection of str
+        The import paths that the party trusts.
+
+    Raises
+    ------
+    ConfigurationError
+        If no such kind exists, its module cannot be imported, or it is nothing to make a teacher of.
+    Refused
+        If the kind is an import path that the party did not allow.
+    """
+    if kind in BUILT_IN:
+        path = BUILT_IN[kind]
+    elif _IMPORT_PATH.fullmatch(kind):
+        if kind not in allowed_imports:
+            raise Refused(f"this party does not allow the teacher {kind}: its institution may add it to its settings")
+        path = kind
+    else:
+        raise ConfigurationError(
+            f"unknown teacher {kind[:64]!r}: use one of {', '.join(sorted(BUILT_IN))}, or package.module:Class"
+        )
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise ConfigurationError(f"teacher {kind} cannot be imported: install it or mend its name") from error
+    return _kind_of(found, kind)
+
+
+def _kind_of(found: Any, kind: str) -> Kind:
+    missing = [part for part in _PARTS if not hasattr(found, part)]
+    if not missing:
+        return cast(Kind, found)
+    bases = {f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())}
+    if _SCIKIT_LEARN in bases:
+        from collegium.parties.teachers.sklearn_classifier import SklearnTeacher
+
+        return functools.partial(SklearnTeacher, kind, found)
+    if _TORCH in bases:
+        from collegium.parties.teachers.torch_module import ModuleTeacher
+
+        return functools.partial(ModuleTeacher, kind, found)
+    raise ConfigurationError(
+        f"teacher {kind} has no {missing[0]}: it needs what collegium's Teacher describes, "
+        "or to be a scikit-learn classifier or a torch module"
+    )
