@@ -1,0 +1,406 @@
+"""The suite for mechanisms: what is released costs no more than the mechanism says.
+
+The empirical part runs the mechanism on neighbouring vote histograms. The event whose rates differ most is chosen
+on a pilot; fresh runs then give the two rates with Clopper-Pearson bounds, and by data processing the Rényi
+divergence of the mechanism is at least the divergence of that one event. A charge below it is refuted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import DataError, UnsupportedAccounting
+from collegium.privacy.analysis.audit import clopper_pearson, run_mechanism
+from collegium.privacy.mechanisms.base import ABSTAIN, HasExactLoss, Mechanism, Noise
+from collegium.privacy.mechanisms.registry import create, known_names
+from collegium.privacy.noise.sources import SeededNoise, SystemNoise
+from collegium.privacy.renyi import RenyiCurve
+from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium.testing.promises import promise, refuses
+
+ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
+FAILURE_PROBABILITY = 1e-6
+_PILOT_RUNS = 20_000
+_PAIRS_TESTED = 3
+_ROUNDING = 1e-9
+_BATCH = 100_000
+
+Sums = Callable[[tuple[int, ...], int, np.random.Generator], IntArray]
+"""What the parties' sum may be for one histogram: ``(histogram, runs, generator)`` to ``[runs, classes]``."""
+
+Histogram = tuple[int, ...]
+
+
+def check_mechanism(
+    mechanism: Mechanism,
+    *,
+    teachers: int = 20,
+    classes: int = 3,
+    sums: Sums | None = None,
+    runs: int = 200_000,
+    seed: int = 0,
+) -> None:
+    """Check that a mechanism keeps its promises.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        The mechanism with its parameters. Noise of a few votes is measured more sharply than noise of many.
+    teachers : int
+        Votes per query in the histograms that are tried; for a mechanism with a threshold, somewhat above it.
+    classes : int
+        Classes in the histograms that are tried, at least 2.
+    sums : callable, optional
+        What the parties' sum is for a histogram of all records, where it is not the histogram itself: a sample of
+        the records, or a sum that carries the parties' noise. Takes the histogram (a tuple of counts), a number of
+        runs and a numpy generator, and returns int64 ``[runs, classes]``. The mechanism's tie rule and the
+        independence of its draws are then checked on the histogram itself all the same.
+    runs : int
+        Releases on each of the two neighbours, at least 1,000.
+    seed : int
+        Of the noise; another seed is another experiment.
+
+    Raises
+    ------
+    AssertionError
+        With the promise that is broken: a name or source is missing; the parameters do not make the same mechanism
+        again; a charge is no valid curve, falls as a unit gets more votes, or lies below what was measured or below
+        the mechanism's own exact loss; wrong votes are not refused; ties go to another class than the lowest;
+        noise is reused. A mechanism that keeps its promises fails with probability at most 1e-6.
+
+    References
+    ----------
+    Clopper and Pearson 1934; data processing of the Rényi divergence: van Erven and Harremoës 2014, Theorem 1.
+    """
+    promise(runs >= 1000 and teachers >= 2 and classes >= 2, "the suite needs 1000 runs, 2 teachers and 2 classes")
+    _check_description(mechanism)
+    curves = dict(_checked_charges(mechanism))
+    _check_release(mechanism, teachers, classes)
+    _check_independence(mechanism, teachers, classes, seed)
+    _check_ties(mechanism, teachers, classes)
+    drawn = sums or _as_it_is
+    for adjacency, curve in curves.items():
+        if sums is None:
+            _check_exact_loss(mechanism, adjacency, curve, teachers, classes, seed)
+        _check_measured_loss(mechanism, adjacency, curve, teachers, classes, drawn, runs, seed)
+
+
+def _as_it_is(histogram: Histogram, runs: int, generator: np.random.Generator) -> IntArray:
+    return np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1))
+
+
+def _check_description(mechanism: Mechanism) -> None:
+    cls = type(mechanism)
+    frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
+    promise(dataclasses.is_dataclass(cls) and frozen, f"{cls.__qualname__} must be a frozen dataclass")
+    for part in ("name", "source"):
+        text = getattr(cls, part, "")
+        promise(isinstance(text, str) and bool(text), f"{cls.__qualname__} has no {part}")
+    name = cls.name
+    promise(name in known_names(), f"{name} is not registered: put @register on {cls.__qualname__}")
+    parameters = mechanism.parameters()
+    for key, value in parameters.items():
+        finite = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+        promise(finite, f"{name}: the parameter {key!r} is {value!r}; a ledger keeps finite numbers and texts")
+    again = create(name, **parameters)  # type: ignore[arg-type]
+    promise(again == mechanism, f"{name}: parameters() must make the same mechanism again; got {again}")
+    promise(len(mechanism.stages) > 0, f"{name} has no stage, so nothing would be charged")
+
+
+def _charge(mechanism: Mechanism, unit: Unit) -> RenyiCurve:
+    curves = [stage.charge(ORDERS, unit) for stage in mechanism.stages]
+    return sum(curves[1:], curves[0])
+
+
+def _checked_charges(mechanism: Mechanism) -> Iterator[tuple[Adjacency, RenyiCurve]]:
+    """The charge of one query for one vote, per adjacency that the mechanism covers; at least one."""
+    covered = 0
+    for adjacency in Adjacency:
+        try:
+            one = _charge(mechanism, Unit(1, adjacency))
+        except UnsupportedAccounting:
+            continue
+        covered += 1
+        rising = one.values[np.isfinite(one.values)]
+        grows = bool((np.diff(rising) >= -_ROUNDING * (1.0 + rising[:-1])).all())
+        promise(grows, f"{mechanism.name}: a Rényi divergence cannot fall as the order rises, but the charge does")
+        try:
+            two = _charge(mechanism, Unit(2, adjacency))
+        except UnsupportedAccounting:
+            pass
+        else:
+            larger = bool((two.values >= one.values * (1.0 - _ROUNDING)).all()) and two.delta >= one.delta
+            promise(larger, f"{mechanism.name}: a unit of two votes is charged less than a unit of one vote")
+        yield adjacency, one
+    promise(covered > 0, f"{mechanism.name} states a charge for no adjacency")
+
+
+def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
+    votes = np.zeros((4, classes), dtype=np.int64)
+    votes[:, 0] = teachers
+    kept = votes.copy()
+    labels = run_mechanism(mechanism, votes, SystemNoise())
+    promise((votes == kept).all(), f"{mechanism.name} changes the votes that it is given")
+    promise(
+        isinstance(labels, np.ndarray) and len(labels) == 4 and labels.dtype == np.int64,
+        f"{mechanism.name} must release one int64 outcome per query",
+    )
+    inside = (labels == ABSTAIN) | ((labels >= 0) & (labels < max(classes, 2)))
+    promise(bool(inside.all()), f"{mechanism.name} releases what is neither a class nor {ABSTAIN} (no label)")
+    empty = run_mechanism(mechanism, votes[:0], SystemNoise())
+    promise(len(empty) == 0, f"{mechanism.name} releases labels although no query was asked")
+    for wrong, what in (
+        (votes - teachers - 1, "negative counts"),
+        (votes + 0.5, "counts that are no whole numbers"),
+        (votes[0], "counts without the shape [queries, classes]"),
+    ):
+        refuses(
+            DataError,
+            lambda wrong=wrong: [stage.run(wrong, SystemNoise(), None) for stage in mechanism.stages[:1]],  # type: ignore[misc]
+            f"{mechanism.name} must refuse {what} with DataError",
+        )
+
+
+class _Noiseless:
+    """Noise that is always 0, which makes ties visible."""
+
+    private = False
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
+        return np.zeros(shape, dtype=np.int64)
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
+        return np.zeros(shape, dtype=np.int64)
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        return np.asarray(counts.argmax(axis=1), dtype=np.int64)
+
+
+def _check_ties(mechanism: Mechanism, teachers: int, classes: int) -> None:
+    """Discrete noise makes ties, and the exact accounting counts them for the lowest class."""
+    half = max(1, teachers // 2)
+    tied = np.array([[half] * classes, [0] * (classes - 2) + [half, half]], dtype=np.int64)
+    labels = run_mechanism(mechanism, tied, _Noiseless())
+    if labels.ndim > 1:
+        return  # one bit per class: no class wins over another
+    for row, label in zip(tied, labels.tolist(), strict=True):
+        lowest = int(row.argmax())
+        promise(
+            label in (lowest, ABSTAIN),
+            f"{mechanism.name}: of equal noisy counts the lowest class must win, here {lowest}, not {label}: "
+            "the analysis of discrete noise counts ties that way",
+        )
+
+
+def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> None:
+    """Equal histograms agree as often within one release as across releases, or noise is shared between them.
+
+    Compared are the rates at which two outcomes agree: neighbouring rows of one release, equal rows of two
+    releases, and different rows of two releases, which share nothing. Each rate lies in its Clopper-Pearson
+    interval but for probability 1e-6 / 3.
+    """
+    histogram = _undecided(mechanism, teachers, classes, seed)
+    calls, rows = 2_000, 10
+    many = np.tile(histogram, (calls, 1))
+    once, again = (_outcomes(mechanism, SeededNoise(seed), many) for _ in range(2))
+    promise(
+        bool((once == again).all()),
+        f"{mechanism.name} draws randomness beside the noise that it is given: equal seeds give other labels",
+    )
+    noise = SeededNoise(seed + 1)
+    outcomes = np.stack([_outcomes(mechanism, noise, np.tile(histogram, (rows, 1))) for _ in range(calls)])
+    across = outcomes[0::2, 0::2] == outcomes[1::2, 1::2]
+    for shared, what in (
+        (outcomes[:, 0::2] == outcomes[:, 1::2], "for several queries of one release"),
+        (outcomes[0::2] == outcomes[1::2], "in two releases"),
+    ):
+        low, high = clopper_pearson(int(shared.sum()), shared.size, FAILURE_PROBABILITY / 6)
+        other_low, other_high = clopper_pearson(int(across.sum()), across.size, FAILURE_PROBABILITY / 6)
+        # Rows that agree by chance are not independent of one another where noise is shared, but then the rate is 1.
+        promise(
+            low <= other_high and other_low <= high,
+            f"{mechanism.name} uses the same noise {what}: equal votes agree in {shared.mean():.1%} of the cases, "
+            f"and in {across.mean():.1%} where nothing is shared",
+        )
+
+
+def _undecided(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> IntArray:
+    """Among the histograms that are tried, the one whose most frequent outcome is the least frequent."""
+    noise = SeededNoise(seed)
+    tried = [np.array(one, dtype=np.int64) for one in _histograms(teachers, classes)]
+    frequent = [_most_frequent(_outcomes(mechanism, noise, np.tile(one, (500, 1)))) for one in tried]
+    return tried[int(np.argmin(frequent))]
+
+
+def _most_frequent(outcomes: IntArray) -> int:
+    return int(np.unique(outcomes, return_counts=True)[1].max())
+
+
+def _outcomes(mechanism: Mechanism, noise: Noise, counts: IntArray) -> IntArray:
+    """One whole number per query; several bits of one query are read as a binary number."""
+    outcomes = run_mechanism(mechanism, counts, noise)
+    if outcomes.ndim == 1:
+        return outcomes
+    weights = 2 ** np.arange(outcomes.shape[1], dtype=np.int64)
+    return np.asarray(outcomes @ weights, dtype=np.int64)
+
+
+def _histograms(teachers: int, classes: int) -> list[Histogram]:
+    tops = np.unique(np.linspace(math.ceil(teachers / 2), teachers, 12).astype(int)).tolist()
+    return [(int(top), teachers - int(top)) + (0,) * (classes - 2) for top in tops]
+
+
+def _neighbours(teachers: int, classes: int, adjacency: Adjacency) -> Iterator[tuple[Histogram, Histogram]]:
+    for base in _histograms(teachers, classes):
+        for source, target in ((0, 1), (1, 0)):
+            moved = list(base)
+            if moved[source] == 0:
+                continue
+            moved[source] -= 1
+            if adjacency is Adjacency.REPLACE:
+                moved[target] += 1
+            yield base, tuple(moved)
+
+
+def _check_exact_loss(
+    mechanism: Mechanism, adjacency: Adjacency, curve: RenyiCurve, teachers: int, classes: int, seed: int
+) -> None:
+    """The data-independent charge lies above the mechanism's own exact loss on every histogram."""
+    if not isinstance(mechanism, HasExactLoss):
+        return
+    generator = np.random.default_rng(seed)
+    random = generator.multinomial(teachers, generator.dirichlet(np.ones(classes), size=20))
+    counts = np.concatenate([np.array(_histograms(teachers, classes), dtype=np.int64), random])
+    try:
+        losses = mechanism.exact_loss(counts, ORDERS, adjacency, True)
+    except UnsupportedAccounting:
+        return
+    row, column = np.unravel_index(int((losses - curve.values).argmax()), losses.shape)
+    promise(
+        bool(losses[row, column] <= curve.values[column] * (1.0 + 1e-6) + _ROUNDING),
+        f"{mechanism.name} charges {curve.values[column]:.4g} at order {ORDERS[column]:g} under {adjacency.value}, "
+        f"but its exact loss on {tuple(counts[row].tolist())} is {losses[row, column]:.4g}: the charge is too small",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rates:
+    """How often an event came on each of two neighbours: bounds of both rates that hold together."""
+
+    low: float
+    high: float
+    other_low: float
+    other_high: float
+
+    def least_divergence(self, order: float) -> float:
+        """The smallest Rényi divergence of ``order`` that fits the bounds; 0 where they overlap."""
+        if self.low > self.other_high:
+            return _divergence(self.low, self.other_high, order)
+        if self.high < self.other_low:
+            return _divergence(1.0 - self.high, 1.0 - self.other_low, order)
+        return 0.0
+
+    def least_failure(self, epsilon: float) -> float:
+        """The smallest δ that fits the bounds at ``epsilon``."""
+        first = self.low - math.exp(epsilon) * self.other_high
+        return max(first, (1.0 - self.high) - math.exp(epsilon) * (1.0 - self.other_low))
+
+
+def _divergence(p: float, q: float, order: float) -> float:
+    """The Rényi divergence of two coins with the rates p > q."""
+    if q <= 0.0:
+        return math.inf
+    both = [order * math.log(p) + (1.0 - order) * math.log(q)]
+    if p < 1.0:
+        both.append(order * math.log1p(-p) + (1.0 - order) * math.log1p(-q))
+    return float(np.logaddexp.reduce(both)) / (order - 1.0)
+
+
+def _check_measured_loss(
+    mechanism: Mechanism,
+    adjacency: Adjacency,
+    curve: RenyiCurve,
+    teachers: int,
+    classes: int,
+    sums: Sums,
+    runs: int,
+    seed: int,
+) -> None:
+    noise, generator = SeededNoise(seed + 2), np.random.default_rng(seed)
+
+    def outcomes(histogram: Histogram, number: int) -> IntArray:
+        parts = [
+            _outcomes(mechanism, noise, sums(histogram, min(_BATCH, number - start), generator))
+            for start in range(0, number, _BATCH)
+        ]
+        return np.concatenate(parts)
+
+    pilots = []
+    for pair in _neighbours(teachers, classes, adjacency):
+        first, second = (outcomes(histogram, _PILOT_RUNS) for histogram in pair)
+        for event in _events(first, second):
+            rates = _rates(first, second, event, 1e-3)
+            pilots.append((_excess(curve, rates), pair, event))
+            pilots.append((_excess(curve, _turned(rates)), pair[::-1], event))
+    pilots.sort(key=lambda pilot: pilot[0], reverse=True)
+    for _, (base, other), event in pilots[:_PAIRS_TESTED]:
+        rates = _rates(outcomes(base, runs), outcomes(other, runs), event, FAILURE_PROBABILITY / (4 * _PAIRS_TESTED))
+        _compare(mechanism, adjacency, curve, rates, base, other)
+
+
+def _events(first: IntArray, second: IntArray) -> list[NDArray[np.int64]]:
+    """Each outcome, and the outcomes that are more frequent on the first histogram, together."""
+    known = np.unique(np.concatenate([first, second]))
+    likelier = np.array([value for value in known if (first == value).sum() > (second == value).sum()], dtype=np.int64)
+    return [*(np.array([value]) for value in known), likelier]
+
+
+def _rates(first: IntArray, second: IntArray, event: NDArray[np.int64], failure: float) -> _Rates:
+    bounds = [clopper_pearson(int(np.isin(one, event).sum()), len(one), failure) for one in (first, second)]
+    return _Rates(*bounds[0], *bounds[1])
+
+
+def _turned(rates: _Rates) -> _Rates:
+    return _Rates(rates.other_low, rates.other_high, rates.low, rates.high)
+
+
+def _stated(curve: RenyiCurve) -> tuple[float, float]:
+    delta = min(0.5, 2.0 * curve.delta)
+    return curve.to_epsilon(delta).epsilon, delta
+
+
+def _excess(curve: RenyiCurve, rates: _Rates) -> float:
+    """How far the measured loss is above the charge, as a ratio."""
+    if curve.delta > 0.0:
+        epsilon, delta = _stated(curve)
+        return rates.least_failure(epsilon) / delta if math.isfinite(epsilon) else -math.inf
+    least = [rates.least_divergence(order) for order in ORDERS]
+    return max(one / max(charge, 1e-300) for one, charge in zip(least, curve.values.tolist(), strict=True))
+
+
+def _compare(
+    mechanism: Mechanism, adjacency: Adjacency, curve: RenyiCurve, rates: _Rates, base: Histogram, other: Histogram
+) -> None:
+    between = f"between {base} and {other} under {adjacency.value}"
+    remedy = "the noise is too small or reused, or the charge too small"
+    if curve.delta > 0.0:
+        epsilon, delta = _stated(curve)
+        least = rates.least_failure(epsilon) if math.isfinite(epsilon) else 0.0
+        promise(
+            least <= delta,
+            f"{mechanism.name} states (ε, δ) = ({epsilon:.4g}, {delta:.3g}), but at least δ = {least:.3g} was "
+            f"measured {between}: {remedy}",
+        )
+        return
+    for order, charge in zip(ORDERS, curve.values.tolist(), strict=True):
+        measured = rates.least_divergence(order)
+        promise(
+            measured <= charge * (1.0 + _ROUNDING),
+            f"{mechanism.name} charges {charge:.4g} at order {order:g}, but at least {measured:.4g} was measured "
+            f"{between}: {remedy}",
+        )

@@ -1,0 +1,64 @@
+"""What the suites share: one way to state a broken promise, and files that must hold arrays and no code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+
+def promise(kept: bool, broken: str) -> None:
+    """Raise AssertionError with the text ``broken`` unless the promise is kept."""
+    if not kept:
+        raise AssertionError(broken)
+
+
+def refuses(error: type[Exception], action: Callable[[], object], broken: str) -> None:
+    """AssertionError unless ``action`` raises ``error`` and nothing else."""
+    try:
+        action()
+    except error:
+        return
+    except Exception as other:
+        raise AssertionError(f"{broken}; it raised {type(other).__name__} instead of {error.__name__}") from other
+    raise AssertionError(f"{broken}; it raised nothing")
+
+
+def holds_arrays_alone(path: Path, whose: str) -> None:
+    """AssertionError unless the file at ``path`` is safetensors whose arrays do not hide a pickle."""
+    promise(path.is_file(), f"{whose} does not write one file where it is told to")
+    try:
+        arrays = load_file(path)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise AssertionError(
+            f"{whose} writes a file that is no safetensors file ({error}): a file of named arrays is the only kind "
+            "that runs no code when it is read"
+        ) from error
+    for name, array in arrays.items():
+        promise(not _is_pickle(array), f"{whose} hides a pickle in the array {name!r}: reading it would run code")
+
+
+def _is_pickle(array: NDArray[Any]) -> bool:
+    """Whether the bytes are what Python's pickle writes from protocol 2 on: 0x80, the protocol, …, a full stop."""
+    if array.dtype.itemsize != 1 or array.size < 4:
+        return False
+    content = array.tobytes().rstrip(b"\0")
+    return content[:1] == b"\x80" and content[1] in range(2, 6) and content[-1:] == b"."
+
+
+def class_numbers(labels: Any, inputs: int, classes: int, whose: str) -> None:
+    """AssertionError unless ``labels`` are ``inputs`` class numbers, int64, below ``classes``."""
+    promise(
+        isinstance(labels, np.ndarray) and labels.shape == (inputs,) and labels.dtype == np.int64,
+        f"{whose} must predict an int64 array of shape [{inputs}] for {inputs} inputs; "
+        f"got {type(labels).__name__} {getattr(labels, 'dtype', '')}{list(getattr(labels, 'shape', []))}",
+    )
+    promise(
+        bool(((labels >= 0) & (labels < classes)).all()),
+        f"{whose} predicts outside the task's classes 0 to {classes - 1}: {sorted(set(labels.tolist()))[:5]} …",
+    )

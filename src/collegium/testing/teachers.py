@@ -1,0 +1,259 @@
+"""The suite for teachers: a record touches one teacher, and a teacher is a function of its records and its seed.
+
+Teachers are fitted through the party's own `TeacherEnsemble`, in fresh processes, so that what one teacher leaves
+behind in its class, its module or its process is noticed where it would matter: at the party.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, Task, TeacherSettings
+from collegium.errors import ConfigurationError, StorageError
+from collegium.parties.teachers.base import Kind, build_teacher, can_be_kept, find_kind
+from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.splits import assign_teachers
+from collegium.parties.teachers.store import TeacherStore
+from collegium.privacy.units import IntArray
+from collegium.testing.problems import IMAGES, TABLE, easy_examples
+from collegium.testing.promises import class_numbers, holds_arrays_alone, promise, refuses
+
+_TEACHERS = 3
+_RECORDS = 240
+_PROBES = 300
+_KEY = bytes(range(32))
+_TIME_LIMIT_S = 600
+
+
+def check_teacher(
+    kind: str, *, options: Mapping[str, float | int | str | bool] | None = None, task: Task | None = None
+) -> None:
+    """Check that a kind of teacher keeps its promises.
+
+    Parameters
+    ----------
+    kind : str
+        A built-in name, or the import path ``package.module:Class`` under which a party would allow it.
+    options : mapping, optional
+        Options of the kind; few steps or trees make the suite fast.
+    task : Task, optional
+        What the teachers learn; by default a small table, and small images where the kind does not suit tables.
+
+    Raises
+    ------
+    AssertionError
+        With the promise that is broken: the kind cannot be imported or built; it has no version; it does not
+        predict one class number per input; records of one teacher change the votes of another; teachers depend
+        on what was fitted before, on the process's random state or on the number of threads; the file is not of
+        arrays alone, cannot be read back, or is read although it is damaged.
+
+    Notes
+    -----
+    Some ten seconds: three processes fit three teachers each on 240 records.
+    """
+    built, chosen = _built(kind, dict(options or {}), task)
+    _check_alone(kind, built, chosen, dict(options or {}))
+    _check_together(kind, chosen, dict(options or {}))
+
+
+def _built(kind: str, options: dict[str, Any], task: Task | None) -> tuple[Kind, Task]:
+    """What builds teachers of the kind, and the first task that it suits."""
+    try:
+        built = find_kind(kind, allowed_imports=(kind,))
+    except ConfigurationError as error:
+        raise AssertionError(f"no party could use the teacher {kind}: {error}") from error
+    refusal: ConfigurationError | None = None
+    for suitable in (TABLE, IMAGES) if task is None else (task,):
+        try:
+            build_teacher(built, suitable, options)
+        except ConfigurationError as error:
+            refusal = error
+        else:
+            return built, suitable
+    raise AssertionError(f"the teacher {kind} can be built neither for tables nor for images: {refusal}")
+
+
+def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) -> None:
+    """One teacher: what it says, predicts, writes and reads."""
+    examples = easy_examples(task, _RECORDS, seed=1)
+    probes = easy_examples(task, _PROBES, seed=2).x
+    teacher = build_teacher(built, task, options)
+    version = getattr(teacher, "version", None)
+    promise(isinstance(version, str) and bool(version), f"{kind}: version must be a text that is not empty")
+    x, y = examples.x.copy(), examples.labels().copy()
+    teacher.fit(examples, seed=3, device="cpu")
+    promise(bool((examples.x == x).all() and (examples.labels() == y).all()), f"{kind} changes the records it is given")
+    predicted = teacher.predict(probes)
+    class_numbers(predicted, len(probes), len(task.classes), kind)
+    class_numbers(teacher.predict(probes[:1]), 1, len(task.classes), kind)
+    refuses(
+        ConfigurationError,
+        lambda: build_teacher(built, task, {**options, "no_such_option": 1}),
+        f"{kind} must refuse an option that it does not have",
+    )
+    if not can_be_kept(teacher):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        kept, damaged = Path(folder) / "teacher.safetensors", Path(folder) / "damaged.safetensors"
+        teacher.save(kept)
+        holds_arrays_alone(kept, kind)
+        again = build_teacher(built, task, options)
+        again.load(kept, device="cpu")
+        promise(
+            bool((again.predict(probes) == predicted).all()), f"{kind} read back from its file predicts other classes"
+        )
+        for content, what in (
+            (kept.read_bytes()[:-9], "a file that is cut short"),
+            (b"no teacher at all" * 20, "a file of another kind"),
+        ):
+            damaged.write_bytes(content)
+            refuses(
+                StorageError,
+                lambda: build_teacher(built, task, options).load(damaged, device="cpu"),
+                f"{kind} must refuse {what} with StorageError",
+            )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """What one process fits: the records ``data``, after ``before`` if there is any."""
+
+    data: str
+    before: str | None = None
+    threads: int = 1
+    random_state: int = 0
+
+
+def _check_together(kind: str, task: Task, options: dict[str, Any]) -> None:
+    """Teachers of one party, fitted in fresh processes from two data sets that differ in one group."""
+    examples = _grouped(easy_examples(task, _RECORDS, seed=4))
+    first = _group_of_the_first_teacher(examples)
+    data = {
+        "d": examples,
+        "changed": _with_other_content(examples, first, task),
+        "other": easy_examples(task, 90, seed=5),
+    }
+    fits = (
+        _Fit("d"),
+        _Fit("changed"),
+        _Fit("d", before="other", threads=2, random_state=7),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part in data.items():
+            groups = {} if part.groups is None else {"groups": part.groups}
+            np.savez(Path(folder) / f"{name}.npz", x=part.x, y=part.labels(), **groups)
+        np.savez(Path(folder) / "probes.npz", x=easy_examples(task, _PROBES, seed=6, spread=0.5).x)
+        votes, changed, disturbed = _votes_of(fits, kind, task, options, Path(folder))
+    moved = np.abs(votes - changed).sum(axis=1)
+    promise(
+        bool((moved <= 2).all()),
+        f"{kind}: one group of records, which belongs to one teacher, changed {int(moved.max()) // 2} of "
+        f"{_TEACHERS} votes on one input: teachers look at one another's records, so that ε would not hold",
+    )
+    promise(
+        bool((votes == disturbed).all()),
+        f"{kind}: the same records and seed gave other votes when something else was fitted before, with two "
+        "threads and another random state of the process: a teacher must depend on its records and its seed alone",
+    )
+
+
+def _grouped(examples: Examples) -> Examples:
+    groups = np.array([f"group-{number % 30}" for number in range(len(examples))])
+    return Examples(examples.x, examples.y, groups)
+
+
+def _group_of_the_first_teacher(examples: Examples) -> str:
+    """What the first teacher leaves behind reaches all others: its records are the ones to change."""
+    assert examples.groups is not None
+    assigned = assign_teachers(examples.identities(), _TEACHERS, _KEY)
+    return str(examples.groups[int(np.flatnonzero(assigned == 0)[0])])
+
+
+def _with_other_content(examples: Examples, group: str, task: Task) -> Examples:
+    """The same records, but those of ``group`` have extreme inputs and other classes."""
+    assert examples.groups is not None
+    x, y = examples.x.copy(), examples.labels().copy()
+    rows = examples.groups == group
+    x[rows] = 255 - x[rows] if isinstance(task.inputs, ImageInputs) else 1.0 - x[rows]
+    y[rows] = (y[rows] + 1) % len(task.classes)
+    return Examples(x, y, examples.groups)
+
+
+def _votes_of(fits: tuple[_Fit, ...], kind: str, task: Task, options: dict[str, Any], folder: Path) -> list[IntArray]:
+    """The votes of each fit, ``[probes, classes]``, all processes at once."""
+    processes = []
+    for number, fit in enumerate(fits):
+        asked = {"kind": kind, "task": task.model_dump(mode="json"), "options": options, "folder": str(folder)}
+        asked |= {"fit": vars(fit), "out": f"votes-{number}.npy"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            "OMP_NUM_THREADS": str(fit.threads),
+        }
+        command = [sys.executable, "-m", "collegium.testing.teachers", json.dumps(asked)]
+        processes.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        )
+    for process in processes:
+        try:
+            complaints = process.communicate(timeout=_TIME_LIMIT_S)[1]
+        finally:
+            process.kill()
+        if process.returncode:
+            last = complaints.strip().splitlines()[-1:] or ["nothing was printed"]
+            raise AssertionError(f"{kind} cannot be fitted in a process of its own: {last[0]}")
+    return [np.load(folder / f"votes-{number}.npy") for number in range(len(fits))]
+
+
+def _fit_in_this_process(asked: dict[str, Any]) -> None:
+    """What one of the processes does; the result is written to the file ``out`` in the folder."""
+    import random
+
+    folder, fit = Path(asked["folder"]), _Fit(**asked["fit"])
+    task = Task.model_validate(asked["task"])
+    random.seed(fit.random_state)
+    np.random.seed(fit.random_state)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(fit.random_state)
+    probes = _read(folder / "probes.npz").x
+    settings = TeacherSettings(kind=asked["kind"], per_party=_TEACHERS, seed=11, options=asked["options"])
+
+    def votes(name: str) -> IntArray:
+        ensemble = TeacherEnsemble(
+            "party",
+            _read(folder / f"{name}.npz"),
+            task,
+            settings,
+            key=_KEY,
+            store=TeacherStore(None),
+            device="cpu",
+            threads=fit.threads,
+            allowed_imports=(asked["kind"],),
+            progress=lambda ready: None,
+        )
+        return ensemble.votes(probes)
+
+    if fit.before is not None:
+        votes(fit.before)
+    np.save(folder / asked["out"], votes(fit.data))
+
+
+def _read(path: Path) -> Examples:
+    with np.load(path, allow_pickle=False) as file:
+        arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
+    return Examples(arrays["x"], arrays.get("y"), arrays.get("groups"))
+
+
+if __name__ == "__main__":
+    _fit_in_this_process(json.loads(sys.argv[1]))

@@ -1,0 +1,134 @@
+"""`check_mechanism` passes Collegium's mechanisms and names the promise that a planted bug breaks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from collegium.privacy.mechanisms import IntArray, Mechanism, Noise, SeededNoise, Unit, create, register, registry
+from collegium.privacy.mechanisms.gnmax import GaussianRelease, GNMax
+from collegium.privacy.renyi import RenyiCurve
+from collegium.testing import check_mechanism
+
+OURS = {
+    "lnmax": ({"gamma": 0.5}, {}),
+    "gnmax": ({"sigma": 3.0}, {}),
+    "confident-gnmax": ({"sigma1": 4.0, "sigma2": 3.0, "threshold": 14.0}, {}),
+    "interactive-gnmax": ({"sigma1": 4.0, "sigma2": 3.0, "threshold": 14.0}, {}),
+    "exponential": ({"gamma": 0.5}, {}),
+    "ptr": ({"epsilon": 0.5, "delta": 1e-3}, {}),
+    "nzc": ({"constant": 100.0, "gamma": 0.5, "accept_no_privacy": True}, {}),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_collegiums_mechanisms_keep_their_promises(name: str) -> None:
+    parameters, options = OURS[name]
+    check_mechanism(create(name, **parameters), **options)
+
+
+@dataclass(frozen=True)
+class Planted(GNMax):
+    """GNMax with one bug in its release."""
+
+    name: ClassVar[str] = "planted"
+
+    @property
+    def stages(self) -> tuple[GaussianRelease, ...]:
+        return (self.bug("release", self.sigma),)
+
+    bug: ClassVar[type[GaussianRelease]] = GaussianRelease
+
+
+class HalfTheNoise(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        return GaussianRelease(self.name, self.sigma / 2).run(counts, noise)
+
+
+class NoNoise(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        return GaussianRelease(self.name, 1e-9).run(counts, noise)
+
+
+class ChargeTooSmall(GaussianRelease):
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        honest = super().charge(orders, unit)
+        return RenyiCurve(honest.orders, honest.values / 2)
+
+
+class HighestOfTies(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        turned = np.ascontiguousarray(counts[:, ::-1]) if np.ndim(counts) == 2 else counts
+        return np.shape(counts)[-1] - 1 - super().run(turned, noise)
+
+
+class OneDrawPerRelease(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        super().run(counts, noise)  # refuses wrong votes
+        drawn = noise.gaussian(self.sigma, (1, counts.shape[1]))
+        return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
+
+
+class SameDrawsAgain(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        super().run(counts, noise)
+        drawn = np.rint(np.random.default_rng(5).normal(0, self.sigma, counts.shape)).astype(np.int64)
+        return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
+
+
+class OwnRandomness(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        return super().run(counts, SeededNoise(secrets.randbits(64)))
+
+
+class AnyVotes(GaussianRelease):
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        counts = np.atleast_2d(counts).astype(np.int64)
+        return np.asarray((counts + noise.gaussian(self.sigma, counts.shape)).argmax(axis=1), dtype=np.int64)
+
+
+@pytest.fixture
+def planted() -> Iterator[None]:
+    register(Planted)
+    yield
+    registry._by_name.pop("planted")
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("bug", "named"),
+    [
+        (HalfTheNoise, "was measured"),
+        (NoNoise, "was measured"),
+        (ChargeTooSmall, "charge"),
+        (HighestOfTies, "lowest class must win"),
+        (OneDrawPerRelease, "same noise for several queries"),
+        (SameDrawsAgain, "same noise in two releases"),
+        (OwnRandomness, "beside the noise that it is given"),
+        (AnyVotes, "must refuse negative counts"),
+    ],
+)
+def test_a_planted_bug_is_caught_by_name(
+    bug: type[GaussianRelease], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Planted, "bug", bug)
+    mechanism: Mechanism = Planted(3.0)
+    with pytest.raises(AssertionError, match=named):
+        check_mechanism(mechanism)
+
+
+@pytest.mark.usefixtures("planted")
+def test_the_same_mechanism_without_a_bug_passes() -> None:
+    check_mechanism(Planted(3.0))
+
+
+@pytest.mark.usefixtures("planted")
+def test_half_the_noise_is_caught_at_the_noise_of_a_real_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Planted, "bug", HalfTheNoise)
+    with pytest.raises(AssertionError, match="was measured"):
+        check_mechanism(Planted(20.0), teachers=100)
