@@ -318,7 +318,7 @@ def _divergence(p: float, q: float, order: float) -> float:
     both = [order * math.log(p) + (1.0 - order) * math.log(q)]
     if p < 1.0:
         both.append(order * math.log1p(-p) + (1.0 - order) * math.log1p(-q))
-    return float(np.logaddexp.reduce(both)) / (order - 1.0)
+    return math.log(math.fsum(math.exp(one - max(both)) for one in both)) / (order - 1.0) + max(both) / (order - 1.0)
 
 
 def _check_measured_loss(

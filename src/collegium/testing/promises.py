@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,19 @@ def refuses(error: type[Exception], action: Callable[[], object], broken: str) -
     except Exception as other:
         raise AssertionError(f"{broken}; it raised {type(other).__name__} instead of {error.__name__}") from other
     raise AssertionError(f"{broken}; it raised nothing")
+
+
+@contextmanager
+def random_state(seed: int) -> Iterator[None]:
+    """Python's and numpy's process-wide generators start from ``seed``, and are put back at the end."""
+    python, theirs = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(theirs)
 
 
 def holds_arrays_alone(path: Path, whose: str) -> None:

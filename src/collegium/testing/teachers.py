@@ -152,8 +152,8 @@ def _check_together(kind: str, task: Task, options: dict[str, Any]) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         for name, part in data.items():
-            groups = {} if part.groups is None else {"groups": part.groups}
-            np.savez(Path(folder) / f"{name}.npz", x=part.x, y=part.labels(), **groups)
+            groups = np.arange(len(part)) if part.groups is None else part.groups
+            np.savez(Path(folder) / f"{name}.npz", x=part.x, y=part.labels(), groups=groups)
         np.savez(Path(folder) / "probes.npz", x=easy_examples(task, _PROBES, seed=6, spread=0.5).x)
         votes, changed, disturbed = _votes_of(fits, kind, task, options, Path(folder))
     moved = np.abs(votes - changed).sum(axis=1)

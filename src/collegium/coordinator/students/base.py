@@ -129,6 +129,9 @@ class StudentMethod(Protocol):
 METHODS: dict[str, type[BaseModel]] = {}
 """Methods by name, once `load_methods` has run."""
 
+STUDENT_METHOD = "collegium-student-method"
+"""The key in a file's metadata that names the method whose ``read`` understands the file."""
+
 ENTRY_POINT_GROUP = "collegium.students"
 """Where a package of somebody else's names its methods."""
 

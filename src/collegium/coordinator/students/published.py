@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from collegium.coordinator.students.base import NetworkStudent, Student
+from collegium.coordinator.students.base import METHODS, STUDENT_METHOD, NetworkStudent, Student, load_methods
 from collegium.coordinator.students.forest import ForestStudent
 from collegium.errors import StorageError
 from collegium.models.devices import resolve_device
@@ -14,18 +14,49 @@ from collegium.models.forests import FOREST_FORMAT, load_forest
 from collegium.models.networks import load_network
 
 
-def load_student(path: Path, *, device: str = "auto") -> Student:
-    """Read what a student's ``save`` wrote; StorageError or DataError when the file is something else.
+def load_student(path: str | Path, *, device: str = "auto") -> Student:
+    """Read a published student.
 
-    ``device`` is where a network computes; forests stay on the CPU.
+    Nothing in the file is executed: it holds named arrays and a description of the task.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file that a student's ``save`` wrote, such as ``student.safetensors`` in a run's folder.
+    device : str
+        Where a network computes: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``. Forests stay on the CPU.
+
+    Returns
+    -------
+    Student
+        It has ``task``, ``predict(x)`` and ``probabilities(x)``.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read, holds no student, or its method is not installed here.
+    DataError
+        If the arrays do not fit the task.
     """
+    path = Path(path)
     try:
         with safe_open(path, framework="numpy") as file:
             kinds = file.metadata() or {}
     except (OSError, SafetensorError, ValueError) as error:
         raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+    if STUDENT_METHOD in kinds:
+        return _of_an_installed_method(path, kinds[STUDENT_METHOD], resolve_device(device))
     if FOREST_FORMAT in kinds:
         return ForestStudent(*load_forest(path))
     saved = load_network(path)
     target = resolve_device(device)
     return NetworkStudent(saved.name, saved.task, saved.network.to(target), target, saved.options)
+
+
+def _of_an_installed_method(path: Path, name: str, device: str) -> Student:
+    load_methods()
+    read = getattr(METHODS.get(name), "read", None)
+    if read is None:
+        raise StorageError(f"{path.name} holds a student of the method {name[:64]!r}: install the package that has it")
+    student: Student = read(path, device=device)
+    return student

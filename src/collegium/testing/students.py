@@ -1,0 +1,134 @@
+"""The suite for student methods: what is published predicts classes of its task and is a file of arrays alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collegium.coordinator.students import METHODS, Student, fit_student, load_student
+from collegium.coordinator.students.base import load_methods
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, ConfigurationError
+from collegium.testing.problems import IMAGES, TABLE, easy_examples
+from collegium.testing.promises import class_numbers, holds_arrays_alone, promise, random_state, refuses
+
+_POOL = 240
+_LABELS = 60
+_SEED = 3
+
+
+def check_student(
+    method: str, *, options: Mapping[str, float | int | str | bool] | None = None, task: Task | None = None
+) -> None:
+    """Check that a student method keeps its promises.
+
+    Parameters
+    ----------
+    method : str
+        The registered name; an installed package names its methods as entry points ``collegium.students``.
+    options : mapping, optional
+        Options of the method; few steps or trees make the suite fast.
+    task : Task, optional
+        What the student learns; by default a small table, and small images where the method does not suit tables.
+
+    Raises
+    ------
+    AssertionError
+        With the promise that is broken: the method is not registered or its settings can change; its probabilities
+        or classes have the wrong shape, type or range; it changes the pool; the same labels and seed give another
+        student; the file is not of arrays alone, cannot be read back by `load_student`, or is read although it is
+        damaged.
+    """
+    chosen = dict(options or {})
+    load_methods()
+    promise(method in METHODS, f"no student method is registered as {method!r}: put @register on its class")
+    promise(bool(METHODS[method].model_config.get("frozen")), f"{method}: its settings must be a frozen pydantic model")
+    refuses(
+        ConfigurationError,
+        lambda: _fitted(method, {**chosen, "no_such_option": 1}, task or TABLE),
+        f"{method} must refuse an option that it does not have",
+    )
+    with random_state(4):
+        student, suited = _on_a_suitable_task(method, chosen, task)
+    _check_predictions(method, student, suited)
+    with random_state(5):
+        again = _fitted(method, chosen, suited)
+    probes = easy_examples(suited, 200, seed=9, spread=0.4).x
+    promise(
+        bool((again.predict(probes) == student.predict(probes)).all()),
+        f"{method}: the same labels and seed gave another student with another random state of the process",
+    )
+    _check_file(method, student, suited)
+
+
+def _on_a_suitable_task(method: str, options: dict[str, Any], task: Task | None) -> tuple[Student, Task]:
+    refusal: ConfigurationError | None = None
+    for suitable in (TABLE, IMAGES) if task is None else (task,):
+        try:
+            return _fitted(method, options, suitable), suitable
+        except ConfigurationError as error:
+            refusal = error
+    raise AssertionError(f"the student {method} learns neither tables nor images: {refusal}")
+
+
+def _fitted(method: str, options: dict[str, Any], task: Task) -> Student:
+    pool = easy_examples(task, _POOL, seed=1)
+    kept = pool.x.copy()
+    indices = np.arange(_LABELS, dtype=np.int64)
+    labels = pool.labels()[indices]
+    student = fit_student(method, pool.x, indices, labels, task, seed=_SEED, device="cpu", options=options)
+    promise(bool((pool.x == kept).all()), f"{method} changes the pool that it is given")
+    return student
+
+
+def _check_predictions(method: str, student: Student, task: Task) -> None:
+    probes = easy_examples(task, 90, seed=2, spread=0.4).x
+    promise(student.task == task, f"{method}: the student must say for which task it is")
+    for inputs in (probes, probes[:1]):
+        class_numbers(student.predict(inputs), len(inputs), task.label_numbers, method)
+    probabilities = student.probabilities(probes)
+    promise(
+        probabilities.shape == (len(probes), len(task.classes)) and probabilities.dtype == np.float64,
+        f"{method}: probabilities must be float64 of shape [{len(probes)}, {len(task.classes)}]",
+    )
+    promise(
+        bool(((probabilities >= 0) & (probabilities <= 1)).all()),
+        f"{method}: probabilities must lie in [0, 1]",
+    )
+    if task.multilabel:
+        return
+    promise(
+        bool(np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6)), f"{method}: probabilities of an input add up to 1"
+    )
+    best = np.take_along_axis(probabilities, student.predict(probes)[:, None], axis=1)[:, 0]
+    promise(
+        bool((best >= probabilities.max(axis=1) - 1e-6).all()),
+        f"{method}: predict must name the class of the largest probability",
+    )
+
+
+def _check_file(method: str, student: Student, task: Task) -> None:
+    probes = easy_examples(task, 200, seed=9, spread=0.4).x
+    with tempfile.TemporaryDirectory() as folder:
+        kept, damaged = Path(folder) / "student.safetensors", Path(folder) / "damaged.safetensors"
+        student.save(kept)
+        holds_arrays_alone(kept, method)
+        try:
+            again = load_student(kept, device="cpu")
+        except CollegiumError as error:
+            raise AssertionError(f"{method}: load_student cannot read what the student saved: {error}") from error
+        promise(again.task == task, f"{method}: the student that is read back has another task")
+        promise(
+            bool((again.predict(probes) == student.predict(probes)).all()),
+            f"{method}: the student that is read back predicts other classes",
+        )
+        for content, what in (
+            (kept.read_bytes()[:-9], "a file that is cut short"),
+            (b"no student at all" * 20, "a file of another kind"),
+        ):
+            damaged.write_bytes(content)
+            refuses(CollegiumError, lambda: load_student(damaged), f"{method}: {what} must be refused by name")
