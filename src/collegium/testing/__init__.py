@@ -8,6 +8,7 @@ keeps its promises fails it with probability at most 1e-6. Collegium's own parts
 from __future__ import annotations
 
 from collegium.testing.mechanisms import check_mechanism
+from collegium.testing.sources import check_source
 from collegium.testing.students import check_student
 from collegium.testing.teachers import check_teacher
 

@@ -380,7 +380,7 @@ def _excess(curve: RenyiCurve, rates: _Rates) -> float:
         epsilon, delta = _stated(curve)
         return rates.least_failure(epsilon) / delta if math.isfinite(epsilon) else -math.inf
     least = [rates.least_divergence(order) for order in ORDERS]
-    return max(one / max(charge, 1e-300) for one, charge in zip(least, curve.values.tolist(), strict=True))
+    return max(one / max(float(charge), 1e-300) for one, charge in zip(least, curve.values.tolist(), strict=True))
 
 
 def _compare(

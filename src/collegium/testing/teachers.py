@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, StorageError
-from collegium.parties.teachers.base import Kind, build_teacher, can_be_kept, find_kind
+from collegium.parties.teachers.base import Kind, build_teacher, can_be_kept
 from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.splits import assign_teachers
 from collegium.parties.teachers.store import TeacherStore
 from collegium.privacy.units import IntArray
@@ -45,7 +46,7 @@ def check_teacher(
     Parameters
     ----------
     kind : str
-        A built-in name, or the import path ``package.module:Class`` under which a party would allow it.
+        A built-in or installed name, or the import path ``package.module:Class`` under which a party would allow it.
     options : mapping, optional
         Options of the kind; few steps or trees make the suite fast.
     task : Task, optional

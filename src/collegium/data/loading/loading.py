@@ -19,7 +19,7 @@ from collegium.data.encoding import (
 )
 from collegium.data.examples import Examples
 from collegium.data.loading.files import find, read_file
-from collegium.data.loading.named import read_named
+from collegium.data.loading.named import source_named
 from collegium.data.loading.records import Indices, Records
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import ImageInputs, Task
@@ -40,9 +40,14 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
         for the owner of the data: it may quote a label, a column or a file's name.
     """
     if source.is_named:
-        records = read_named(source.source, source.split, data_root)
+        records = source_named(source.source).read(source.split, data_root)
     else:
         records = read_file(find(source.source, data_root), source.split, task)
+    return encoded(records, source, task)
+
+
+def encoded(records: Records, source: DataSource, task: Task) -> Examples:
+    """The part of ``records`` that ``source`` takes, encoded for ``task``; see `load` for errors."""
     chosen = _chosen(source, records)
     frame = records.frame.iloc[chosen]
     return Examples(

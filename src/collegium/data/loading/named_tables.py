@@ -135,7 +135,7 @@ def _read_bundled(name: str, function: str, split: str) -> Records:
     bunch = getattr(datasets, function)()
     frame = pd.DataFrame(bunch.data, columns=[str(column) for column in bunch.feature_names])
     frame["y"] = np.asarray(bunch.target_names)[bunch.target].astype(str)
-    return Records(name, frame)
+    return Records(name, frame, sorted_by_class=name in ("iris", "wine"))
 
 
 def _whole(name: str, split: str) -> None:

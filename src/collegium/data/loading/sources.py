@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +19,21 @@ NAMED_SETS = (
     "heart", "iris", "mnist", "school", "svhn", "wine",
 )  # fmt: skip
 
+ENTRY_POINT_GROUP = "collegium.sources"
+"""Where another installed package names data sources of its own: objects as `named.NamedSource` describes them."""
+
+
+@cache
+def named_sources() -> tuple[str, ...]:
+    """Names of the public sets and of the sources of installed packages; nothing of theirs is imported.
+
+    A package cannot take the name of a public set.
+    """
+    return tuple(dict.fromkeys((*NAMED_SETS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP)))))
+
 
 class DataSource(Frozen):
-    """Records ``start`` to ``stop`` of one split of a named public set or of a file.
+    """Records ``start`` to ``stop`` of one split of a named public set, of an installed package's source or of a file.
 
     A file is an ``.npz`` (arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test``;
     further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, or a
@@ -44,7 +58,7 @@ class DataSource(Frozen):
 
     @property
     def is_named(self) -> bool:
-        return self.source in NAMED_SETS
+        return self.source in named_sources()
 
     @model_validator(mode="after")
     def _consistent(self) -> DataSource:
