@@ -18,7 +18,9 @@ FIRST, SECOND = list(range(12)), [3, 50, 11, 51, 0]
 
 
 def serve(scene: Scene) -> subprocess.Popen[str]:
-    return start_collegium("coordinator", "serve", scene.path, "--wait", "0", stdout=subprocess.DEVNULL)
+    """As a script starts it in the background, where SIGINT is ignored at first."""
+    words = ("coordinator", "serve", scene.path, "--wait", "0")
+    return start_collegium(*words, background=True, stdout=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ def test_one_key_signed_it_through_all_interruptions(story: Story) -> None:
 )
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: signal.Signals, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny.toml", **TWO)
-    process = start_collegium(how, config, "--run", tmp_path / "run", folder=tmp_path, start_new_session=True)
+    run = tmp_path / "run"
+    process = start_collegium(how, config, "--run", run, folder=tmp_path, background=True, start_new_session=True)
     try:
         read_until(process.stdout, "labels issued: 5 of 12")
         parties = children(process.pid)  # of the engine: its own processes

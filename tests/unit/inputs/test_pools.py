@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.files import files_no_longer_than
 
 from collegium.data import PoolStore, array_spec, chunks
 from collegium.data.pools import ABANDONED_AFTER_S
@@ -170,21 +171,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         PoolStore(tmp_path / "file" / "pools")
 
 
-def test_a_full_disk_is_a_clear_error_and_the_transfer_starts_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_takes_no_more_is_a_clear_error_and_the_transfer_starts_over(tmp_path: Path) -> None:
     store = PoolStore(tmp_path)
     first, second, _ = chunks(POOL, SPEC)
     store.accept(first)
-
-    class Full:
-        def write(self, data: bytes) -> None:
-            raise OSError(28, "No space left on device")
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(store._arriving[SPEC.sha256], "target", Full())
-    with pytest.raises(StorageError, match="No space left"):
+    with files_no_longer_than(MAX_CHUNK_BYTES + 1000), pytest.raises(StorageError, match="File too large"):
         store.accept(second)
     assert store.state(SPEC).received_bytes == 0
     for piece in chunks(POOL, SPEC):

@@ -66,7 +66,8 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 def open_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` file; DataError when one needs pickle."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # numpy leaves a file open that it opened itself and cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except UNREADABLE as error:
         if "allow_pickle" in str(error):

@@ -37,14 +37,15 @@ def read_votes(path: Path) -> IntArray:
 
 
 def _npy(path: Path) -> NDArray[np.generic]:
-    loaded = np.load(path, allow_pickle=False)
+    with path.open("rb") as file:
+        loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.ndarray):
         raise DataError(f"{path} is not a single .npy array")
     return loaded
 
 
 def _npz(path: Path) -> NDArray[np.generic]:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         names = [name for name in _NAMES if name in archive.files] or archive.files
         if len(archive.files) > 1 and names == archive.files:
             raise DataError(f"{path} holds {', '.join(archive.files)}; name the vote counts 'votes'")
