@@ -22,7 +22,7 @@ from collegium.parties.neighbours import counting
 from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
-from collegium.privacy.mechanisms import SystemNoise, Unit, create
+from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
@@ -171,7 +171,7 @@ def test_a_swap_of_clipped_votes_reaches_the_bound_but_for_rounding() -> None:
 def test_both_sides_charge_the_sampled_gaussian_of_that_sensitivity() -> None:
     mechanism = create("multilabel-knn", k=30, labels=LABELS, tau=2.0, sigma=9.0, sampling_rate=0.3)
     exact = sampled_gaussian_curve(swap_l2(2.0, LABELS), 9.0, 0.3, WIDE_ORDERS).values
-    np.testing.assert_allclose(mechanism.stages[0].charge(WIDE_ORDERS, Unit()).values, exact)
+    np.testing.assert_allclose(mechanism.charge(WIDE_ORDERS).values, exact)
     own = sampled_cost(question(30, 2.0, EDGES[:, :2], True, 0.3), WIDE_ORDERS).values
     assert (own >= exact * (1 - 1e-6)).all()
     whole = [number for number, order in enumerate(WIDE_ORDERS) if order == int(order)]

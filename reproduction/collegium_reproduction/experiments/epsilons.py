@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from collegium.privacy.analysis.account import AccountQuery, state
-from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Adjacency, IntArray, Mechanism, SeededNoise, Unit
-from collegium.privacy.mechanisms.base import HasExactLoss, HasPaperBound
+from collegium.privacy.mechanisms import ABSTAIN, Adjacency, IntArray, Mechanism, SeededNoise, Unit
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import two_digits
 
@@ -36,26 +35,17 @@ def epsilons(
         "theorem_wide": None,
         "exact": None,
     }
-    if isinstance(mechanism, HasPaperBound):
-        for name, orders, conversion in (
-            ("theorem", PAPER_ORDERS, Conversion.CLASSIC),
-            ("theorem_wide", WIDE_ORDERS, Conversion.IMPROVED),
-        ):
-            total = RenyiCurve(orders, mechanism.paper_bound(votes, orders, Unit()).sum(axis=0))
-            found[name] = total.to_epsilon(delta, conversion).epsilon
-    if isinstance(mechanism, HasExactLoss):
-        losses = mechanism.exact_loss(votes, WIDE_ORDERS, Adjacency.REPLACE, discrete=False)
+    for name, orders, conversion in (
+        ("theorem", PAPER_ORDERS, Conversion.CLASSIC),
+        ("theorem_wide", WIDE_ORDERS, Conversion.IMPROVED),
+    ):
+        bound = mechanism.paper_bound(votes, orders, Unit())
+        if bound is not None:
+            found[name] = RenyiCurve(orders, bound.sum(axis=0)).to_epsilon(delta, conversion).epsilon
+    losses = mechanism.exact_loss(votes, WIDE_ORDERS, Adjacency.REPLACE, discrete=False)
+    if losses is not None:
         found["exact"] = RenyiCurve(WIDE_ORDERS, losses.sum(axis=0)).to_epsilon(delta).epsilon
     return found
-
-
-def outcomes(mechanism: Mechanism, votes: IntArray, noise: SeededNoise) -> IntArray:
-    """The label of each query, or ABSTAIN, as the labeller would issue it from these votes."""
-    labels = np.full(len(votes), NEXT_STAGE, dtype=np.int64)
-    for stage in mechanism.stages:
-        left = np.flatnonzero(labels == NEXT_STAGE)
-        labels[left] = stage.run(votes[left], noise)
-    return labels
 
 
 def label_accuracy(mechanism: Mechanism, votes: IntArray, truth: IntArray, *, draws: int, seed: int) -> float:
@@ -63,7 +53,7 @@ def label_accuracy(mechanism: Mechanism, votes: IntArray, truth: IntArray, *, dr
     noise = SeededNoise(seed, continuous=True)
     shares = []
     for _ in range(draws):
-        labels = outcomes(mechanism, votes, noise)
+        labels = mechanism.release(votes, noise=noise)
         answered = labels != ABSTAIN
         shares.append(float((labels == truth)[answered].mean()))
     return float(np.mean(shares))

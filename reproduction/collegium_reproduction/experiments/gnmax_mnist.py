@@ -14,7 +14,7 @@ from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoi
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import DELTA, epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import DELTA, epsilons
 from collegium_reproduction.experiments.exams import Exam
 
 ANSWERED = 286
@@ -56,7 +56,7 @@ class GnmaxMnist:
             order = np.random.default_rng(seed).permutation(self.pool)
             for name, mechanism in ROWS.items():
                 setting.say(f"{name}, seed {seed}")
-                labels = outcomes(mechanism, said.votes[order], SeededNoise(seed))
+                labels = mechanism.release(said.votes[order], noise=SeededNoise(seed))
                 asked = int(np.searchsorted(np.cumsum(labels != ABSTAIN), self.answered)) + 1
                 chosen, labels = order[:asked], labels[:asked]
                 given = labels != ABSTAIN

@@ -65,7 +65,7 @@ def certified_epsilon(published: Published) -> float:
         for noise in ("gaussian", "discrete-gaussian")
     ]
     winner = curves[0].at_least(curves[1].values)
-    whole = screening.charge(winner.orders, question.unit) * published.screened + winner * published.answered
+    whole = screening.charge(winner.orders, question.protected) * published.screened + winner * published.answered
     return whole.to_epsilon(DELTA).epsilon
 
 
@@ -159,7 +159,7 @@ class Figure4:
         for rate in FIGURE_4_RATES:
             setting.say(f"γ = {rate:g}")
             screening, release = replace(FIGURE_4, sampling_rate=rate).stages
-            unit = TABLE_1[0].question(Conversion.CLASSIC).unit
+            unit = TABLE_1[0].question(Conversion.CLASSIC).protected
             screened, answered = screening.charge(WIDE_ORDERS, unit), release.charge(WIDE_ORDERS, unit)
             series[f"{rate:g}"] = [
                 [queries, *(_both(screened * queries + answered * share) for share in _shares(queries))]

@@ -25,7 +25,7 @@ from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import epsilons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -234,7 +234,7 @@ class _TeacherRuns:
         pool, held = self._pool_and_held
         asked = representatives(self._features, plan.queries, np.empty(0, dtype=np.int64), self._seed)
         votes, truth = self._ballots.votes[asked], self._ballots.truth[asked]
-        labels = outcomes(plan.mechanism, votes, SeededNoise(self._seed))
+        labels = plan.mechanism.release(votes, noise=SeededNoise(self._seed))
         student = fit_student(
             "contrastive",
             pool.x,

@@ -23,7 +23,7 @@ from collegium.data.task import Inputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
-from collegium.privacy.mechanisms import IntArray, SeededNoise, Unit
+from collegium.privacy.mechanisms import IntArray, SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
@@ -175,7 +175,7 @@ class MultiLabelNeighbours:
             "rows": rows,
             "ones": float(held.sum(axis=1).mean()),
             "majority": float(np.maximum(hidden.mean(axis=0), 1.0 - hidden.mean(axis=0)).mean()),
-            "epsilon": {f"{tau:g}": epsilons(mechanism(tau).stages[0].charge(WIDE_ORDERS, Unit())) for tau in TAUS},
+            "epsilon": {f"{tau:g}": epsilons(mechanism(tau).charge(WIDE_ORDERS)) for tau in TAUS},
             "paper": [{"row": list(stated), "epsilon": stated_epsilons(*stated[1:5])} for stated in PAPER],
         }
 

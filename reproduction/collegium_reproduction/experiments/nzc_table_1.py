@@ -11,7 +11,7 @@ import numpy as np
 from collegium.privacy.mechanisms import IntArray, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import epsilons
 from collegium_reproduction.experiments.exams import Exam
 from collegium_reproduction.experiments.nzc_votes import (
     NARROW,
@@ -68,14 +68,14 @@ class NzcTable1:
         for count in self.queries:
             name, mechanism, votes = f"lnmax-{count}", create("lnmax", gamma=GAMMA), many.votes[:count]
             setting.say(name)
-            labels[name] = outcomes(mechanism, votes, noise)
+            labels[name] = mechanism.release(votes, noise=noise)
             rows[name] = {"teachers": self.ensemble.parties, **epsilons(mechanism, votes)}
             rows[name]["ptr"] = propose_test_release(votes, many.truth[:count], seed)
         for name, said, teachers in (
             (f"nzc-{pool}", many, self.ensemble.parties),
             (f"nzc-{FEW_TEACHERS}-teachers-{pool}", few, FEW_TEACHERS),
         ):
-            labels[name] = outcomes(PUBLISHED, said.votes[:pool], noise)
+            labels[name] = PUBLISHED.release(said.votes[:pool], noise=noise)
             rows[name] = {"teachers": teachers, **claimed_and_honest(said.votes[:pool])}
         labels[f"truth-{pool}"] = many.truth[:pool]
         rows[f"truth-{pool}"] = {"teachers": 0}

@@ -11,7 +11,7 @@ import numpy as np
 from collegium.privacy.mechanisms import SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import label_accuracy, outcomes
+from collegium_reproduction.experiments.epsilons import label_accuracy
 from collegium_reproduction.experiments.nzc_votes import NARROW, PUBLISHED, claimed_and_honest, honest
 
 PAPER = {"lnmax": 0.9302, "nzc": 0.9433, "clean": 0.9437}
@@ -36,7 +36,7 @@ class NzcTable2:
         rows = []
         for seed in setting.seeds:
             said = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
-            boosted = outcomes(PUBLISHED, said.votes, SeededNoise(seed, continuous=True))
+            boosted = PUBLISHED.release(said.votes, noise=SeededNoise(seed, continuous=True))
             clean = said.votes.argmax(axis=1)
             rows.append(
                 {

@@ -11,7 +11,7 @@ from collegium.privacy.mechanisms.nzc import NearZeroCost
 from collegium.privacy.mechanisms.ptr import ProposeTestRelease
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium_reproduction.experiments.base import two_digits
-from collegium_reproduction.experiments.epsilons import DELTA, epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import DELTA, epsilons
 
 PUBLISHED = NearZeroCost(constant=1e100, gamma=1e-10, accept_no_privacy=True)
 """Table 1's setting: c = 1e100 and Laplace noise of scale 1e10 (which the paper calls γ)."""
@@ -37,7 +37,7 @@ def claimed_and_honest(votes: IntArray) -> dict[str, Any]:
 def propose_test_release(votes: IntArray, truth: IntArray, seed: int) -> dict[str, Any]:
     """The sound mechanism on the same votes: how many it answers, how many of those rightly, and ε."""
     mechanism = ProposeTestRelease(PTR_EPSILON, DELTA / (2 * len(votes)))
-    labels = outcomes(mechanism, votes, SeededNoise(seed))
+    labels = mechanism.release(votes, noise=SeededNoise(seed))
     answered = labels != ABSTAIN
     return {
         "answered": int(answered.sum()),

@@ -12,7 +12,7 @@ from collegium.coordinator.selection.queries import least_confident, random_quer
 from collegium.privacy.mechanisms import IntArray, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import epsilons
 from collegium_reproduction.experiments.exams import Exam, Options
 from collegium_reproduction.experiments.figures import OURS, PAPERS
 from collegium_reproduction.experiments.pate_figure_5 import SMALL
@@ -49,7 +49,7 @@ class PateAppendixB2:
             said = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
             mechanism = create("lnmax", gamma=GAMMA)
             # One draw of noise per input: whichever way asks for it gets the same label.
-            labels = outcomes(mechanism, said.votes[: self.pool], SeededNoise(seed))
+            labels = mechanism.release(said.votes[: self.pool], noise=SeededNoise(seed))
             for way in WAYS:
                 asked = np.empty(0, dtype=np.int64)
                 probabilities = None

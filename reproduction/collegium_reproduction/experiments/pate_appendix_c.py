@@ -12,7 +12,7 @@ from collegium.data import DataSource, default_task, load
 from collegium.data.task import TableInputs
 from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
-from collegium_reproduction.experiments.epsilons import epsilons, outcomes, shown
+from collegium_reproduction.experiments.epsilons import epsilons, shown
 from collegium_reproduction.experiments.tables import Table, agreement, forest, forest_votes, numbered
 
 PAPER = {
@@ -177,7 +177,7 @@ def _measured(plan: Plan, task: Task, votes: IntArray) -> dict[str, Any]:
     """Labels and student, the mean over draws of the noise, and every ε."""
     asked, labels, students = task.pool.take(np.arange(plan.queries)), [], []
     for draw in range(_DRAWS):
-        given = outcomes(plan.mechanism, votes[: plan.queries], SeededNoise(draw, continuous=True))
+        given = plan.mechanism.release(votes[: plan.queries], noise=SeededNoise(draw, continuous=True))
         student = forest(Table(asked.x, given), draw, leaf=plan.leaf, features=plan.features)
         labels.append(float((given == asked.y).mean()))
         students.append(float((student.predict(task.measured.x) == task.measured.y).mean()))

@@ -12,7 +12,7 @@ from collegium.data import DataSource, default_task, load
 from collegium.privacy.mechanisms import SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons, outcomes
+from collegium_reproduction.experiments.epsilons import epsilons
 from collegium_reproduction.experiments.exams import Exam
 from collegium_reproduction.experiments.knn_accounting import TABLE_1
 from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
@@ -55,7 +55,7 @@ class PateSvhn:
             for queries in self.queries:
                 setting.say(f"seed {seed}, {queries} queries")
                 asked = order[:queries]
-                labels = outcomes(LNMAX, said.votes[asked], SeededNoise(seed))
+                labels = LNMAX.release(said.votes[asked], noise=SeededNoise(seed))
                 rows.append(
                     {
                         "seed": seed,

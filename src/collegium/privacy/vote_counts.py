@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import DataError
 from collegium.privacy.units import IntArray
 
 
@@ -33,17 +31,3 @@ def winners(noisy: NDArray[np.float64] | IntArray) -> IntArray:
     when it is above every earlier class and at least level with every later one.
     """
     return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
-
-
-def check_positive(mechanism: str, **values: float) -> None:
-    """Raise ConfigurationError naming the first of ``values`` that is not a positive finite number."""
-    for key, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-            raise ConfigurationError(f"{mechanism}: {key} must be a positive number; got {value!r}")
-
-
-def check_finite(mechanism: str, **values: float) -> None:
-    """Raise ConfigurationError naming the first of ``values`` that is not a finite number."""
-    for key, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ConfigurationError(f"{mechanism}: {key} must be a finite number; got {value!r}")

@@ -12,6 +12,8 @@ from collegium.cli import main
 from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.papers import theorem_3
+from collegium.privacy.mechanisms import known_names, mechanism_named
+from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
@@ -124,6 +126,36 @@ def test_plans_without_votes_have_the_data_independent_values_alone(collegium, g
     assert shown["epsilon_exact"] is None and shown["epsilon_paper_bound"] is None
 
 
+def test_individual_neighbours_are_accounted_for_as_records_that_come_or_go_and_never_as_replaced(collegium):
+    given = ("account", "-m", "individual-knn", "--sigma", 70, "--participations", 1, "--json")
+    shown = json.loads(collegium(*given)[1])
+    assert shown["adjacency"] == "add-remove"
+    assert shown["epsilon_data_independent"] == pytest.approx(0.0456, abs=5e-5)
+    for more in (("--adjacency", "replace"), ("--unit", "party", "--teachers-per-party", 3)):
+        status, out, err = collegium(*given, *more)
+        assert status == 7 and out == "" and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("knn", "--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1),
+        ("noised-gnmax", "--sigma", 4, "--honest-survivors", 3),
+    ],
+)
+def test_what_counts_alone_do_not_show_is_not_audited(collegium, given):
+    status, out, err = collegium("audit", "-m", *given)
+    assert status == 7 and out == "" and "audited" in err and len(err.strip().splitlines()) == 1
+
+
+def test_the_help_has_an_option_for_every_parameter_of_every_mechanism(collegium):
+    _, out, _ = collegium("account", "--help")
+    # In account --delta is the target's, and an account needs no consent to no privacy.
+    wanted = {name for kind in map(mechanism_named, known_names()) for name in fields_of(kind)} - {"accept_no_privacy"}
+    missing = [name for name in wanted if f"--{name.replace('_', '-')}" not in out]
+    assert len(wanted) > 10 and missing == []
+
+
 def test_nzc_shows_its_claim_beside_the_truth(collegium, votes):
     given = ("account", "-m", "nzc", "--gamma", 1e-10, "--constant", 1e100, "--votes", votes, "--json")
     shown = json.loads(collegium(*given)[1])
@@ -229,8 +261,11 @@ def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secre
     ("given", "says"),
     [
         (("-m", "lnmax", "--gamma", 0.05, "--queries", 5, "--publish", 6), "needs --votes"),
-        (("-m", "exponential", "--gamma", 0.05, "--publish", 6), "lnmax and gnmax"),
+        (("-m", "exponential", "--gamma", 0.05, "--publish", 6), "Laplace or Gaussian"),
         (("-m", "lnmax", "--gamma", 0.05, "--publish", 1), "above 1"),
+        (("-m", "lnmax", "--gamma", 0.05, "--publish", 6, "--unit", "party", "--teachers-per-party", 5), "one vote"),
+        (("-m", "gnmax", "--sigma", 40, "--publish", 6, "--adjacency", "add-remove"), "one vote"),
+        (("-m", "individual-knn", "--sigma", 40, "--participations", 1, "--publish", 6), "add-remove"),
     ],
 )
 def test_what_cannot_be_published_is_refused(collegium, votes, given, says):

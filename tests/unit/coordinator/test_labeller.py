@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.labeller import Labeller, SeededNoiseStrategy, mark
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Noise, Stage, Unit, create
+from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
 KEYS = [f"q{n}" for n in range(10)]
@@ -22,11 +22,15 @@ COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.in
 
 
 @dataclass(frozen=True)
-class ThresholdTestLaw:
+class Screen(Stage):
     """Passes on what has a clear winner."""
 
     name: str = "screen"
     sigma: float = 40.0
+
+    @property
+    def noise_votes(self) -> float:
+        return self.sigma
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(unit.votes, self.sigma, orders)
@@ -36,11 +40,15 @@ class ThresholdTestLaw:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Stage):
     """The winner itself; the noise does not matter here."""
 
     name: str = "answer"
     sigma: float = 4.0
+
+    @property
+    def noise_votes(self) -> float:
+        return self.sigma
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(unit.votes, self.sigma, orders)
@@ -50,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class TwoStages:
+class TwoStages(Mechanism):
     """Screen, then answer."""
 
     name: ClassVar[str] = "two-stages"
@@ -58,7 +66,7 @@ class TwoStages:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return (ThresholdTestLaw(), Answer())
+        return (Screen(), Answer())
 
     def parameters(self) -> dict[str, float | int | str]:
         return {"sigma1": 40.0, "sigma2": 4.0}
@@ -96,7 +104,7 @@ def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) ->
     assert labeller(ledger).label(KEYS, COUNTS)
     assert labeller(ledger).labels(KEYS) == expected()
     spent = ledger.spent().values
-    alone = ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
     np.testing.assert_allclose(spent, alone.values)
 
 
@@ -111,25 +119,19 @@ def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) ->
 
 
 def test_a_query_enters_only_if_the_budget_takes_it_through_every_stage(ledger_at: Open) -> None:
-    one = (
-        (ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) + Answer().charge(WIDE_ORDERS, Unit())).to_epsilon(1e-5).epsilon
-    )
+    one = (Screen().charge(WIDE_ORDERS, Unit()) + Answer().charge(WIDE_ORDERS, Unit())).to_epsilon(1e-5).epsilon
     ledger = ledger_at(one * 1.5)
     work = labeller(ledger)
     assert not work.label(KEYS, COUNTS)
     held = ledger.labels()
-    halfway = [key for key in KEYS if mark(key, ThresholdTestLaw()) in held and key not in held]
+    halfway = [key for key in KEYS if mark(key, Screen()) in held and key not in held]
     assert not halfway and 0 < len(work.labels(KEYS)) < 10
     assert ledger.epsilon().epsilon <= one * 1.5
     assert work.worth_asking(KEYS) == []
 
 
 def test_abstentions_leave_their_budget_to_the_queries_behind_them(ledger_at: Open) -> None:
-    two = (
-        (ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 8 + Answer().charge(WIDE_ORDERS, Unit()) * 2)
-        .to_epsilon(1e-5)
-        .epsilon
-    )
+    two = (Screen().charge(WIDE_ORDERS, Unit()) * 8 + Answer().charge(WIDE_ORDERS, Unit()) * 2).to_epsilon(1e-5).epsilon
     ledger = ledger_at(two)
     work = labeller(ledger)
     no_consensus = np.full((8, 2), 5, dtype=np.int64)
@@ -171,7 +173,7 @@ def test_a_crash_around_any_write_pays_nothing_twice_and_loses_no_label(
     work = labeller(again)
     assert work.label(work.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.worth_asking(KEYS)]])
     assert work.labels(KEYS) == expected()
-    alone = ThresholdTestLaw().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
+    alone = Screen().charge(WIDE_ORDERS, Unit()) * 10 + Answer().charge(WIDE_ORDERS, Unit()) * 5
     np.testing.assert_allclose(again.spent().values, alone.values)
 
 
@@ -192,7 +194,7 @@ def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> Non
         def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
             if stage.name == "screen":
                 charge = ledger.charge(
-                    purpose="other", mechanism={}, curve=ThresholdTestLaw().charge(WIDE_ORDERS, Unit()), queries=1
+                    purpose="other", mechanism={}, curve=Screen().charge(WIDE_ORDERS, Unit()), queries=1
                 )
                 ledger.release(charge, {queries[0]: 1})
             return super().run(stage, counts, queries, predictions)

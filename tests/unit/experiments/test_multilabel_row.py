@@ -25,7 +25,7 @@ from collegium.data import Examples
 from collegium.data.feature_spec import Features
 from collegium.data.task import ImageInputs
 from collegium.parties.neighbours.counting import SampledRecords
-from collegium.privacy.mechanisms import SeededNoise, Unit
+from collegium.privacy.mechanisms import SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.renyi import WIDE_ORDERS
@@ -78,7 +78,7 @@ def test_sums_are_over_k_records_of_a_sample_at_the_stated_rate() -> None:
 
 
 def test_clipping_costs_less_and_hides_ones_unless_the_threshold_follows() -> None:
-    costs = [epsilons(mechanism(tau).stages[0].charge(WIDE_ORDERS, Unit()))[1] for tau in (1.0, 4.0, 5.0, 10.0)]
+    costs = [epsilons(mechanism(tau).charge(WIDE_ORDERS))[1] for tau in (1.0, 4.0, 5.0, 10.0)]
     assert costs[0] < costs[1] < costs[2] == costs[3]
     sums = np.full((1, 10), NEIGHBOURS * 3 * RESOLUTION // 10)
     quiet = (replace(mechanism(3.0, share), sigma=5.0) for share in (0.5, 0.25))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
 from collegium.privacy.mechanisms import (
     ABSTAIN,
     NEXT_STAGE,
@@ -60,9 +60,15 @@ def test_a_mechanism_is_made_again_from_what_a_ledger_keeps(name):
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_charges_are_curves_that_grow_with_the_votes_of_a_unit(name, adjacency):
+def test_charges_are_curves_that_grow_with_the_votes_of_a_unit_or_are_refused(name, adjacency):
     orders = (1.5, 2.0, 16.0)
-    for stage in create(name, **PARAMETERS[name]).stages:
+    mechanism = create(name, **PARAMETERS[name])
+    for stage in mechanism.stages:
+        if adjacency not in mechanism.adjacencies:
+            for charged in (mechanism, stage):
+                with pytest.raises(UnsupportedAccounting, match="add-remove"):
+                    charged.charge(orders, Unit(1, adjacency))
+            continue
         one, two = (stage.charge(orders, Unit(k, adjacency)) for k in (1, 2))
         assert (two.values >= one.values).all() and two.delta >= one.delta
         assert (np.diff(one.values[np.isfinite(one.values)]) >= 0).all()
@@ -92,16 +98,13 @@ def test_wrong_parameters_are_named(name, wrong):
 def test_a_user_adds_a_mechanism_without_touching_ours():
     @register
     @dataclass(frozen=True)
-    class Constant:
+    class Constant(Mechanism):
         name: ClassVar[str] = "constant-for-test"
         source: ClassVar[str] = "trivial"
 
         @property
         def stages(self):
             return ()
-
-        def parameters(self):
-            return {}
 
     assert mechanism_named("constant-for-test") is Constant
     with pytest.raises(ConfigurationError, match="frozen"):
@@ -111,7 +114,7 @@ def test_a_user_adds_a_mechanism_without_touching_ours():
 
         @register
         @dataclass(frozen=True)
-        class Other:
+        class Other(Mechanism):
             name: ClassVar[str] = "constant-for-test"
             source: ClassVar[str] = "trivial"
 
@@ -124,6 +127,38 @@ def test_lowest_index_wins_a_tie():
 def test_counts_that_are_not_counts_are_refused(bad):
     with pytest.raises(DataError):
         checked_counts(np.asarray(bad))
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name not in ("knn", "multilabel", "multilabel-knn")])
+def test_release_gives_one_label_or_an_abstention_per_query_and_repeats_with_a_seed(name):
+    mechanism = create(name, **PARAMETERS[name])
+    votes = np.random.default_rng(2).multinomial(250, [0.8, 0.1, 0.1], 60)
+    labels = mechanism.release(votes, noise=SeededNoise(1))
+    assert labels.shape == (60,) and set(labels.tolist()) <= {ABSTAIN, 0, 1, 2}
+    assert (labels == mechanism.release(votes, noise=SeededNoise(1))).all()
+    with pytest.raises(DataError):
+        mechanism.release(votes / 7.0)
+
+
+def test_release_draws_from_the_system_and_afresh_unless_a_source_is_given():
+    mechanism, votes = create("gnmax", sigma=40.0), np.full((200, 4), 50)
+    # Two runs of 200 uniform choices among four agree by chance with probability 4^−200.
+    assert (mechanism.release(votes) != mechanism.release(votes)).any()
+
+
+def test_expected_agreement_is_what_releases_show_whether_a_law_is_known_or_not():
+    counts = np.array([[30, 10, 10], [12, 11, 10]])
+    for mechanism in (
+        create("gnmax", sigma=10.0),
+        create("confident-gnmax", sigma1=10.0, sigma2=5.0, threshold=20.0),
+        create("ptr", epsilon=0.5, delta=1e-3),
+    ):
+        agrees, passes = mechanism.expected_agreement(counts)
+        labels = mechanism.release(np.repeat(counts, 20_000, axis=0), noise=SeededNoise(5)).reshape(2, -1)
+        # Hoeffding for 20,000 releases: an error above 0.02 has probability 2e-7; 2,000 simulated ones allow 0.06.
+        allowed = 0.02 if mechanism.noise_law(discrete=True) else 0.08
+        assert np.allclose(passes, (labels != ABSTAIN).mean(axis=1), atol=allowed)
+        assert np.allclose(agrees * passes, (labels == 0).mean(axis=1), atol=allowed)
 
 
 def test_confident_mechanism_abstains_without_agreement():
@@ -221,7 +256,7 @@ def test_multilabel_charges_two_tau_because_the_ones_alone_are_noised():
 def test_individual_knn_costs_the_same_however_many_queries():
     mechanism = create("individual-knn", sigma=70.0, participations=1)
     assert mechanism.charged_queries(40) == mechanism.charged_queries(4000) == 1
-    total = mechanism.stages[0].charge(WIDE_ORDERS, Unit()) * mechanism.charged_queries(40)
+    total = mechanism.charge(WIDE_ORDERS, queries=40)
     assert total.to_epsilon(1e-5).epsilon == pytest.approx(0.046, abs=0.001)
 
 

@@ -6,16 +6,13 @@ under ``research_only`` and shown to outsiders never.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.report.spending import as_dict
-from collegium.errors import UnsupportedAccounting
-from collegium.privacy.mechanisms import Adjacency, IntArray, Mechanism, Unit
-from collegium.privacy.mechanisms.base import HasExactLoss, HasPaperBound
+from collegium.privacy.mechanisms import IntArray, Mechanism
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 CAUTION = (
@@ -70,15 +67,18 @@ def data_dependent(counts: IntArray, mechanism: Mechanism, *, delta: float, cont
     orders with the improved one; ``exact`` covers both directions of every neighbouring pair.
     """
     figures: dict[str, Any] = {"source": mechanism.source}
-    if isinstance(mechanism, HasPaperBound):
-        paper = RenyiCurve(PAPER_ORDERS, mechanism.paper_bound(counts, PAPER_ORDERS, Unit()).sum(axis=0))
-        wide = RenyiCurve(WIDE_ORDERS, mechanism.paper_bound(counts, WIDE_ORDERS, Unit()).sum(axis=0))
-        figures["paper"] = as_dict(paper.to_epsilon(delta, Conversion.CLASSIC))
-        figures["paper_wide"] = as_dict(wide.to_epsilon(delta))
-    if isinstance(mechanism, HasExactLoss):
-        with suppress(UnsupportedAccounting):
-            exact = mechanism.exact_loss(counts, WIDE_ORDERS, Adjacency.REPLACE, not continuous).sum(axis=0)
-            figures["exact"] = as_dict(RenyiCurve(WIDE_ORDERS, exact).to_epsilon(delta))
+    if mechanism.no_votes_because:
+        return figures
+    for name, orders, conversion in (
+        ("paper", PAPER_ORDERS, Conversion.CLASSIC),
+        ("paper_wide", WIDE_ORDERS, Conversion.IMPROVED),
+    ):
+        bound = mechanism.paper_bound(counts, orders, mechanism.unit())
+        if bound is not None:
+            figures[name] = as_dict(RenyiCurve(orders, bound.sum(axis=0)).to_epsilon(delta, conversion))
+    exact = mechanism.exact_loss(counts, WIDE_ORDERS, mechanism.unit().adjacency, not continuous)
+    if exact is not None:
+        figures["exact"] = as_dict(RenyiCurve(WIDE_ORDERS, exact.sum(axis=0)).to_epsilon(delta))
     return figures
 
 

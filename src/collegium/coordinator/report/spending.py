@@ -14,7 +14,6 @@ from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Stage, Unit, create
-from collegium.privacy.mechanisms.base import HasClassicCharge
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
 
 _NOT_PARAMETERS = ("name", "votes_per_unit", "adjacency", "bound")
@@ -97,7 +96,7 @@ def gather(charges: Sequence[Charge]) -> list[Spent]:
     for key, charge in example.items():
         terms = dict(charge.mechanism)
         parameters = {name: value for name, value in terms.items() if name not in _NOT_PARAMETERS}
-        mechanism = create(str(terms["name"]), **parameters)  # type: ignore[arg-type]
+        mechanism = create(str(terms["name"]), **parameters)
         stage = next(stage for stage in mechanism.stages if stage.name == charge.purpose)
         gathered.append(Spent(stage, Adjacency(str(terms["adjacency"])), str(terms["bound"]), queries[key]))
     return gathered
@@ -136,12 +135,10 @@ def _unit(
 
 
 def _by_loss_distributions(gathered: Sequence[Spent], votes: int, delta: float) -> float | None:
-    parts = []
-    for spent in gathered:
-        if not isinstance(spent.stage, HasClassicCharge):
-            return None
-        parts.append((spent.stage.privacy_loss(spent.unit(votes)), spent.queries))
-    return composed_epsilon(parts, delta)
+    losses = [spent.stage.privacy_loss(spent.unit(votes)) for spent in gathered]
+    if any(loss is None for loss in losses):
+        return None
+    return composed_epsilon([(loss, spent.queries) for loss, spent in zip(losses, gathered, strict=True)], delta)
 
 
 def _by_queries(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[int, float]]:

@@ -36,7 +36,6 @@ from collegium.data import array_spec
 from collegium.errors import BudgetExceeded, CollegiumError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Unit
-from collegium.privacy.mechanisms.interactive_gnmax import InteractiveGNMax
 from collegium.whole_files import remove_stale_temp_files
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ class Coordinator:
 
     def _with_student(self, queries: Mapping[str, int]) -> tuple[RoundRequests, dict[str, int]]:
         """The questions as the student of the labels so far would put them, and its own sure answers, by key."""
-        interactive = isinstance(self._mechanism, InteractiveGNMax)
+        interactive = any(stage.needs_prediction for stage in self._mechanism.stages)
         if not self._label_set.teaches or not (interactive or self._questions.want_student):
             return self._questions, {}
         with self._timed("choosing"):

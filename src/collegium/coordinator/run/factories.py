@@ -17,9 +17,7 @@ from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.accounting.filters import best_order
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, Unit, create
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN, noised_neighbours
-from collegium.privacy.mechanisms.noised import noised
+from collegium.privacy.mechanisms import Mechanism, create
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
 from collegium.protocol.secure_sum import plan_graph
 
@@ -49,9 +47,7 @@ def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
         known = {"k": config.neighbours.k, counted: len(config.task.classes)}
     mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
-        if isinstance(mechanism, IndividualKNN):
-            return noised_neighbours(mechanism, vote_sum.plan.honest_survivors)
-        return noised(mechanism, vote_sum.plan.honest_survivors)
+        return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)
     return mechanism
 
 
@@ -95,7 +91,7 @@ def _filter_order(config: RunConfig, mechanism: Mechanism, file: Path, orders: t
         with closing(Ledger.read(file)) as held:
             return held.settings.filter_order
     budget = config.budget
-    unit = Unit(config.teachers.per_party if budget.unit == "party" else 1)
+    unit = mechanism.unit(config.teachers.per_party if budget.unit == "party" else 1)
     curves = [charge_of(stage, budget.bound, orders, unit) for stage in mechanism.stages]
     worst = sum(curves[1:], curves[0])
     queries = 1

@@ -29,8 +29,6 @@ from collegium.privacy.mechanisms import (
     SystemNoise,
     Unit,
 )
-from collegium.privacy.mechanisms.base import HasClassicCharge, HasRunCharge
-from collegium.privacy.mechanisms.interactive_gnmax import AgreementTest
 from collegium.privacy.renyi import RenyiCurve
 
 Bound = Literal["argmax", "classic"]
@@ -119,7 +117,7 @@ class Labeller:
         self._curves = [charge_of(stage, bound, ledger.settings.orders, unit) for stage in self._stages]
         self._worst = sum(self._curves[1:], self._curves[0])
         self._for_the_run: tuple[RenyiCurve, int] | None = None
-        if isinstance(mechanism, HasRunCharge):
+        if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.
             self._for_the_run = self._worst, mechanism.charged_queries(MAX_POOL_INPUTS)
             self._worst = RenyiCurve.zero(ledger.settings.orders)
@@ -262,7 +260,7 @@ class Labeller:
 
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""
-        if not isinstance(self._stages[0], AgreementTest):
+        if not self._stages[0].needs_prediction:
             return set()
         return {query for row, query in enumerate(queries) if predictions is None or predictions[row] < 0}
 
@@ -331,9 +329,7 @@ class Labeller:
 
 def charge_of(stage: Stage, bound: str, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
     """What one query costs at ``stage`` by ``bound``; a stage without a published bound has its own alone."""
-    if bound == "classic" and isinstance(stage, HasClassicCharge):
-        return stage.classic_charge(orders, unit)
-    return stage.charge(orders, unit)
+    return stage.published_charge(orders, unit) if bound == "classic" else stage.charge(orders, unit)
 
 
 def mark(query: str, stage: Stage) -> str:

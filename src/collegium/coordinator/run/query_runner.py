@@ -17,8 +17,6 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.privacy.mechanisms import IntArray, Mechanism
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
-from collegium.privacy.mechanisms.noised import NoisedStage
 from collegium.protocol.messages import ArraySpec, PoolRange
 
 NO_ANSWER = -1
@@ -122,7 +120,7 @@ class QueryRunner:
             if not chunk:
                 return False
             stage = self._mechanism.stages[number]
-            noise = {"sigma": stage.sigma} if isinstance(stage, NoisedStage) else {}
+            noise = {"sigma": stage.share.sigma} if stage.share else {}
             self._labeller.pay(number, chunk)
             indices = [queries[key] for key in chunk]
             result = self._round(questions, indices, teachers, self._parameters | noise, stage.name)
@@ -133,7 +131,7 @@ class QueryRunner:
     def _parameters(self) -> dict[str, float]:
         """The mechanism's numbers, as the parties' policies see them."""
         said = {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
-        if isinstance(self._mechanism, IndividualKNN):
+        if "levels" in said:
             said["sigma"] *= said["levels"]  # the noise on an entry of the sum
         return said
 

@@ -101,6 +101,17 @@ def win_log_probabilities(levels: Levels, table: Tables) -> FloatArray:
     return total
 
 
+def top_class_probability(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
+    """Pr[the first class wins] for histograms ``[queries, classes]`` whose first class has most votes."""
+    if noise.kind == "gumbel":
+        score = (histograms - histograms.max(axis=1, keepdims=True)) / noise.scale
+        return np.asarray(np.exp(score[:, 0] - np.log(np.exp(score).sum(axis=1))), dtype=np.float64)
+    levels = levels_of(histograms, noise)
+    table = tables(noise, int(histograms.max()), levels.classes)
+    won: FloatArray = np.exp(win_log_probabilities(levels, table)[:, 0])
+    return won
+
+
 def _moves(width: int, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
     level = np.arange(width)
     if adjacency is Adjacency.REPLACE:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.divergence import renyi_divergences
@@ -55,3 +56,26 @@ def _divergence(rate: float, noise: float, alpha: float) -> float:
     log_ratio = np.where(shift < 1.0, near, np.logaddexp(math.log1p(-rate), math.log(rate) + shift))
     ones = np.ones((1, z.size))
     return float(renyi_divergences(log_weight[None], log_ratio[None], ones, np.array([alpha]))[0, 0])
+
+
+def sampled_gaussian_bound(l2: float, sigma: float, sampling_rate: float, orders: Sequence[float]) -> RenyiCurve:
+    """The same cost by a closed form that is quick at any noise and holds for the discrete Gaussian as well.
+
+    At a whole order α it is 1/(α − 1)·log Σ_j C(α, j)·(1 − γ)^{α−j}·γ^j·e^{j(j−1)·l2²/2σ²} (Mironov, Talwar, Zhang
+    2019, Section 3.3), and no more than without sampling: E[e^{j·loss}] of a whole shift is the same for continuous
+    and discrete noise. Another order costs what the next whole one costs, since Rényi divergence grows with its order.
+    """
+    flat = gaussian_curve(l2, sigma, orders)
+    if sampling_rate >= 1.0:
+        return flat
+    noise = sigma / l2
+    costs = {order: _whole_order(sampling_rate, noise, order) for order in {math.ceil(order) for order in flat.orders}}
+    values = np.array([costs[math.ceil(order)] for order in flat.orders])
+    return RenyiCurve(flat.orders, np.minimum(values, flat.values))
+
+
+def _whole_order(rate: float, noise: float, alpha: int) -> float:
+    j = np.arange(alpha + 1.0)
+    log_chosen = gammaln(alpha + 1.0) - gammaln(j + 1.0) - gammaln(alpha - j + 1.0)
+    log_terms = log_chosen + (alpha - j) * math.log1p(-rate) + j * math.log(rate) + j * (j - 1.0) / (2.0 * noise**2)
+    return max(0.0, float(logsumexp(log_terms))) / (alpha - 1.0)

@@ -6,9 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.pld import composed_epsilon
-from collegium.privacy.mechanisms.base import HasClassicCharge, HasExactLoss, HasPaperBound, HasRunCharge, Mechanism
+from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.renyi import Conversion, Epsilon, FloatArray, RenyiCurve
 from collegium.privacy.units import IntArray, Unit
 
@@ -18,26 +17,46 @@ SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_release
 
 @dataclass(frozen=True)
 class AccountQuery:
-    """What is asked: the plan, the target δ, the unit and how to convert."""
+    """What is asked: the plan, the target δ, the unit and how to convert.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What releases the labels.
+    queries : int
+        Queries that enter its first stage.
+    delta : float
+        δ of the guarantee.
+    orders : tuple of float
+        Rényi orders of the account.
+    conversion : Conversion
+        From Rényi to (ε, δ).
+    unit : Unit or None
+        Whose data are protected; one vote under the mechanism's own adjacency where it is None.
+    answered : int or None
+        Queries that reach the later stages; all of them where it is None.
+    classic : bool
+        By the published bound in place of the best that is proven here.
+
+    Raises
+    ------
+    UnsupportedAccounting
+        If the mechanism's charge does not cover the unit.
+    """
 
     mechanism: Mechanism
     queries: int
     delta: float
     orders: tuple[float, ...]
     conversion: Conversion = Conversion.IMPROVED
-    unit: Unit = field(default_factory=Unit)
+    unit: Unit | None = None
     answered: int | None = None
     classic: bool = False
 
-    def queries_per_stage(self) -> tuple[int, ...]:
-        """The first stage sees every query, later ones those that went on (all, unless ``answered`` says)."""
-        if self.queries < 0 or (self.answered is not None and not 0 <= self.answered <= self.queries):
-            raise ConfigurationError(f"answered must lie between 0 and the {self.queries} queries; got {self.answered}")
-        later = self.queries if self.answered is None else self.answered
-        counts = (self.queries,) + (later,) * (len(self.mechanism.stages) - 1)
-        if isinstance(self.mechanism, HasRunCharge):
-            return tuple(self.mechanism.charged_queries(count) for count in counts)
-        return counts
+    @property
+    def protected(self) -> Unit:
+        """The unit that is accounted for."""
+        return self.mechanism.checked_unit(self.unit)
 
 
 @dataclass(frozen=True)
@@ -81,46 +100,42 @@ def _json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def data_independent(question: AccountQuery) -> RenyiCurve:
+def data_independent(question: AccountQuery, classic: bool | None = None) -> RenyiCurve:
     """The composed curve of the plan: what a budget stops on."""
-    return _composed(question, question.classic)
-
-
-def _composed(question: AccountQuery, classic: bool) -> RenyiCurve:
-    total = RenyiCurve.zero(question.orders)
-    for stage, count in zip(question.mechanism.stages, question.queries_per_stage(), strict=True):
-        if classic and not isinstance(stage, HasClassicCharge):
-            raise UnsupportedAccounting(f"{question.mechanism.name} has no published bound of its {stage.name}")
-        one = stage.classic_charge if classic and isinstance(stage, HasClassicCharge) else stage.charge
-        total = total + one(question.orders, question.unit) * count
-    return total
+    return question.mechanism.charge(
+        question.orders,
+        question.protected,
+        queries=question.queries,
+        answered=question.answered,
+        published=question.classic if classic is None else classic,
+    )
 
 
 def state(question: AccountQuery, votes: IntArray | None = None) -> PrivacyReport:
     """Account for a plan, or for ``votes`` of shape ``[queries, classes]``.
 
     Raises UnsupportedAccounting when votes are given for a mechanism whose loss must not be computed
-    from votes.
+    from votes, or when the unit is not one that it accounts for.
     """
-    published = all(isinstance(stage, HasClassicCharge) for stage in question.mechanism.stages)
-    independent = data_independent(question).to_epsilon(question.delta, question.conversion)
+    mechanism, unit = question.mechanism, question.protected
+    independent, classic = (
+        data_independent(question, bound).to_epsilon(question.delta, question.conversion) for bound in (None, True)
+    )
     notes: list[str] = []
     paper, exact, released = _from_votes(question, votes, notes)
     return PrivacyReport(
-        mechanism=question.mechanism.name,
-        parameters=question.mechanism.parameters(),
+        mechanism=mechanism.name,
+        parameters=mechanism.parameters(),
         queries=question.queries,
         answered=question.answered,
-        unit="record" if question.unit.votes == 1 else "party",
-        votes_per_unit=question.unit.votes,
-        adjacency=question.unit.adjacency.value,
+        unit="record" if unit.votes == 1 else "party",
+        votes_per_unit=unit.votes,
+        adjacency=unit.adjacency.value,
         delta=question.delta,
         bound="classic" if question.classic else "argmax",
         epsilon_data_independent=independent.epsilon,
-        epsilon_data_independent_classic=(
-            _composed(question, True).to_epsilon(question.delta, question.conversion).epsilon if published else None
-        ),
-        epsilon_data_independent_pld=_loss_distribution_epsilon(question) if published else None,
+        epsilon_data_independent_classic=classic.epsilon,
+        epsilon_data_independent_pld=_loss_distribution_epsilon(question),
         epsilon_paper_bound=paper.epsilon if paper else None,
         epsilon_exact=exact.epsilon if exact else None,
         epsilon_exact_released=released.epsilon if released else None,
@@ -131,16 +146,17 @@ def state(question: AccountQuery, votes: IntArray | None = None) -> PrivacyRepor
         conversion=question.conversion.value,
         secret=SECRET_FIGURES if votes is not None else (),
         notes=tuple(notes),
+        extra=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
     )
 
 
-def _loss_distribution_epsilon(question: AccountQuery) -> float:
-    parts = [
-        (stage.privacy_loss(question.unit), count)
-        for stage, count in zip(question.mechanism.stages, question.queries_per_stage(), strict=True)
-        if isinstance(stage, HasClassicCharge)
-    ]
-    return composed_epsilon(parts, question.delta)
+def _loss_distribution_epsilon(question: AccountQuery) -> float | None:
+    mechanism = question.mechanism
+    losses = [stage.privacy_loss(question.protected) for stage in mechanism.stages]
+    if any(loss is None for loss in losses):
+        return None
+    counts = mechanism.queries_per_stage(question.queries, question.answered)
+    return composed_epsilon(zip(losses, counts, strict=True), question.delta)
 
 
 def _from_votes(
@@ -148,24 +164,23 @@ def _from_votes(
 ) -> tuple[Epsilon | None, Epsilon | None, Epsilon | None]:
     if votes is None:
         return None, None, None
-    mechanism = question.mechanism
-    paper = None
-    if isinstance(mechanism, HasPaperBound):
-        paper = _converted(question, mechanism.paper_bound(votes, question.orders, question.unit))
+    mechanism, unit = question.mechanism, question.protected
+    paper = _converted(question, mechanism.paper_bound(votes, question.orders, unit))
+    if paper is not None:
         notes.append("the paper's bound covers one direction only")
-    if not isinstance(mechanism, HasExactLoss):
-        notes.append(f"{mechanism.name} has no exact analysis of votes")
-        return paper, None, None
-    notes.append("figures computed from the votes are secret")
-    if question.unit.votes > 1:
+    if unit.votes > 1:
         notes.append("the exact loss is computed for units of one vote")
         return paper, None, None
     continuous, discrete = (
-        _converted(question, mechanism.exact_loss(votes, question.orders, question.unit.adjacency, kind))
+        _converted(question, mechanism.exact_loss(votes, question.orders, unit.adjacency, kind))
         for kind in (False, True)
     )
+    known = continuous is not None
+    notes.append("figures computed from the votes are secret" if known else f"{mechanism.name} has no exact analysis")
     return paper, continuous, discrete
 
 
-def _converted(question: AccountQuery, losses: FloatArray) -> Epsilon:
+def _converted(question: AccountQuery, losses: FloatArray | None) -> Epsilon | None:
+    if losses is None:
+        return None
     return RenyiCurve(question.orders, losses.sum(axis=0)).to_epsilon(question.delta, question.conversion)

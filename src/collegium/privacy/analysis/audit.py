@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
-from collegium.errors import ConfigurationError
+from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.analysis.account import AccountQuery, data_independent
-from collegium.privacy.mechanisms.base import NEXT_STAGE, HasClassicCharge, Mechanism, Noise
+from collegium.privacy.mechanisms.base import Mechanism, Noise
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.units import Adjacency, IntArray
 
 _BATCH = 100_000
 _PILOT_RUNS = 20_000
@@ -53,16 +53,6 @@ class Audit:
         return plain
 
 
-def run_mechanism(mechanism: Mechanism, counts: IntArray, noise: Noise) -> IntArray:
-    """Outcome per query after all stages."""
-    outcome = np.full(counts.shape[0], NEXT_STAGE, dtype=np.int64)
-    for stage in mechanism.stages:
-        going = outcome == NEXT_STAGE
-        if going.any():
-            outcome[going] = stage.run(counts[going], noise, np.zeros(int(going.sum()), dtype=np.int64))
-    return outcome
-
-
 def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]:
     """Lower and upper bound of a rate, each wrong with probability at most ``failure``."""
     low = 0.0 if hits == 0 else float(betaincinv(hits, runs - hits + 1, failure))
@@ -80,7 +70,12 @@ def audit(
     delta: float = 1e-5,
     failure_probability: float = 1e-6,
 ) -> Audit:
-    """Audit one answer of ``mechanism`` under one moved vote, on the pair that a pilot finds most telling."""
+    """Audit one answer of ``mechanism`` under its own adjacency, on the pair that a pilot finds most telling.
+
+    Raises UnsupportedAccounting where counts alone do not show what its charge relies on.
+    """
+    if mechanism.no_audit_because:
+        raise UnsupportedAccounting(f"{mechanism.name} cannot be audited on counts: {mechanism.no_audit_because}")
     if runs < 1000 or teachers < 2 or classes < 2 or not 0.0 <= delta < 1.0:
         raise ConfigurationError("an audit needs at least 1000 runs, 2 teachers and 2 classes, and a δ in [0, 1)")
     base, other, event = _most_telling(mechanism, noise, teachers, classes, runs, delta)
@@ -112,9 +107,9 @@ def stated_epsilon(mechanism: Mechanism, delta: float) -> float:
     """The smallest ε that the accountant states for one answer, by Rényi curve or loss distribution."""
     question = AccountQuery(mechanism, 1, delta, WIDE_ORDERS) if delta > 0.0 else None
     found = [data_independent(question).to_epsilon(delta).epsilon] if question else []
-    parts = [(stage.privacy_loss(Unit()), 1) for stage in mechanism.stages if isinstance(stage, HasClassicCharge)]
-    if len(parts) == len(mechanism.stages):
-        found.append(composed_epsilon(parts, delta))
+    losses = [stage.privacy_loss(mechanism.unit()) for stage in mechanism.stages]
+    if all(loss is not None for loss in losses):
+        found.append(composed_epsilon([(loss, 1) for loss in losses], delta))
     return min(found, default=math.inf)
 
 
@@ -126,12 +121,13 @@ def _most_telling(
     pilot = min(runs, _PILOT_RUNS)
     for top in np.unique(np.linspace(teachers / 2, teachers - 1, 12).astype(int)):
         base = (int(top), teachers - int(top)) + (0,) * (classes - 2)
-        for there, back in ((1, 0), (0, 1)):
+        for loses, gains in ((1, 0), (0, 1)):
             moved = list(base)
-            if moved[there] == 0:
+            if moved[loses] == 0:
                 continue
-            moved[there] -= 1
-            moved[back] += 1
+            moved[loses] -= 1
+            if mechanism.unit().adjacency is Adjacency.REPLACE:
+                moved[gains] += 1
             first = _outcomes(mechanism, noise, base, pilot)
             second = _outcomes(mechanism, noise, tuple(moved), pilot)
             for event in np.unique(np.concatenate([first, second])):
@@ -150,7 +146,8 @@ def _pilot_error(p: float, q: float, pilot: int) -> float:
 
 
 def _outcomes(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], runs: int) -> IntArray:
-    return run_mechanism(mechanism, np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1)), noise)
+    counts = np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1))
+    return mechanism.release(counts, noise=noise, predictions=np.zeros(runs, dtype=np.int64))
 
 
 def _hits(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], event: int, runs: int) -> int:

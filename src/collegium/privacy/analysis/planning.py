@@ -8,7 +8,7 @@ class, which is the hardest way to share out the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.grids import NoiseKind, NoiseLaw, tables
-from collegium.privacy.accounting.laws import levels_of, win_log_probabilities
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.analysis.account import AccountQuery, data_independent
 from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.mechanisms.registry import create
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, FloatArray
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.mechanisms.parameters import Value, fields_of
+from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion
+from collegium.privacy.units import IntArray
 
 _MOST_QUERIES = 1_000_000
+_ANY_NOISE, _ANY_TEACHERS = 10.0, 100
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Target:
     teachers: int
     classes: int
     gaps: tuple[float, ...]
-    unit: Unit
+    votes_per_unit: int
     queries: int | None = None
 
     def __post_init__(self) -> None:
@@ -76,20 +75,45 @@ class Target:
         return np.asarray(rows, dtype=np.int64)
 
 
-def choices(mechanism: str, target: Target) -> list[Choice]:
+def planned_names() -> tuple[str, ...]:
+    """The mechanisms that know which settings to try for a target."""
+    return tuple(name for name in known_names() if list(mechanism_named(name).plans(_ANY_NOISE, _ANY_TEACHERS)))
+
+
+def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = None) -> list[Choice]:
     """The plans of one mechanism over a range of noise, in ascending noise, those that afford no query left out.
 
     Compared by the published bounds, which are quick; ``settled`` gives one of them its full number of queries.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its registered name.
+    target : Target
+        What the plans must keep.
+    given : mapping or None
+        Parameters that are fixed, by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such mechanism or parameter, or the mechanism knows no plans.
     """
+    cls = mechanism_named(mechanism)
+    given = dict(given or {})
+    if unknown := sorted(set(given) - set(fields_of(cls))):
+        raise ConfigurationError(f"{mechanism} has no parameter {unknown[0]!r}")
     scales = target.teachers * np.geomspace(0.01, 1.0, 13)
-    candidates = [one for scale in scales for one in _candidates(mechanism, float(scale), target)]
-    found = [_choice(candidate, target, classic=True) for candidate in candidates]
+    candidates = [one for scale in scales for one in _candidates(cls, float(scale), target, given)]
+    if not candidates:
+        raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
+    found = [_choice(candidate, target, classic=True) for candidate in dict.fromkeys(candidates)]
     return [choice for choice in found if choice.queries > 0]
 
 
 def settled(choice: Choice, target: Target) -> Choice:
     """The same plan by the certified bound, which affords more queries and takes seconds to search."""
-    return _choice(create(choice.mechanism, **choice.parameters), target, classic=False)  # type: ignore[arg-type]
+    return _choice(create(choice.mechanism, **choice.parameters), target, classic=False)
 
 
 def best(found: Sequence[Choice], agreement: float) -> Choice:
@@ -106,31 +130,21 @@ def best(found: Sequence[Choice], agreement: float) -> Choice:
     return max(good, key=lambda choice: (choice.correct, choice.agreement))
 
 
-def _candidates(mechanism: str, scale: float, target: Target) -> list[Mechanism]:
-    rounded = float(f"{scale:.3g}")
-    if mechanism in ("lnmax", "exponential"):
-        return [create(mechanism, gamma=float(f"{1.0 / scale:.3g}"))]
-    if mechanism == "gnmax":
-        return [create(mechanism, sigma=rounded)]
-    if mechanism == "confident-gnmax":
-        shares = (0.5, 0.6, 0.7, 0.8)
-        return [
-            create(mechanism, sigma1=4.0 * rounded, sigma2=rounded, threshold=float(round(share * target.teachers)))
-            for share in shares
-        ]
-    raise ConfigurationError(f"plans are made for lnmax, gnmax, confident-gnmax and exponential; got {mechanism!r}")
+def _candidates(cls: type[Mechanism], scale: float, target: Target, given: Mapping[str, Value]) -> list[Mechanism]:
+    return [one.with_parameters(**given) for one in cls.plans(scale, target.teachers)]
 
 
 def _choice(mechanism: Mechanism, target: Target, *, classic: bool) -> Choice:
     histograms = target.histograms()
-    agrees, passes = _agreement(mechanism, histograms)
+    agrees, passes = mechanism.expected_agreement(histograms)
     answered_share = float(passes.mean())
+    unit = mechanism.unit(target.votes_per_unit)
     agreement = float((agrees * passes).sum() / max(float(passes.sum()), 1e-300))
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
         question = AccountQuery(
-            mechanism, queries, target.delta, WIDE_ORDERS, Conversion.IMPROVED, target.unit, answered, classic
+            mechanism, queries, target.delta, WIDE_ORDERS, Conversion.IMPROVED, unit, answered, classic
         )
         return data_independent(question).to_epsilon(target.delta).epsilon
 
@@ -158,24 +172,6 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon_of(middle) <= epsilon else (low, middle)
     return low
-
-
-def _agreement(mechanism: Mechanism, histograms: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Per histogram: probability that an answer names the top class, and that there is an answer."""
-    given = mechanism.parameters()
-    passes = np.ones(histograms.shape[0])
-    if "sigma1" in given:
-        screen = ThresholdTestLaw(float(given["sigma1"]), float(given["threshold"]), discrete=True)
-        passes = np.exp(screen.log_pass(histograms.max(axis=1)))
-    if mechanism.name == "exponential":
-        score = float(given["gamma"]) * (histograms - histograms.max(axis=1, keepdims=True))
-        return np.exp(score[:, 0] - np.log(np.exp(score).sum(axis=1))), passes
-    kind: NoiseKind = "discrete-laplace" if "gamma" in given else "discrete-gaussian"
-    scale = 1.0 / float(given["gamma"]) if "gamma" in given else float(given.get("sigma2", given.get("sigma", 0.0)))
-    noise = NoiseLaw(kind, scale)
-    levels = levels_of(histograms, noise)
-    table = tables(noise, int(histograms.max()), levels.classes)
-    return np.exp(win_log_probabilities(levels, table)[:, 0]), passes
 
 
 def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:

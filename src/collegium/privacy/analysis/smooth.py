@@ -26,11 +26,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
 from collegium.privacy.accounting.argmax.envelope import gap_envelope, gaps_of
 from collegium.privacy.accounting.argmax.lattice import FloatArray
-from collegium.privacy.renyi import RenyiCurve, check_orders
-from collegium.privacy.units import IntArray
+from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.renyi import Conversion, RenyiCurve, check_orders
+from collegium.privacy.units import IntArray, Unit
 
 _system = random.SystemRandom()
 
@@ -145,6 +146,51 @@ class SmoothRelease:
         # No cost is above the data-independent one, which is public.
         ceiling = min(estimate + width, len(counts) * float(envelope[0]))
         return SanitisedCost(order, estimate, ceiling, failure, self.charge(orders))
+
+
+def publishable_epsilon(
+    mechanism: Mechanism, counts: IntArray, order: float, delta: float, conversion: Conversion, unit: Unit
+) -> float:
+    """A data-dependent ε with noise by smooth sensitivity, its own cost and its failure probability included.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What released the labels: one noisy argmax per query.
+    counts : int64 array
+        Votes, shape ``[queries, classes]``.
+    order : float
+        The Rényi order, above 1, fixed before the votes were seen.
+    delta : float
+        δ of the guarantee.
+    conversion : Conversion
+        From Rényi to (ε, δ).
+    unit : Unit
+        Whose data are protected: one vote that moves, which is what the smooth sensitivity is proven for.
+
+    Raises
+    ------
+    UnsupportedAccounting
+        For another unit, and for a mechanism without an envelope of its cost over the gap.
+    """
+    if order <= 1.0:
+        raise ConfigurationError(f"--publish takes a Rényi order above 1, such as 6; got {order:g}")
+    if unit != Unit():
+        raise UnsupportedAccounting(
+            "--publish is proven for one vote that moves, under replace adjacency: it knows no ε of a party with "
+            "several teachers and none under add-remove; publish the data-independent ε"
+        )
+    law = mechanism.noise_law(discrete=True)
+    if law is None or not law.discrete or mechanism.screen_law(discrete=True) is not None:
+        raise UnsupportedAccounting(
+            f"--publish knows mechanisms that release one noisy argmax under Laplace or Gaussian noise, "
+            f"not {mechanism.name}; publish the data-independent ε"
+        )
+    released = SmoothRelease().release_epsilon(
+        counts, envelope_for(counts, law.kind, law.scale, order), order, (order,), delta / 10
+    )
+    cost = released.ceiling + float(released.charge.values[0])
+    return RenyiCurve((order,), np.array([cost]), released.failure).to_epsilon(delta, conversion).epsilon
 
 
 def total_cost(counts: IntArray, envelope: FloatArray) -> Secret:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage
-from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named, register
+from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, AnsweredBy, Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.registry import create, default_names, known_names, mechanism_named, register
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.units import Adjacency, IntArray, Unit
 
@@ -11,14 +11,17 @@ __all__ = [
     "ABSTAIN",
     "NEXT_STAGE",
     "Adjacency",
+    "AnsweredBy",
     "IntArray",
     "Mechanism",
     "Noise",
     "SeededNoise",
     "Stage",
+    "SumMode",
     "SystemNoise",
     "Unit",
     "create",
+    "default_names",
     "known_names",
     "mechanism_named",
     "register",

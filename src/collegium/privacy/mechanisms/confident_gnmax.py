@@ -2,90 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collegium.limits import MAX_PARTIES
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import threshold_curve
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.accounting.screening import ThresholdTestLaw
-from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Noise, Stage
+from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease, NoisedThreshold
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import check_finite, check_positive, checked_counts
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
+from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.vote_counts import checked_counts
+
+_THRESHOLDS_TRIED = (0.5, 0.6, 0.7, 0.8)
+"""Shares of the teachers."""
 
 
 @register
 @dataclass(frozen=True)
-class ConfidentGNMax:
+class ConfidentGNMax(Mechanism):
     """Release the argmax under N(0, σ₂²) for queries whose largest count + N(0, σ₁²) reaches T.
 
     Every query pays for the threshold; those that pass pay for the release as well. The noises of the
     two stages are independent.
-
-    Parameters
-    ----------
-    sigma1 : noise on the largest count, in votes.
-    sigma2 : noise on each count of a release, in votes.
-    threshold : T, in votes.
     """
 
     name: ClassVar[str] = "confident-gnmax"
     source: ClassVar[str] = "Papernot et al., ICLR 2018, Algorithm 1; Private-kNN 2020, Theorem 7 for the threshold"
+    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
 
-    sigma1: float
-    sigma2: float
-    threshold: float
-
-    def __post_init__(self) -> None:
-        check_positive(self.name, sigma1=self.sigma1, sigma2=self.sigma2)
-        check_finite(self.name, threshold=self.threshold)
+    sigma1: Annotated[float, Parameter("noise of the threshold test", "votes")]
+    sigma2: Annotated[float, Parameter("noise on each count of a release", "votes")]
+    threshold: Annotated[float, Parameter("what the largest count must reach", "votes", positive=False)]
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (ThresholdTest("threshold", self.sigma1, self.threshold), GaussianRelease("release", self.sigma2))
 
-    def parameters(self) -> dict[str, float | int | str]:
-        return {"sigma1": self.sigma1, "sigma2": self.sigma2, "threshold": self.threshold}
+    def noise_law(self, discrete: bool) -> NoiseLaw:
+        return NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma2)
 
-    def exact_loss(
-        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
-    ) -> NDArray[np.float64]:
-        """Of the whole query, screening and release: one outcome per class and one for the abstention."""
-        noise = NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma2)
-        screen = ThresholdTestLaw(self.sigma1, self.threshold, discrete)
-        return exact_divergences(counts, noise, orders, adjacency=adjacency, screen=screen)
+    def screen_law(self, discrete: bool) -> ThresholdTestLaw:
+        return ThresholdTestLaw(self.sigma1, self.threshold, discrete)
 
-    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
         """α/(2σ₁²) + Theorem 6, as if every query were answered.
 
         The published accounts weigh Theorem 6 by the probability of an answer, which is an expectation
         and no bound: at high orders it is below the true divergence.
         """
         screening = gaussian_curve(float(unit.votes), self.sigma1, orders).values
-        bound: NDArray[np.float64] = screening + theorem_6(counts, self.sigma2, orders, unit)
+        bound: FloatArray = screening + theorem_6(counts, self.sigma2, orders, unit)
         return bound
+
+    def noised_by_parties(self, honest_survivors: int) -> NoisedConfidentGNMax:
+        return NoisedConfidentGNMax(self.sigma1, self.sigma2, self.threshold, honest_survivors)
+
+    @classmethod
+    def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
+        sigma = float(f"{noise_votes:.3g}")
+        return [cls(4.0 * sigma, sigma, float(round(share * teachers))) for share in _THRESHOLDS_TRIED]
 
 
 @dataclass(frozen=True)
-class ThresholdTest:
+class ThresholdTest(Stage):
     """Does the largest count + N(0, σ₁²) reach T? If not, abstain."""
 
     name: str
     sigma1: float
     threshold: float
 
+    @property
+    def noise_votes(self) -> float:
+        return self.sigma1
+
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return threshold_curve(self.sigma1, self.threshold, orders, unit)
 
-    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(float(unit.votes), self.sigma1, orders)
 
     def privacy_loss(self, unit: Unit) -> Any:
@@ -95,3 +99,24 @@ class ThresholdTest:
         votes = checked_counts(counts)
         noisy = votes.max(axis=1) + noise.gaussian(self.sigma1, (votes.shape[0],))
         return np.where(noisy >= self.threshold, NEXT_STAGE, ABSTAIN).astype(np.int64)
+
+
+@register
+@dataclass(frozen=True)
+class NoisedConfidentGNMax(NoisedByParties):
+    """Confident-GNMax on two noised sums: one decides whether to answer, a second one answers."""
+
+    name: ClassVar[str] = "noised-confident-gnmax"
+    source: ClassVar[str] = SOURCE
+
+    sigma1: Annotated[float, Parameter("noise that the honest parties add to the sum of the threshold test", "votes")]
+    sigma2: Annotated[float, Parameter("noise that the honest parties add to the sum of a release", "votes")]
+    threshold: Annotated[float, Parameter("what the largest noisy count must reach", "votes", positive=False)]
+    honest_survivors: Annotated[
+        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
+    ]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        first, second = (NoiseShare(sigma, self.honest_survivors) for sigma in (self.sigma1, self.sigma2))
+        return (NoisedThreshold("noised threshold", first, self.threshold), NoisedRelease("noised release", second))

@@ -1,73 +1,71 @@
-"""GNMax: the class whose count + Gaussian noise is largest."""
+"""GNMax: the class whose count + Gaussian noise is largest; and the same where the parties add the noise."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from collegium.limits import MAX_PARTIES
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import gaussian_argmax_curve, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
-from collegium.privacy.mechanisms.base import Noise, Stage
+from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import check_positive, checked_counts, winners
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
+from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.vote_counts import checked_counts, winners
 
 
 @register
 @dataclass(frozen=True)
-class GNMax:
-    """Argmax of the counts + N(0, σ²).
-
-    Parameters
-    ----------
-    sigma : standard deviation of the noise on each count, in votes.
-    """
+class GNMax(Mechanism):
+    """Argmax of the counts + N(0, σ²)."""
 
     name: ClassVar[str] = "gnmax"
     source: ClassVar[str] = "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md"
+    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
 
-    sigma: float
-
-    def __post_init__(self) -> None:
-        check_positive(self.name, sigma=self.sigma)
+    sigma: Annotated[float, Parameter("standard deviation of the Gaussian noise on each count", "votes")]
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (GaussianRelease("release", self.sigma),)
 
-    def parameters(self) -> dict[str, float | int | str]:
-        return {"sigma": self.sigma}
+    def noise_law(self, discrete: bool) -> NoiseLaw:
+        return NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma)
 
-    def exact_loss(
-        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
-    ) -> NDArray[np.float64]:
-        """Over all neighbours, both directions: ``exact_divergences``."""
-        noise = NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma)
-        return exact_divergences(counts, noise, orders, adjacency=adjacency)
-
-    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> NDArray[np.float64]:
+    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
         """Papernot et al. 2018, Theorem 6."""
         return theorem_6(counts, self.sigma, orders, unit)
 
+    def noised_by_parties(self, honest_survivors: int) -> NoisedGNMax:
+        return NoisedGNMax(self.sigma, honest_survivors)
+
+    @classmethod
+    def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
+        return (cls(sigma=float(f"{noise_votes:.3g}")),)
+
 
 @dataclass(frozen=True)
-class GaussianRelease:
-    """Release the noisy argmax under Gaussian noise."""
+class GaussianRelease(Stage):
+    """Release the noisy argmax under Gaussian noise of ``sigma`` votes."""
 
     name: str
     sigma: float
 
+    @property
+    def noise_votes(self) -> float:
+        return self.sigma
+
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_argmax_curve(self.sigma, orders, unit)
 
-    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(l2_moved(unit), self.sigma, orders)
 
     def privacy_loss(self, unit: Unit) -> Any:
@@ -76,3 +74,21 @@ class GaussianRelease:
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
         return winners(votes + noise.gaussian(self.sigma, votes.shape))
+
+
+@register
+@dataclass(frozen=True)
+class NoisedGNMax(NoisedByParties):
+    """GNMax on a sum that carries Gaussian noise of at least ``sigma`` votes already."""
+
+    name: ClassVar[str] = "noised-gnmax"
+    source: ClassVar[str] = SOURCE
+
+    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
+    honest_survivors: Annotated[
+        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
+    ]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (NoisedRelease("noised release", NoiseShare(self.sigma, self.honest_survivors)),)

@@ -9,68 +9,70 @@ count. Counts come in units of 1/``levels``, so that weights are whole numbers. 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.limits import MAX_WEIGHT_LEVELS
+from collegium.errors import UnsupportedAccounting
+from collegium.limits import MAX_PARTIES, MAX_WEIGHT_LEVELS
 from collegium.privacy.accounting import pld
-from collegium.privacy.mechanisms.base import Noise, Stage
+from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedStage
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import noise_share_sigma, noised_sum_curve
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import check_positive, checked_counts, winners
+from collegium.privacy.vote_counts import checked_counts, winners
 
 _NO_VOTES = (
     "individual neighbours have no data-dependent analysis: a budget that depends on the votes of others would leak "
     "them; the constant per record is tight and may be published, so account without votes"
 )
 
+_LARGEST_PARTICIPATIONS = 10**6
+
+Participations = Annotated[
+    int,
+    Parameter("votes of full weight that one record may cast over the whole run", at_most=_LARGEST_PARTICIPATIONS),
+]
+Levels = Annotated[
+    int, Parameter("units of the largest weight of a vote, in which the counts come", at_most=MAX_WEIGHT_LEVELS)
+]
+
 
 @register
 @dataclass(frozen=True)
-class IndividualKNN:
-    """Argmax of the votes of the records within a radius + N(0, σ²); each record votes at most P times.
-
-    Parameters
-    ----------
-    sigma : noise on each count, in votes.
-    participations : P, votes of full weight that one record may cast over the whole run.
-    levels : units of the largest weight, in which the counts come.
-    """
+class IndividualKNN(Mechanism):
+    """Argmax of the votes of the records within a radius + N(0, σ²); each record votes at most P times."""
 
     name: ClassVar[str] = "individual-knn"
     source: ClassVar[str] = "Zhu et al. 2023; Feldman and Zrnic 2021, individual Rényi filter"
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
+    answered_by: ClassVar[AnsweredBy] = AnsweredBy.RECORDS_WITHIN_A_RADIUS
+    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
+    charged_once: ClassVar[bool] = True
+    no_votes_because: ClassVar[str] = _NO_VOTES
 
-    sigma: float
-    participations: int
-    levels: int = 1
-
-    def __post_init__(self) -> None:
-        check_positive(self.name, sigma=self.sigma, participations=self.participations, levels=self.levels)
-        _check_whole(self.name, participations=self.participations, levels=self.levels)
+    sigma: Annotated[float, Parameter("standard deviation of the Gaussian noise on each count", "votes")]
+    participations: Participations
+    levels: Levels = 1
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return (IndividualRelease("release", self.sigma, int(self.levels)),)
-
-    def parameters(self) -> dict[str, float | int | str]:
-        return {"sigma": self.sigma, "participations": self.participations, "levels": self.levels}
+        return (IndividualRelease("release", self.sigma, self.levels),)
 
     def charged_queries(self, queries: int) -> int:
         """P, however many ``queries`` were asked: a record that has voted P times is out."""
-        return min(int(self.participations), queries)
+        return min(self.participations, queries)
 
-    def exact_loss(
-        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
-    ) -> NDArray[np.float64]:
-        """Never: how many records were still active depends on the records, and so would the figure."""
-        raise UnsupportedAccounting(_NO_VOTES)
+    @property
+    def record_budget(self) -> RecordBudget:
+        return RecordBudget(self.levels, self.participations, 1.0 / (2.0 * (self.sigma * self.levels) ** 2))
+
+    def noised_by_parties(self, honest_survivors: int) -> NoisedIndividualKNN:
+        return NoisedIndividualKNN(self.sigma, self.participations, honest_survivors, self.levels)
 
 
 @dataclass(frozen=True)
@@ -84,68 +86,57 @@ class IndividualRelease(GaussianRelease):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """One vote per record appears or disappears: L2 1 for a record, k for k records."""
-        return gaussian_curve(float(unit.votes), self.sigma, orders)
+        return gaussian_curve(_votes_of(unit), self.sigma, orders)
+
+    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.charge(orders, unit)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.shifted_gaussian_loss(self.sigma, _votes_of(unit))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         units = checked_counts(counts)
         return winners(units + noise.gaussian(self.sigma * self.levels, units.shape))
 
-    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.charge(orders, unit)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.shifted_gaussian_loss(self.sigma, float(unit.votes))
-
 
 @register
 @dataclass(frozen=True)
-class NoisedIndividualKNN:
+class NoisedIndividualKNN(NoisedByParties):
     """IndividualKNN on a sum that carries Gaussian noise of at least ``sigma`` votes already."""
 
     name: ClassVar[str] = "noised-individual-knn"
     source: ClassVar[str] = f"{IndividualKNN.source}; {SOURCE}"
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = IndividualKNN.adjacencies
+    answered_by: ClassVar[AnsweredBy] = IndividualKNN.answered_by
+    charged_once: ClassVar[bool] = True
+    no_votes_because: ClassVar[str] = _NO_VOTES
 
-    sigma: float
-    participations: int
-    honest_survivors: int
-    levels: int = 1
-
-    def __post_init__(self) -> None:
-        check_positive(self.name, sigma=self.sigma, honest_survivors=self.honest_survivors)
-        check_positive(self.name, participations=self.participations, levels=self.levels)
-        _check_whole(self.name, participations=self.participations, levels=self.levels)
+    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
+    participations: Participations
+    honest_survivors: Annotated[
+        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
+    ]
+    levels: Levels = 1
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return (
-            NoisedIndividualStage(
-                "noised release",
-                self.sigma * self.levels,
-                int(self.honest_survivors),
-                levels=int(self.levels),
-            ),
-        )
-
-    def parameters(self) -> dict[str, float | int | str]:
-        return {
-            "sigma": self.sigma,
-            "participations": self.participations,
-            "honest_survivors": self.honest_survivors,
-            "levels": self.levels,
-        }
+        share = NoiseShare(self.sigma * self.levels, self.honest_survivors)
+        return (NoisedIndividualRelease("noised release", share, self.levels),)
 
     def charged_queries(self, queries: int) -> int:
         """P, as for the sum without noise; ``queries`` below P may each be asked more than once."""
-        return int(self.participations)
+        return self.participations
 
-    def exact_loss(
-        self, counts: IntArray, orders: tuple[float, ...], adjacency: Adjacency, discrete: bool
-    ) -> NDArray[np.float64]:
-        raise UnsupportedAccounting(_NO_VOTES)
+    @property
+    def record_budget(self) -> RecordBudget:
+        """With the part by which summed discrete Gaussians differ from one, at the worst order that is kept."""
+        share = NoiseShare(self.sigma * self.levels, self.honest_survivors)
+        one_unit = share.curve(WIDE_ORDERS, l2_squared=1.0, changed_entries=1)
+        return RecordBudget(self.levels, self.participations, float(np.max(one_unit.values / np.array(WIDE_ORDERS))))
 
 
 @dataclass(frozen=True)
-class NoisedIndividualStage(NoisedStage):
+class NoisedIndividualRelease(NoisedRelease):
     """A noised sum in units of 1/``levels``, seen from a record that spends one full-weight participation.
 
     It may do so in up to ``levels²`` sums, one unit in each: the Gaussian cost is the same, and the part by
@@ -154,25 +145,21 @@ class NoisedIndividualStage(NoisedStage):
 
     levels: int = 1
 
+    @property
+    def noise_votes(self) -> float:
+        return self.noise.sigma / self.levels
+
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        share = noise_share_sigma(self.sigma, self.honest_survivors)
-        return noised_sum_curve(
-            orders,
-            share,
-            self.honest_survivors,
-            l2_squared=float((unit.votes * self.levels) ** 2),
-            changed_entries=unit.votes * self.levels**2,
+        votes = _votes_of(unit)
+        return self.noise.curve(
+            orders, l2_squared=(votes * self.levels) ** 2, changed_entries=unit.votes * self.levels**2
         )
 
 
-def noised_neighbours(mechanism: IndividualKNN, honest_survivors: int) -> NoisedIndividualKNN:
-    """``mechanism`` for sums that ``honest_survivors`` or more honest parties noised."""
-    return NoisedIndividualKNN(mechanism.sigma, mechanism.participations, honest_survivors, mechanism.levels)
-
-
-def _check_whole(mechanism: str, **values: float) -> None:
-    for key, value in values.items():
-        if value != int(value):
-            raise ConfigurationError(f"{mechanism}: {key} must be a whole number")
-    if values["levels"] > MAX_WEIGHT_LEVELS:
-        raise ConfigurationError(f"{mechanism}: levels must be at most {MAX_WEIGHT_LEVELS}")
+def _votes_of(unit: Unit) -> float:
+    """The votes that appear or disappear; UnsupportedAccounting where votes move from class to class."""
+    if unit.adjacency is not Adjacency.ADD_REMOVE:
+        raise UnsupportedAccounting(
+            "individual neighbours are accounted for under add-remove adjacency: a record comes or goes"
+        )
+    return float(unit.votes)

@@ -9,58 +9,65 @@ The sound mechanism with the same idea is propose-test-release (``ptr``).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.independent import theorem_2
-from collegium.privacy.mechanisms.base import Noise, Stage
+from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import Conversion, RenyiCurve, check_orders, gaussian_curve
 from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import check_positive, checked_counts, winners
+from collegium.privacy.vote_counts import checked_counts, winners
 
 
 @register
 @dataclass(frozen=True)
-class NearZeroCost:
-    """Argmax of the counts, the largest raised by ``constant``, + Laplace(1/γ) or N(0, σ²).
+class NearZeroCost(Mechanism):
+    """Argmax of the counts, the largest raised by ``constant``, + Laplace(1/γ) or N(0, σ²): give one of the two.
 
-    Parameters
-    ----------
-    constant : c, in votes.
-    gamma, sigma : the noise; give exactly one.
-    accept_no_privacy : must be True; states that whoever runs this knows that it protects nobody.
+    ``accept_no_privacy`` must be True: whoever runs this states to know that it protects nobody.
     """
 
     name: ClassVar[str] = "nzc"
     source: ClassVar[str] = "Near-zero-cost, ICLR 2020 submission, as published; its privacy claim does not hold"
+    private: ClassVar[bool] = False
 
-    constant: float
-    gamma: float | None = None
-    sigma: float | None = None
-    accept_no_privacy: bool = False
+    constant: Annotated[float, Parameter("what is added to the largest count", "votes")]
+    gamma: Annotated[float | None, Parameter("inverse scale of the Laplace noise on each count", "per vote")] = None
+    sigma: Annotated[float | None, Parameter("standard deviation of the Gaussian noise on each count", "votes")] = None
+    accept_no_privacy: Annotated[bool, Parameter("states that this protects nobody")] = False
 
     def __post_init__(self) -> None:
-        check_positive(self.name, constant=self.constant)
+        super().__post_init__()
         if (self.gamma is None) == (self.sigma is None):
             raise ConfigurationError(f"{self.name}: give either gamma or sigma")
-        check_positive(self.name, noise=self.gamma if self.gamma is not None else self.sigma or 0.0)
-        if self.accept_no_privacy is not True:
+        if not self.accept_no_privacy:
             raise ConfigurationError(
                 f"{self.name} is not differentially private; set accept_no_privacy to run it for comparison, or use ptr"
             )
+
+    @classmethod
+    def completed(cls, given: Mapping[str, Any], *, delta: float, queries: int) -> dict[str, Any]:
+        """An account releases nothing: it needs no statement that whoever runs this accepts no privacy."""
+        return {**given, "accept_no_privacy": True}
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (BoostedRelease("release", self.constant, self.gamma, self.sigma),)
 
-    def parameters(self) -> dict[str, float | int | str]:
-        noise = {"gamma": self.gamma} if self.gamma is not None else {"sigma": self.sigma or 0.0}
-        return {"constant": self.constant, **noise, "accept_no_privacy": True}
+    def other_figures(
+        self, queries: int, delta: float, orders: tuple[float, ...], counts: IntArray | None
+    ) -> dict[str, float]:
+        return {
+            "epsilon_claimed": self.claimed_epsilon(queries, delta, orders),
+            "epsilon_honest": math.inf if counts is None else self.honest_epsilon(counts),
+        }
 
     def claimed_epsilon(self, queries: int, delta: float, orders: tuple[float, ...]) -> float:
         """What the authors' Theorem 4 says: Theorem 2 of PATE at γ, or α/σ², as if the constant were not there."""
@@ -82,13 +89,18 @@ class NearZeroCost:
 
 
 @dataclass(frozen=True)
-class BoostedRelease:
+class BoostedRelease(Stage):
     """Release the noisy argmax after raising the largest count."""
 
     name: str
     constant: float
     gamma: float | None
     sigma: float | None
+
+    @property
+    def noise_votes(self) -> float:
+        """None that protects anybody."""
+        return 0.0
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """Infinite: no budget lets it pass."""

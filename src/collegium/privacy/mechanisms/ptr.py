@@ -1,63 +1,67 @@
 """Propose-test-release of the exact argmax: what the near-zero-cost idea looks like when it is sound.
 
-d = max(0, ⌈gap/2⌉ − 1) votes can move before the winner can change, the tie rule included. One vote moves
-d by at most 1, so whether d + Laplace(1/ε) > log(1/2δ)/ε costs ε; where d = 0 the answer leaves with
-probability at most δ, and where d ≥ 1 all neighbours have the same winner.
+d = max(0, ⌈gap/2⌉ − 1) votes can move before the winner can change, the tie rule included. One vote that moves,
+comes or goes changes d by at most 1, so whether d + Laplace(1/ε) > log(1/2δ)/ε costs ε; where d = 0 the answer
+leaves with probability at most δ, and where d ≥ 1 all neighbours have the same winner.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting import pld
-from collegium.privacy.mechanisms.base import ABSTAIN, Noise, Stage
+from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
 from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import check_positive, checked_counts, winners
+from collegium.privacy.vote_counts import checked_counts, winners
 
 
 @register
 @dataclass(frozen=True)
-class ProposeTestRelease:
-    """Release the argmax without noise if it is far enough from changing, decided with noise; else abstain.
-
-    Parameters
-    ----------
-    epsilon, delta : what one query costs a single moved vote.
-    """
+class ProposeTestRelease(Mechanism):
+    """Release the argmax without noise if it is far enough from changing, decided with noise; else abstain."""
 
     name: ClassVar[str] = "ptr"
     source: ClassVar[str] = "Dwork and Lei 2009, propose-test-release; proof in docs/privacy.md"
 
-    epsilon: float
-    delta: float
+    epsilon: Annotated[float, Parameter("ε of one query for a single moved vote")]
+    delta: Annotated[float, Parameter("δ of one query for a single moved vote")]
 
     def __post_init__(self) -> None:
-        check_positive(self.name, epsilon=self.epsilon, delta=self.delta)
+        super().__post_init__()
         if self.delta >= 0.5:
             raise ConfigurationError(f"{self.name}: delta must be below 0.5; got {self.delta}")
+
+    @classmethod
+    def completed(cls, given: Mapping[str, Any], *, delta: float, queries: int) -> dict[str, Any]:
+        """Half of δ pays for unstable winners, spread over the queries; the other half is for the conversion."""
+        return {"delta": delta / (2 * max(queries, 1)), **given}
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (StableRelease("release", self.epsilon, self.delta),)
 
-    def parameters(self) -> dict[str, float | int | str]:
-        return {"epsilon": self.epsilon, "delta": self.delta}
-
 
 @dataclass(frozen=True)
-class StableRelease:
+class StableRelease(Stage):
     """The test and, if it passes, the argmax."""
 
     name: str
     epsilon: float
     delta: float
+
+    @property
+    def noise_votes(self) -> float:
+        """Of the noise on d, which counts votes."""
+        return 1.0 / self.epsilon
 
     @property
     def cut(self) -> int:
@@ -74,18 +78,16 @@ class StableRelease:
                 discrete_laplace_curve(1, 1.0 / self.epsilon, orders).values
             )
             return RenyiCurve(orders, noisy.values, self.delta)
-        pure = unit.votes * self.epsilon
-        failure = unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
+        pure, failure = unit.votes * self.epsilon, self._failure(unit)
         if failure >= 1.0:
             return RenyiCurve(orders, np.full(len(orders), np.inf))
         return RenyiCurve(orders, np.minimum(pure, np.asarray(orders) * pure * pure / 2.0), failure)
 
-    def classic_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.charge(orders, unit)
-
     def privacy_loss(self, unit: Unit) -> Any:
-        failure = unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
-        return pld.pure_loss(unit.votes * self.epsilon, min(failure, 1.0))
+        return pld.pure_loss(unit.votes * self.epsilon, min(self._failure(unit), 1.0))
+
+    def _failure(self, unit: Unit) -> float:
+        return unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

@@ -6,7 +6,6 @@ nothing else. A plug-in names its module or class under the entry-point group ``
 
 from __future__ import annotations
 
-import dataclasses
 import pkgutil
 from functools import cache
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.mechanisms.parameters import Value, check_names
 
 ENTRY_POINT_GROUP = "collegium.mechanisms"
 
@@ -24,14 +24,16 @@ _by_name: dict[str, type[Mechanism]] = {}
 
 
 def register(cls: MechanismClass) -> MechanismClass:
-    """Class decorator: make a frozen dataclass known by its ``name``.
+    """Class decorator: make a mechanism known by its ``name``.
 
-    Raises ConfigurationError when the class is not a frozen dataclass with a ``name`` and a
+    Raises ConfigurationError when the class is not a frozen dataclass derived from `Mechanism` with a ``name`` and a
     ``source``, or when another class has the name already.
     """
     parameters = getattr(cls, "__dataclass_params__", None)
-    if parameters is None or not parameters.frozen:
-        raise ConfigurationError(f"a mechanism must be a frozen dataclass; {cls.__qualname__} is not")
+    if parameters is None or not parameters.frozen or not issubclass(cls, Mechanism):
+        raise ConfigurationError(
+            f"a mechanism must be a frozen dataclass derived from Mechanism; {cls.__qualname__} is not"
+        )
     name = getattr(cls, "name", "")
     if not name or not getattr(cls, "source", ""):
         raise ConfigurationError(f"{cls.__qualname__} needs a name and a source (the paper and theorem of its charge)")
@@ -57,21 +59,24 @@ def known_names() -> tuple[str, ...]:
     return tuple(sorted(_by_name))
 
 
-def create(name: str, **parameters: float | int | bool) -> Mechanism:
-    """The mechanism ``name`` with these parameters; raises ConfigurationError for an unknown or missing one."""
+def default_names() -> tuple[str, ...]:
+    """The mechanisms of this package that parties may answer: what a policy agrees to unless it names others.
+
+    One that protects nobody is not among them, and neither is one from another installed package.
+    """
+    _load_all()
+    own = __name__.partition(".")[0]
+    return tuple(
+        name
+        for name, cls in sorted(_by_name.items())
+        if cls.private and cls.sum_modes and cls.__module__.partition(".")[0] == own
+    )
+
+
+def create(name: str, **parameters: Value | None) -> Mechanism:
+    """The mechanism ``name`` with these parameters; raises ConfigurationError for a wrong, unknown or missing one."""
     cls = mechanism_named(name)
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
-    unknown = sorted(set(parameters) - set(fields))
-    missing = [
-        field.name
-        for field in fields.values()
-        if field.name not in parameters
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    ]
-    if unknown or missing:
-        wrong = [f"has no parameter {key!r}" for key in unknown] + [f"needs {key!r}" for key in missing]
-        raise ConfigurationError(f"{name} {' and '.join(wrong)}; its parameters are {', '.join(fields)}")
+    check_names(name, cls, parameters)
     return cls(**parameters)
 
 

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -131,3 +132,40 @@ def noise_reach(sigma_share: float, parties: int, length: int, failure: float = 
 def sample_noise_share(sigma_share: float, length: int) -> IntArray:
     """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness (OpenDP)."""
     return SystemNoise().gaussian(sigma_share, (length,))
+
+
+@dataclass(frozen=True)
+class NoiseShare:
+    """What each party adds to every entry of its vector, so that the honest survivors alone reach ``sigma``.
+
+    The charge for a sum, the room left for its noise and the draws themselves all come from this value.
+
+    Parameters
+    ----------
+    sigma : float
+        Of the noise that the honest survivors contribute together, in units of an entry.
+    honest_survivors : int
+        The least number of honest parties whose shares are in any sum that is opened.
+    """
+
+    sigma: float
+    honest_survivors: int
+
+    @property
+    def sigma_share(self) -> float:
+        """σ_s of one party's share; raises ConfigurationError where it would be below 0.5."""
+        return noise_share_sigma(self.sigma, self.honest_survivors)
+
+    def curve(self, orders: Sequence[float], *, l2_squared: float, changed_entries: int) -> RenyiCurve:
+        """The cost of one sum with this noise; see `noised_sum_curve`."""
+        return noised_sum_curve(
+            orders, self.sigma_share, self.honest_survivors, l2_squared=l2_squared, changed_entries=changed_entries
+        )
+
+    def reach(self, parties: int, length: int) -> int:
+        """The room that ``parties`` parties leave for the noise at both ends of an entry; see `noise_reach`."""
+        return noise_reach(self.sigma_share, parties, length)
+
+    def draw(self, length: int) -> IntArray:
+        """One party's noise, shape ``[length]``, from the operating system's randomness."""
+        return sample_noise_share(self.sigma_share, length)
