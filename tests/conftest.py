@@ -15,6 +15,11 @@ import collegium  # noqa: F401  before gRPC, which reads its TLS settings once (
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+# Where the real data sets lie beside the checkout their tests run; without them these tests are skipped and say so.
+_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+if _DATA.is_dir():
+    os.environ.setdefault("COLLEGIUM_DATA", str(_DATA))
+
 WORKERS = 3
 """Processes for the whole suite: one more than the cores it must do with, for many tests wait for processes."""
 

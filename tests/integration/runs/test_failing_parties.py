@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.data import folder_with
 from support.processes import COMMAND_S, start_script
 from support.runs import FORESTS, failures, paid, tiny
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.data import data_root
 from collegium.errors import QuorumNotReached
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
 from collegium.simulations.simulate import prepare_run
-
-
-def mnist_root() -> Path:
-    root = data_root(None)
-    if root is None or not (root / "mnist.npz").is_file():
-        pytest.skip("needs mnist.npz in the folder that COLLEGIUM_DATA names")
-    return root
 
 
 def mnist(parties: int) -> SimulationConfig:
@@ -81,7 +74,7 @@ class Saboteur:
 
 @pytest.fixture(scope="module")
 def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any], Saboteur]]:
-    root = mnist_root()
+    root = folder_with("mnist.npz")
     folder = tmp_path_factory.mktemp("mnist-8")
     saboteur = Saboteur("party-2", "party-5")
     try:

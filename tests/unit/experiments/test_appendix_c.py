@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from collegium_reproduction.experiments import pate_appendix_c, tables
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.pate_appendix_c import FLOOR, PateAppendixC, Task
 from collegium_reproduction.experiments.tables import Table, agreement, forest_votes, numbered
+from support.data import folder_with
 
 from collegium.data import Examples
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs
@@ -72,9 +72,8 @@ def test_every_forest_votes_once_and_is_asked_once(tmp_path: Path, monkeypatch: 
         forest_votes(made(60, 1), made(20, 3), 4, 0, at(tmp_path))
 
 
-@pytest.mark.skipif("COLLEGIUM_DATA" not in os.environ, reason="needs diabetic_data.csv under COLLEGIUM_DATA")
 def test_no_patient_stands_on_both_sides_and_balanced_classes_are_as_large_as_the_data_allow(tmp_path: Path) -> None:
-    setting = at(tmp_path, Path(os.environ["COLLEGIUM_DATA"]))
+    setting = at(tmp_path, folder_with("diabetic_data.csv.xz"))
     task = pate_appendix_c._diabetes("diabetes-balanced", 0, setting)
     sides = [task.train, Table(*(np.concatenate(pair) for pair in _pairs(task)))]
     assert all(side.groups is not None for side in sides)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from collegium_reproduction.experiments.institutions import (
 )
 from collegium_reproduction.experiments.natural_dirichlet import NaturalDirichlet
 from collegium_reproduction.experiments.natural_tables import HEARTS, SCHOOLS, Collected, Neighbours, Votes
+from support.data import folder_with
 
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.data import DataSource, Examples, PoolStore
@@ -148,14 +148,14 @@ def test_digits_by_dirichlet_give_a_row_per_concentration(tmp_path: Path, monkey
     assert "GNMax" in NaturalDirichlet().render(results)
 
 
-@pytest.mark.parametrize(("collected", "institutions", "records"), [(SCHOOLS, 139, 15_362), (HEARTS, 4, 920)])
+@pytest.mark.parametrize(
+    ("collected", "institutions", "records", "file"),
+    [(SCHOOLS, 139, 15_362, "school_ilea.npz"), (HEARTS, 4, 920, "heart_processed.cleveland.data")],
+)
 def test_public_and_private_records_are_apart_and_together_all(
-    collected: Collected, institutions: int, records: int
+    collected: Collected, institutions: int, records: int, file: str
 ) -> None:
-    root = os.environ.get("COLLEGIUM_DATA")
-    if root is None:
-        pytest.skip("COLLEGIUM_DATA does not name a folder with the data")
-    one = collected.institutions(3, Path(root))
+    one = collected.institutions(3, folder_with(file))
     assert one.public.holdout is not None
     assert len(one.records) == institutions
     assert len(one.public.pool) == len(one.public.holdout) == collected.public

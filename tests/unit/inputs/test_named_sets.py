@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 from sklearn import datasets
+from support.data import folder_with
 
-from collegium.data import NAMED_SETS, DataSource, Examples, data_root, default_task, load
+from collegium.data import NAMED_SETS, DataSource, Examples, default_task, load
 from collegium.data.loading.named import READERS
 from collegium.data.loading.named_tables import icd9_chapter
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
@@ -28,16 +29,6 @@ ADULT_ROW = (
 
 def read(name: str, root: Path | None = None, **options: object) -> Examples:
     return load(DataSource.model_validate({"source": name, **options}), default_task(name), data_root=root)
-
-
-def real(*names: str) -> Path:
-    """The data root, where it holds these files; else the test is skipped with the name of the missing one."""
-    root = data_root(None)
-    for name in names:
-        if root is None or not (root / name).exists():
-            pytest.skip(f"COLLEGIUM_DATA has no {name}")
-    assert root is not None
-    return root
 
 
 def test_every_named_set_has_a_reader_and_a_task() -> None:
@@ -239,7 +230,7 @@ def test_icd9_codes_have_their_chapter() -> None:
 
 
 def test_the_real_mnist() -> None:
-    examples = read("mnist", real("mnist.npz"), split="all")
+    examples = read("mnist", folder_with("mnist.npz"), split="all")
     assert np.bincount(examples.labels()[:60000]).tolist() == [
         5923,
         6742,
@@ -256,13 +247,13 @@ def test_the_real_mnist() -> None:
 
 
 def test_the_real_cifar10() -> None:
-    examples = read("cifar10", real("cifar10_jpeg.npz"), split="test", shuffle_seed=0, stop=500)
+    examples = read("cifar10", folder_with("cifar10_jpeg.npz"), split="test", shuffle_seed=0, stop=500)
     assert examples.x.shape == (500, 32, 32, 3)
     assert np.bincount(examples.labels(), minlength=10).min() > 20
 
 
 def test_the_real_adult() -> None:
-    root = real("adult.data.xz", "adult.test.xz")
+    root = folder_with("adult.data.xz", "adult.test.xz")
     examples = read("adult", root, split="all")
     assert np.bincount(examples.labels()[:32561]).tolist() == [24720, 7841]
     assert np.bincount(examples.labels()[32561:]).tolist() == [12435, 3846]
@@ -271,7 +262,7 @@ def test_the_real_adult() -> None:
 
 
 def test_the_real_heart_hospitals() -> None:
-    examples = read("heart", real("heart_processed.cleveland.data"))
+    examples = read("heart", folder_with("heart_processed.cleveland.data"))
     hospitals, sizes = np.unique(examples.columns["hospital"], return_counts=True)
     assert dict(zip(hospitals, sizes, strict=True)) == {
         "cleveland": 303,
@@ -284,14 +275,14 @@ def test_the_real_heart_hospitals() -> None:
 
 
 def test_the_real_schools() -> None:
-    examples = read("school", real("school_ilea.npz"))
+    examples = read("school", folder_with("school_ilea.npz"))
     assert len(examples) == 15362
     assert len(set(examples.columns["school"])) == 139
     assert examples.labels().mean() == pytest.approx(0.484, abs=0.0005)
 
 
 def test_the_real_diabetes_patients() -> None:
-    examples = read("diabetes", real("diabetic_data.csv.xz"))
+    examples = read("diabetes", folder_with("diabetic_data.csv.xz"))
     assert np.bincount(examples.labels()).tolist() == [54864 + 35545, 11357]
     assert examples.groups is not None
     assert len(set(examples.groups.tolist())) == 71518
