@@ -15,20 +15,23 @@ from collegium.errors import DataError
 _POINTS = 1500
 
 
+TASK = Task(
+    classes=("inner", "middle", "outer"),
+    inputs=TableInputs(
+        columns=(
+            NumberColumn(name="across", low=-4, high=4),
+            NumberColumn(name="up", low=-4, high=4),
+            NumberColumn(name="distance", low=0, high=4),
+        )
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Rings:
     """Points at distances of about 1, 2 and 3 from the origin; the class says on which ring a point lies."""
 
-    task: Task = Task(
-        classes=("inner", "middle", "outer"),
-        inputs=TableInputs(
-            columns=(
-                NumberColumn(name="across", low=-4, high=4),
-                NumberColumn(name="up", low=-4, high=4),
-                NumberColumn(name="distance", low=0, high=4),
-            )
-        ),
-    )
+    task: Task = TASK
 
     def read(self, split: str, root: Path | None) -> Records:
         """All points, as the split ``train`` or ``all``; DataError for ``test``."""
@@ -40,7 +43,7 @@ class Rings:
         distance = 1.0 + ring + generator.normal(0, 0.15, _POINTS)
         frame = pd.DataFrame({"across": distance * np.cos(angle), "up": distance * np.sin(angle), "distance": distance})
         frame = frame.round(4).astype(str)
-        frame["y"] = np.array(self.task.classes)[ring]
+        frame["y"] = np.array(TASK.classes)[ring]
         return Records("rings", frame)
 
 
