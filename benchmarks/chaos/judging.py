@@ -20,6 +20,7 @@ from collegium.errors import CollegiumError
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Release, queries_digest
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.identities import Credentials
 
@@ -36,10 +37,10 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     found = []
     with Ledger.read(scene.kept.run / "ledger.sqlite") as ledger:
         key = Credentials.load(scene.kept.identity, "coordinator").subject.signing_key
-        report = ledger.verify(key)
+        report = verify(ledger.path, key)
         labels, entries = ledger.labels(), list(ledger.entries())
         epsilon, delta = ledger.epsilon().epsilon, ledger.settings.delta
-    outcome.labels, outcome.queries_charged = len(labels), report.queries_charged
+    outcome.labels, outcome.queries_charged = len(labels), report.queries
     pool = _pool(scene)
     found += wrong_labels(labels, dict(zip(pool, scene.truth, strict=True)))
     found += forgotten_labels(labels, outcome.labels_seen)
@@ -47,8 +48,8 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     found += undercounted(epsilon, delta, labels, scene_sigma(entries))
     found += wrong_end(scene.stop_condition.kind, outcome, len(labels), len(set(pool)), scene.allowed)
     if outcome.state == "finished":
-        if report.queries_charged != len(labels):
-            found.append(f"paid for {report.queries_charged} queries to give {len(labels)} labels")
+        if report.queries != len(labels):
+            found.append(f"paid for {report.queries} queries to give {len(labels)} labels")
         given = dict(read_labels(scene.kept.run / "labels.csv"))
         if given != {at: labels.get(query) for at, query in enumerate(pool)}:
             found.append("labels.csv is not what the ledger released")
@@ -163,7 +164,7 @@ def parties_undercounted(scene: Consortium) -> list[str]:
         rounds = run["parties"].get(name, {}).get("rounds_answered", 0)
         try:
             with Ledger.read(state / "ledger.sqlite") as ledger:
-                charges = ledger.verify().charges
+                charges = verify(ledger.path).charges
             with closing(sqlite3.connect(state / "answered.sqlite")) as database:
                 answers = database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0]
         except (CollegiumError, sqlite3.Error) as error:

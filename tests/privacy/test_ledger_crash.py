@@ -23,6 +23,7 @@ from collegium.errors import StorageError
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 
 KEY = bytes(range(32))
 PUBLIC_KEY = Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw()
@@ -78,7 +79,7 @@ class World:
                 raise Broken("the ledger is gone") from None
             return
         with ledger:
-            self.head = ledger.verify(PUBLIC_KEY, self.head).head
+            self.head = verify(self.path, PUBLIC_KEY, self.head).heads[-1]
             paid = {e.seq: e.content.queries for e in ledger.entries() if isinstance(e.content, Charge)}
             held, queries_charged = ledger.labels(), ledger.queries_charged()
         for seq, queries in self.charges.items():

@@ -17,6 +17,7 @@ from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.errors import CollegiumError
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
@@ -92,7 +93,7 @@ class Desk:
         with Ledger.read(self.scene.folder / "consortium" / "run" / "ledger.sqlite") as ledger:
             key = self.scene.folder / "consortium" / "coordinator"
             public_key = Credentials.load(key, "coordinator").subject.signing_key
-            return ledger.verify(public_key).queries_charged, ledger.labels()
+            return verify(ledger.path, public_key).queries, ledger.labels()
 
 
 @contextmanager

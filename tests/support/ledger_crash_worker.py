@@ -18,6 +18,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LabelConflict
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import PAPER_ORDERS, gaussian_curve
 
@@ -32,7 +33,7 @@ def open_ledger(path: Path, key: bytes, on_connect: Callable[[sqlite3.Connection
         signer=Ed25519PrivateKey.from_private_bytes(key),
         orders=PAPER_ORDERS,
         delta=1e-5,
-        epsilon_budget=1000.0,
+        terms=Terms(epsilon_budget=1000.0),
         name="crash",
         on_connect=on_connect,
     )

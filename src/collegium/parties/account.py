@@ -16,6 +16,7 @@ from collegium.errors import BudgetExceeded, Refused, StorageError
 from collegium.parties.costs import own_cost
 from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
 from collegium.protocol.messages import CountNearest, InlineInputs, Terms, VoteRequest
@@ -42,7 +43,7 @@ class Account:
             signer=signer,
             orders=WIDE_ORDERS,
             delta=policy.delta,
-            epsilon_budget=policy.epsilon,
+            terms=LedgerTerms(unit="party", votes_per_unit={"party": 1}, epsilon_budget=policy.epsilon),
             name=name,
             budget_setting="epsilon in the policy file",
         )
@@ -51,7 +52,7 @@ class Account:
             signer=signer,
             orders=WIDE_ORDERS,
             delta=policy.delta,
-            epsilon_budget=policy.record_epsilon,
+            terms=LedgerTerms(adjacency="add-remove", epsilon_budget=policy.record_epsilon),
             name=name,
             budget_setting="record_epsilon in the policy file",
         )

@@ -25,6 +25,7 @@ from benchmarks.chaos.judging import (
 )
 from benchmarks.chaos.outcome import Outcome, is_typed_error
 from benchmarks.chaos.stop_conditions import DECK, StopCondition, stop_conditions
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
@@ -133,7 +134,7 @@ def test_the_budget_of_a_run_that_has_to_end_early_buys_its_labels_and_no_more()
 
 def test_a_label_without_its_own_charge_is_seen(tmp_path: Path) -> None:
     with Ledger.open(
-        tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=None, name="trial"
+        tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, terms=Terms(), name="trial"
     ) as ledger:
         cost = RenyiCurve.zero(WIDE_ORDERS)
         whole = ledger.charge(purpose="release", mechanism={"sigma": 1.0}, curve=cost, queries=["a", "b"])

@@ -136,7 +136,7 @@ def test_after_a_kill_the_same_labels_stand_and_nothing_is_paid_twice(story: Sto
     assert {query: after[query] for query in story.labels_at_kill} == story.labels_at_kill
     with Ledger.read(story.run / "ledger.sqlite") as ledger:
         # A round that was charged and not released when the kill came is not charged again either.
-        assert ledger.verify().queries_charged == 40
+        assert ledger.queries_charged() == 40
 
 
 def test_parties_came_back_by_themselves_and_ended_with_the_run(story: Story) -> None:

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.labeller import Labeller, SeededNoiseStrategy, mark
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
@@ -81,7 +82,12 @@ def ledger_at(tmp_path: Path) -> Iterator[Open]:
 
     def open_ledger(epsilon: float = 100.0) -> Ledger:
         ledger = Ledger.open(
-            tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=epsilon, name="test"
+            tmp_path / "ledger.sqlite",
+            signer=None,
+            orders=WIDE_ORDERS,
+            delta=1e-5,
+            terms=Terms(epsilon_budget=epsilon),
+            name="test",
         )
         opened.append(ledger)
         return ledger

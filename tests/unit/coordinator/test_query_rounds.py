@@ -26,6 +26,7 @@ from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.settings import validate_config
 
 TASK = default_task("digits")
@@ -215,7 +216,7 @@ def test_a_run_killed_at_everything_it_tells_asks_the_same_and_pays_once(choice:
     assert chosen(broken) == chosen(whole)
     assert read_labels(tmp_path / "broken" / "labels.csv") == read_labels(tmp_path / "whole" / "labels.csv")
     with Ledger.read(tmp_path / "broken" / "ledger.sqlite") as ledger:
-        assert ledger.queries_charged() == ledger.verify().labels == 30
+        assert ledger.queries_charged() == len(verify(ledger.path).labels) == 30
 
 
 def test_a_run_killed_between_a_choice_and_its_note_chooses_the_same(

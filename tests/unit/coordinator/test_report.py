@@ -127,7 +127,7 @@ def test_a_run_that_was_only_begun_renders(run: Run, parties: LocalParties, tmp_
 
 def test_infinite_epsilon_is_shown_as_no_guarantee(run: Run) -> None:
     record = run(seed=None)
-    record["privacy"]["units"]["record"]["wide"]["epsilon"] = "inf"
+    record["privacy"]["guarantee"] = "inf"
     record["privacy"]["by_queries"] = [[0, 0.0], [1, "inf"]]
     text = render(record)
     assert "∞" in text and "There is no guarantee." in text

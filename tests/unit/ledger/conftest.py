@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS
 
@@ -28,11 +29,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_ledger(path: Path, owner: Ed25519PrivateKey) -> OpenLedger:
     def open_it(**changes: Any) -> Ledger:
+        terms = {key: changes.pop(key) for key in vars(Terms()) if key in changes}
         settings: dict[str, Any] = {
             "signer": owner,
             "orders": WIDE_ORDERS,
             "delta": 1e-5,
-            "epsilon_budget": 4.0,
+            "terms": Terms(**{"epsilon_budget": 4.0} | terms),
             "name": "five hospitals",
         }
         return Ledger.open(path, **(settings | changes))

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
@@ -56,7 +58,7 @@ def test_spent_does_not_depend_on_how_queries_are_cut_into_batches(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"
-    with Ledger.open(path, signer=None, orders=WIDE_ORDERS, delta=1e-5, epsilon_budget=None, name="") as ledger:
+    with Ledger.open(path, signer=None, orders=WIDE_ORDERS, delta=1e-5, terms=Terms(), name="") as ledger:
         for size in sizes:
             charge(ledger, size)
         np.testing.assert_array_equal(ledger.spent().values, (CURVE * sum(sizes)).values)
@@ -83,7 +85,7 @@ def test_a_charge_past_the_budget_charges_nothing_and_says_what_to_do(open_ledge
             charge(ledger, 1)
         assert ledger.head() == head
     with open_ledger(epsilon_budget=2.5) as ledger:
-        assert charge(ledger, 1) == head.seq + 1
+        assert charge(ledger, 1) == head.seq + 2  # after an entry of the new terms
 
 
 def test_a_party_names_its_own_setting_when_its_budget_is_spent(open_ledger: OpenLedger) -> None:
@@ -117,9 +119,8 @@ def test_a_filter_at_one_order_never_allows_more_than_the_best_order(open_ledger
             signer=None,
             orders=WIDE_ORDERS,
             delta=1e-5,
-            epsilon_budget=2.0,
+            terms=Terms(epsilon_budget=2.0, filter_order=order),
             name="",
-            filter_order=order,
         )
         allowed[order] = ledger.affordable(CURVE, 10_000)
         charge(ledger, 10)
@@ -166,7 +167,6 @@ def test_a_second_label_for_a_query_is_refused_and_the_rest_is_kept(open_ledger:
         ({"orders": PAPER_ORDERS}, "orders = another grid"),
         ({"name": "six hospitals"}, "name = five hospitals"),
         ({"conversion": Conversion.CLASSIC}, "conversion = improved, not classic"),
-        ({"filter_order": 8.0}, "filter_order = None, not 8.0"),
         ({"signer": Ed25519PrivateKey.from_private_bytes(bytes(32))}, "another identity"),
         ({"signer": None}, "another identity"),
         ({"delta": 0.0}, "delta must lie in"),
@@ -213,17 +213,17 @@ def test_a_full_disk_charges_nothing_and_the_ledger_goes_on(open_ledger: OpenLed
         assert ledger.queries_charged() == before + charged
         connections[0].execute("PRAGMA max_page_count=1000000")
         charge(ledger, 1)
-        assert ledger.verify().queries_charged == before + charged + 1
+        assert ledger.queries_charged() == verify(ledger.path).queries == before + charged + 1
 
 
 def test_a_ledger_replaced_under_an_open_one_is_noticed(open_ledger: OpenLedger, path: Path) -> None:
     with open_ledger() as ledger:
         charge(ledger, 10)
         vandal = sqlite3.connect(path)
-        vandal.execute("DELETE FROM entries WHERE seq = 1")
+        vandal.execute("DELETE FROM entries WHERE seq = 2")
         vandal.commit()
         vandal.close()
-        with pytest.raises(LedgerCorrupt, match="entry 1: it was changed or removed"):
+        with pytest.raises(LedgerCorrupt, match="entry 2: it was changed or removed"):
             charge(ledger, 10)
 
 
@@ -235,8 +235,8 @@ def test_threads_share_one_ledger(open_ledger: OpenLedger) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(paid) == list(range(1, 41))
-        assert ledger.verify().queries_charged == 40
+        assert sorted(paid) == list(range(2, 42))
+        assert ledger.queries_charged() == 40
 
 
 def _race(path: Path, key: bytes, own: int) -> None:
@@ -246,7 +246,7 @@ def _race(path: Path, key: bytes, own: int) -> None:
         signer=Ed25519PrivateKey.from_private_bytes(key),
         orders=WIDE_ORDERS,
         delta=1e-5,
-        epsilon_budget=1.0,
+        terms=Terms(epsilon_budget=1.0),
         name="race",
     )
     try:
@@ -269,9 +269,7 @@ def test_two_processes_that_race_share_the_budget_and_agree_on_labels(path: Path
     for racer in racers:
         racer.join()
     assert [racer.exitcode for racer in racers] == [0, 0]
-    with Ledger.read(path) as ledger:
-        report = ledger.verify(owner.public_key().public_bytes_raw())
-    within = report.queries_charged
+    within = verify(path, owner.public_key().public_bytes_raw()).queries
     assert (CURVE * within).to_epsilon(1e-5).epsilon <= 1.0 < (CURVE * (within + 2)).to_epsilon(1e-5).epsilon
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,21 +17,54 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collegium.errors import ConfigurationError, LedgerCorrupt
-from collegium.privacy.ledger.audit import audit
-from collegium.privacy.ledger.chain import Head, Row, sign
-from collegium.privacy.ledger.entry import Charge, Release, Settings, decode, encode
+from collegium.privacy.ledger.chain import Chain, Head, Row, sign
+from collegium.privacy.ledger.entry import Charge, Content, Release, Settings, Terms, decode, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.ledger.verifier import Verified, verify
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
+LATER = "2100-01-01T00:00:00+00:00"
 CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
+SETTINGS_AND_TERMS = 2
 STRANGER = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
+
+
+def walk(rows: list[Row], public_key: bytes | None = None, head: Head | None = None) -> Verified:
+    """Both implementations read these rows, and both must accept them, or refuse them for the same entry."""
+    refused = re.compile(r"entry \d+")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.sqlite"
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE entries (seq INTEGER PRIMARY KEY, body, hash, signature)")
+            database.executemany(
+                "INSERT INTO entries VALUES (?, ?, ?, ?)", [(r.seq, r.body, r.hash, r.signature) for r in rows]
+            )
+            database.commit()
+        chain, complaint = Chain(), None
+        try:
+            for row in rows:
+                chain.absorb(row)
+        except LedgerCorrupt as error:
+            complaint = error
+        try:
+            found = verify(path, public_key, None if head is None else str(head))
+        except LedgerCorrupt as error:
+            if complaint is not None:
+                assert refused.findall(str(error))[:1] == refused.findall(str(complaint))[:1]
+                raise complaint from None
+            assert public_key is not None or head is not None, f"the chain accepts what the verifier refuses: {error}"
+            raise
+    assert complaint is None, f"the verifier accepts what the chain refuses: {complaint}"
+    assert found.epsilon(found.unit) == pytest.approx(chain.epsilon().epsilon, rel=1e-12)
+    assert found.guarantee() == pytest.approx(chain.guarantee(), rel=1e-12)
+    return found
 
 
 @pytest.fixture
 def rows(open_ledger: OpenLedger, path: Path) -> list[Row]:
-    """Settings, a charge, its labels, a charge, its labels."""
+    """Settings, terms, a charge, its labels, a charge, its labels."""
     with open_ledger() as ledger:
         for batch in range(2):
             keys = [f"pool:{batch}{index}" for index in range(3)]
@@ -46,11 +82,11 @@ def test_any_changed_byte_of_any_entry_is_found(rows: list[Row], data: st.DataOb
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
     forged = Row(**{**vars(rows[at]), name: bytes(value)})
     with pytest.raises(LedgerCorrupt, match=rf"^entry {at}: "):
-        audit([*rows[:at], forged, *rows[at + 1 :]])
+        walk([*rows[:at], forged, *rows[at + 1 :]])
 
 
 @pytest.mark.parametrize("column", ["seq", "body", "hash", "signature"])
-@pytest.mark.parametrize("seq", range(5))
+@pytest.mark.parametrize("seq", range(6))
 def test_a_field_changed_in_the_file_is_found(
     rows: list[Row], path: Path, open_ledger: OpenLedger, column: str, seq: int
 ) -> None:
@@ -64,10 +100,10 @@ def test_a_field_changed_in_the_file_is_found(
         open_ledger()
 
 
-@pytest.mark.parametrize("seq", range(4))
+@pytest.mark.parametrize("seq", range(5))
 def test_a_dropped_entry_is_found(rows: list[Row], seq: int) -> None:
     with pytest.raises(LedgerCorrupt, match=f"entry {seq} is missing"):
-        audit([row for row in rows if row.seq != seq])
+        walk([row for row in rows if row.seq != seq])
 
 
 def test_a_row_smuggled_in_before_the_first_is_found(rows: list[Row], path: Path) -> None:
@@ -79,11 +115,11 @@ def test_a_row_smuggled_in_before_the_first_is_found(rows: list[Row], path: Path
 
 
 def test_a_rewritten_chain_lacks_the_owners_signatures(rows: list[Row]) -> None:
-    cheaper = rows[1].body.replace(b'"queries":3', b'"queries":1')
-    assert cheaper != rows[1].body
-    forged = sign(Head(0, rows[0].hash), cheaper, STRANGER)
-    with pytest.raises(LedgerCorrupt, match="entry 1: its signature is not the ledger owner's"):
-        audit([rows[0], forged])
+    cheaper = rows[2].body.replace(b'"queries":3', b'"queries":1')
+    assert cheaper != rows[2].body
+    forged = sign(Head(1, rows[1].hash), cheaper, STRANGER)
+    with pytest.raises(LedgerCorrupt, match="entry 2: its signature is not the ledger owner's"):
+        walk([*rows[:2], forged])
 
 
 def test_a_ledger_rewritten_under_another_key_is_found_by_whoever_knows_the_owner(
@@ -92,68 +128,89 @@ def test_a_ledger_rewritten_under_another_key_is_found_by_whoever_knows_the_owne
     first = decode(rows[0].body, None)[0]
     assert isinstance(first, Settings)
     mine = Settings(**{**vars(first), "public_key": STRANGER.public_key().public_bytes_raw()})
-    forged = [sign(None, encode(mine, "2026-01-01"), STRANGER)]
-    assert audit(forged).key_is_known is False
+    forged = [sign(None, encode(mine, LATER), STRANGER)]
+    forged.append(sign(Head(0, forged[0].hash), encode(Terms(), LATER), STRANGER))
+    assert walk(forged).public_key == mine.public_key
     with pytest.raises(LedgerCorrupt, match="not signed with the given key"):
-        audit(forged, owner.public_key().public_bytes_raw())
-    assert audit(rows, owner.public_key().public_bytes_raw()).key_is_known
+        walk(forged, owner.public_key().public_bytes_raw())
+    assert walk(rows, owner.public_key().public_bytes_raw()).queries == 6
 
 
 def test_entries_cut_off_the_end_show_against_an_earlier_head(rows: list[Row]) -> None:
     heads = [Head(row.seq, row.hash) for row in rows]
-    for length in range(1, len(rows) + 1):
+    for length in range(SETTINGS_AND_TERMS, len(rows) + 1):
         cut = rows[:length]
-        assert audit(cut).entries == length  # a chain alone cannot tell
+        assert len(walk(cut).heads) == length  # a chain alone cannot tell
         for head in heads[:length]:
-            audit(cut, head=head)
+            walk(cut, head=head)
         for head in heads[length:]:
             with pytest.raises(LedgerCorrupt, match=f"entry {head.seq}: .* cut or rewritten"):
-                audit(cut, head=head)
+                walk(cut, head=head)
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (Release(1, {"pool:90": 1}), "more labels than entry 1 paid for"),
-        (Release(2, {"pool:90": 1}), "which is no charge"),
-        (Release(5, {"pool:90": 1}), "which is no charge"),
-        (Charge("x", {}, CURVE, 0, "", None), "cannot be read"),
-        (Charge("x", {}, CURVE, 10_000, "", 4.0), "past the budget of 4"),
-        (Charge("x", {}, gaussian_curve(1.0, 1.0, PAPER_ORDERS), 1, "", None), "cannot be read"),
-        (Settings("x", WIDE_ORDERS, 1e-5, Conversion.IMPROVED, None, b""), "settings must be the first entry"),
+        (Release(2, {"pool:90": 1}), "more labels than entry 2 paid for"),
+        (Release(3, {"pool:90": 1}), "which is no charge"),
+        (Release(6, {"pool:90": 1}), "which is no charge"),
+        (Charge("x", {}, {"record": CURVE}, 0, ""), "cannot be read"),
+        (Charge("x", {}, {"record": CURVE}, 10_000, ""), "past the budget of 4"),
+        (Charge("x", {}, {"record": gaussian_curve(1.0, 1.0, PAPER_ORDERS)}, 1, ""), "cannot be read"),
+        (Charge("x", {}, {"party": CURVE}, 1, ""), "does not say what it costs one record"),
+        (Terms(noise="seeded"), "it changes between noise"),
+        (Settings("x", WIDE_ORDERS, 1e-5, Conversion.IMPROVED, b""), "settings must be the first entry"),
     ],
 )
 def test_even_its_owner_cannot_sign_an_entry_that_breaks_the_rules(
-    rows: list[Row], owner: Ed25519PrivateKey, content: Release | Charge | Settings, what: str
+    rows: list[Row], owner: Ed25519PrivateKey, content: Content, what: str
 ) -> None:
-    forged = sign(Head(4, rows[4].hash), encode(content, "2026-01-01"), owner)
-    with pytest.raises(LedgerCorrupt, match=rf"^entry 5: .*{what}"):
-        audit([*rows, forged])
+    forged = sign(Head(5, rows[5].hash), encode(content, LATER), owner)
+    with pytest.raises(LedgerCorrupt, match=rf"^entry 6: .*{what}"):
+        walk([*rows, forged])
+
+
+def test_even_its_owner_cannot_date_an_entry_before_an_earlier_one(rows: list[Row], owner: Ed25519PrivateKey) -> None:
+    charge = Charge("x", {}, {"record": CURVE}, 1, "")
+    for made, sound in (("1999-12-31T00:00:00+00:00", False), (LATER, True)):
+        forged = [*rows, sign(Head(5, rows[5].hash), encode(charge, made), owner)]
+        if sound:
+            assert walk(forged).queries == 7
+        else:
+            with pytest.raises(LedgerCorrupt, match="entry 6: it is dated before the entry that it follows"):
+                walk(forged)
+
+
+def test_a_clock_that_is_set_back_dates_no_entry_back(open_ledger: OpenLedger) -> None:
+    clock = iter([datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), datetime(1999, 1, 1, tzinfo=UTC)])
+    with open_ledger(clock=lambda: next(clock)) as ledger:
+        ledger.charge(purpose="x", mechanism={}, curve=CURVE, queries=1)
+        assert [entry.time_utc[:10] for entry in ledger.entries()] == ["2026-01-02"] * 3
 
 
 def test_even_its_owner_cannot_relabel_a_query(rows: list[Row], owner: Ed25519PrivateKey) -> None:
-    charged = sign(Head(4, rows[4].hash), encode(Charge("x", {}, CURVE, 5, "", None), "2026-01-01"), owner)
-    again = sign(Head(5, charged.hash), encode(Release(5, {"pool:00": 9}), "2026-01-01"), owner)
-    with pytest.raises(LedgerCorrupt, match=r"entry 6: .* already has one"):
-        audit([*rows, charged, again])
+    charged = sign(Head(5, rows[5].hash), encode(Charge("x", {}, {"record": CURVE}, 5, ""), LATER), owner)
+    again = sign(Head(6, charged.hash), encode(Release(6, {"pool:00": 9}), LATER), owner)
+    with pytest.raises(LedgerCorrupt, match=r"entry 7: .* already has one"):
+        walk([*rows, charged, again])
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"\xff", b'{"kind":"bet","time_utc":""}', b"[" * 100_000])
 def test_an_entry_that_is_signed_but_means_nothing_is_refused(
     rows: list[Row], owner: Ed25519PrivateKey, body: bytes
 ) -> None:
-    with pytest.raises(LedgerCorrupt, match=r"^entry 5: "):
-        audit([*rows, sign(Head(4, rows[4].hash), body, owner)])
+    with pytest.raises(LedgerCorrupt, match=r"^entry 6: "):
+        walk([*rows, sign(Head(5, rows[5].hash), body, owner)])
 
 
 @given(values=st.lists(st.floats(min_value=0.0), min_size=8, max_size=8), delta=st.floats(0.0, 0.5))
 def test_a_curve_is_written_and_read_back_exactly(values: list[float], delta: float) -> None:
-    settings_ = Settings("x", PAPER_ORDERS, 1e-5, Conversion.IMPROVED, None, b"")
-    written = Charge("x", {"constant": 1e100}, RenyiCurve(PAPER_ORDERS, values, delta), 3, "", 2.5)  # type: ignore[arg-type]
-    read, _ = decode(encode(written, "2026-01-01"), settings_)
+    settings_ = Settings("x", PAPER_ORDERS, 1e-5, Conversion.IMPROVED, b"")
+    curve = RenyiCurve(PAPER_ORDERS, values, delta)  # type: ignore[arg-type]
+    read, _ = decode(encode(Charge("x", {"constant": 1e100}, {"party": curve}, 3, ""), LATER), settings_)
     assert isinstance(read, Charge)
-    assert read.curve.values.tobytes() == written.curve.values.tobytes()
-    assert (read.curve.delta, dict(read.mechanism)) == (delta, {"constant": 1e100})
+    assert read.curves["party"].values.tobytes() == curve.values.tobytes()
+    assert (read.curves["party"].delta, dict(read.mechanism)) == (delta, {"constant": 1e100})
 
 
 def test_the_hash_covers_the_purpose_the_number_and_the_hash_before() -> None:

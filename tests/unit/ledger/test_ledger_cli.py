@@ -46,11 +46,12 @@ def test_show_as_json_holds_every_charge_and_no_label(
 ) -> None:
     status, out, _ = run(capsys, "show", str(path), "--json")
     shown = json.loads(out)
-    charge, release = shown["entries"]
+    terms, charge, release = shown["entries"]
     assert status == 0
+    assert (terms["kind"], terms["unit"], terms["epsilon_budget"]) == ("terms", "record", 4.0)
     assert (charge["kind"], charge["queries"], charge["mechanism"]) == ("charge", 3, {"sigma": 40.0})
     assert charge["spent"]["epsilon"] == pytest.approx((CURVE * 3).to_epsilon(1e-5).epsilon)
-    assert (release["kind"], release["charge"], release["labels"], release["abstentions"]) == ("release", 1, 2, 1)
+    assert (release["kind"], release["charge"], release["labels"], release["abstentions"]) == ("release", 2, 2, 1)
     assert release["hash"] == head.hash.hex()
 
 
@@ -80,7 +81,7 @@ def test_verify_without_key_or_head_says_what_it_cannot_know(
         (["--public-key", "00" * 32], 8, "LedgerCorrupt: entry 0: the ledger is not signed with the given key"),
         (["--public-key", "nonsense"], 2, "ConfigurationError: --public-key takes"),
         (["--public-key", "missing.pem"], 9, "StorageError: the certificate missing.pem cannot be read"),
-        (["--head", "2:" + "00" * 32], 8, "LedgerCorrupt: entry 2: it is not the one that was printed"),
+        (["--head", "3:" + "00" * 32], 8, "LedgerCorrupt: entry 3: it is not the one that was printed"),
         (["--head", "2"], 2, "ConfigurationError: a ledger's head looks like"),
     ],
 )

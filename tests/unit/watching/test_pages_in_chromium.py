@@ -53,6 +53,7 @@ def run_record() -> dict[str, Any]:
             "budget": 4.5,
             "delta": 1e-5,
             "adaptive": False,
+            "guarantee": 11.5,
             "queries_charged": 40,
             "adjacency": ["replace"],
             "from_utc": "2026-03-01T12:00:00Z",

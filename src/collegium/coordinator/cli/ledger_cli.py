@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from collegium.errors import ConfigurationError, StorageError
-from collegium.privacy.ledger.audit import VerifyReport
+from collegium.errors import ConfigurationError, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Entry, Head
-from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Settings
+from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Settings, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import Verified
+from collegium.privacy.ledger.verifier import verify as verify_file
 from collegium.privacy.renyi import Epsilon
 from collegium.protocol.certificates import read_certificate, read_subject
 
@@ -47,6 +50,8 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
             parameters = ", ".join(f"{name} {value}" for name, value in sorted(entry.content.mechanism.items()))
             what = entry.content.purpose + (f" ({parameters})" if parameters else "")
             queries = str(entry.content.queries)
+        elif isinstance(entry.content, Terms):
+            what = f"terms: {_terms_text(json.loads(encode(entry.content, '')))}"
         elif isinstance(entry.content, Release):
             what, labels = f"release under entry {entry.content.charge}", str(len(entry.content.labels))
         table.add_row(str(entry.seq), entry.time_utc[:19], what, queries, labels, f"{entry.spent.epsilon:.4f}")
@@ -69,19 +74,33 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Walk the whole chain; exit with status 8 and the first bad entry where there is one."""
+    """Walk the whole chain, and compute ε from its entries alone; exit with status 8 and the first bad entry, if any.
+
+    The walk is a second implementation, which shares only the file's format with the ledger.
+    """
     key = None if public_key is None else _public_key(public_key)
     with Ledger.read(_file(path)) as ledger:
-        report = ledger.verify(key, None if head is None else Head.parse(head))
+        spent = ledger.epsilon().epsilon
+    found = verify_file(_file(path), key, None if head is None else str(Head.parse(head)))
+    own = found.epsilon(found.unit)
+    if spent != own and not math.isclose(spent, own, rel_tol=1e-9):
+        raise LedgerCorrupt(f"the ledger counts ε = {spent:.6g}, its entries add up to {own:.6g}: report this")
     if as_json:
-        typer.echo(json.dumps(_report_json(report, head_checked=head is not None)))
+        typer.echo(json.dumps(_report_json(found, key_checked=key is not None, head_checked=head is not None)))
         return
-    typer.echo(f"{report.entries} entries agree: {report.queries_charged} queries in {report.charges} charges")
-    typer.echo(f"{report.labels} labels, ε = {report.spent.epsilon:.4f} at δ = {report.spent.delta:g}")
-    typer.echo(_signature_text(report))
+    typer.echo(f"{len(found.heads)} entries agree: {found.queries} queries in {found.charges} charges")
+    typer.echo(f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}")
+    for unit in found.costs:
+        typer.echo(f"ε = {found.epsilon(unit):.4f} for one {unit[0]} ({unit[1]})")
+    typer.echo(f"what may be published: ε = {found.guarantee():.4f} for one {found.unit[0]} ({found.unit[1]})")
+    if found.seeded:
+        typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
+    for terms, charged in found.periods:
+        typer.echo(f"{charged} queries under: {_terms_text(terms)}")
+    typer.echo(_signature_text(found, key_checked=key is not None))
     if head is None:
         typer.echo("entries cut off the end would not show: compare --head with the one in an earlier report")
-    typer.echo(f"head {report.head}")
+    typer.echo(f"head {found.heads[-1]}")
 
 
 def _file(path: Path) -> Path:
@@ -105,12 +124,23 @@ def _public_key(text: str) -> bytes:
     return key
 
 
-def _signature_text(report: VerifyReport) -> str:
-    if not report.public_key:
+def _signature_text(found: Verified, *, key_checked: bool) -> str:
+    if not found.public_key:
         return "not signed: the chain only agrees with itself"
-    if report.key_is_known:
-        return f"signed throughout by the given key {report.public_key.hex()}"
-    return f"signed throughout by {report.public_key.hex()}, as the ledger itself states: compare --public-key"
+    if key_checked:
+        return f"signed throughout by the given key {found.public_key.hex()}"
+    return f"signed throughout by {found.public_key.hex()}, as the ledger itself states: compare --public-key"
+
+
+def _terms_text(terms: Mapping[str, Any]) -> str:
+    """Terms as their entry's line says them."""
+    mechanism = ", ".join(f"{name} {value}" for name, value in sorted(terms["mechanism"].items()))
+    votes = ", ".join(f"{count} of one {unit}" for unit, count in sorted(terms["votes_per_unit"].items()))
+    budget, order = terms["epsilon_budget"], terms["filter_order"]
+    limit = "no budget" if budget is None else f"budget ε = {float.fromhex(budget):g}"
+    tested = "" if order is None else f", tested at order {float.fromhex(order):g}"
+    unit = f"{terms['unit']} ({terms['adjacency']})"
+    return f"{limit} per {unit}{tested}; votes: {votes}; noise: {terms['noise']}; {mechanism or 'any mechanism'}"
 
 
 def _number(value: float) -> float | None:
@@ -128,7 +158,6 @@ def _settings_json(settings: Settings) -> dict[str, object]:
         "delta": settings.delta,
         "conversion": settings.conversion.value,
         "orders": list(settings.orders),
-        "filter_order": settings.filter_order,
         "public_key": settings.public_key.hex(),
     }
 
@@ -147,10 +176,13 @@ def _entry_json(entry: Entry) -> dict[str, object]:
             "mechanism": dict(entry.content.mechanism),
             "queries": entry.content.queries,
             "queries_sha256": entry.content.queries_sha256,
-            "curve": [_number(float(value)) for value in entry.content.curve.values],
-            "curve_delta": entry.content.curve.delta,
-            "epsilon_budget": entry.content.epsilon_budget,
+            "curves": {
+                unit: [_number(float(value)) for value in curve.values] for unit, curve in entry.content.curves.items()
+            },
+            "curve_deltas": {unit: curve.delta for unit, curve in entry.content.curves.items()},
         }
+    if isinstance(entry.content, Terms):
+        return shared | {"kind": "terms"} | asdict(entry.content)
     assert isinstance(entry.content, Release)  # settings are the first entry alone
     labels = entry.content.labels
     return shared | {
@@ -161,17 +193,23 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _report_json(report: VerifyReport, *, head_checked: bool) -> dict[str, object]:
+def _report_json(found: Verified, *, key_checked: bool, head_checked: bool) -> dict[str, object]:
     return {
-        "name": report.name,
-        "entries": report.entries,
-        "charges": report.charges,
-        "queries_charged": report.queries_charged,
-        "labels": report.labels,
-        "delta": report.spent.delta,
-        "spent": _spent_json(report.spent),
-        "head": str(report.head),
+        "name": found.settings["name"],
+        "entries": len(found.heads),
+        "charges": found.charges,
+        "queries_charged": found.queries,
+        "labels": len(found.labels),
+        "delta": float.fromhex(found.settings["delta"]),
+        "spent": [
+            {"unit": unit[0], "adjacency": unit[1], "epsilon": _number(found.epsilon(unit))} for unit in found.costs
+        ],
+        "unit": found.unit[0],
+        "guarantee": _number(found.guarantee()),
+        "seeded": found.seeded,
+        "terms": [terms | {"queries_charged": queries} for terms, queries in found.periods],
+        "head": found.heads[-1],
         "head_checked": head_checked,
-        "public_key": report.public_key.hex(),
-        "public_key_checked": report.key_is_known,
+        "public_key": found.public_key.hex(),
+        "public_key_checked": key_checked,
     }

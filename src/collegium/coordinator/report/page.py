@@ -77,10 +77,10 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
 
 
 def _headline(privacy: Mapping[str, Any]) -> Any:
-    """The ε that may be claimed: what was charged, or the budget where charges depended on answers; None before any."""
+    """The ε that may be claimed, by the ledger's entries alone; None before any charge."""
     if "units" not in privacy:
         return None
-    return privacy["budget"] if privacy["adaptive"] else privacy["units"][privacy["unit"]]["wide"]["epsilon"]
+    return privacy["guarantee"]
 
 
 def _promises(privacy: Mapping[str, Any]) -> list[dict[str, Any]]:

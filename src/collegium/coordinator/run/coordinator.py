@@ -158,7 +158,15 @@ class Coordinator:
         self._folder.prepare()
         with (
             self._folder.lock(),
-            closing(open_ledger(self._config, self._mechanism, self._ledger_file, self._signer)) as ledger,
+            closing(
+                open_ledger(
+                    self._config,
+                    self._mechanism,
+                    self._ledger_file,
+                    self._signer,
+                    noised_sum=self._vote_sum.mode == "masked+noised",
+                )
+            ) as ledger,
         ):
             remove_stale_temp_files(self._folder.path)
             self._run = self._folder.read() or {}
@@ -178,14 +186,16 @@ class Coordinator:
         self._questions = build_requests(self._config, pool, ledger_id(ledger), self._learning.pretrained_network)
         self._histograms: dict[str, IntArray] = {}
         run_record.begin(self._run, self._config, self._mechanism, self._vote_sum.mode, self._draw.private, self._pool)
-        self._run["privacy"]["votes_per_unit"] = dict(self._questions.votes_per_unit)
 
     def _labeller(self, ledger: Ledger) -> Labeller:
+        adjacency = self._questions.adjacency
+        units = {name: Unit(votes, adjacency) for name, votes in self._questions.votes_per_unit.items()}
         return Labeller(
             ledger,
             self._mechanism,
-            Unit(self._questions.votes_per_unit[self._config.budget.unit], self._questions.adjacency),
+            units.pop(self._config.budget.unit),
             self._draw,
+            others=units,
             bound=self._config.budget.bound,
             take_up=self._vote_sum.mode != "masked+noised",
         )
@@ -272,7 +282,7 @@ class Coordinator:
         indices, labels = self._label_set.indices, self._label_set.labels
         unchosen = sum(self._plan.sizes) - len(indices)
         self._run["labels"] = run_record.labels(labels, indices, unchosen, self._data, self._config.task, stopped)
-        self._run["privacy"] |= spending(ledger, self._questions.votes_per_unit)
+        self._run["privacy"] |= spending(ledger)
         self._run["ledger"] = {"head": str(ledger.head()), "signed": self._signer is not None}
         self._run["state"] = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)

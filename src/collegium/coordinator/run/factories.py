@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from collegium.coordinator.settings.run_config import MULTILABEL_KNN, SAMPLED, M
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.accounting.filters import best_order
+from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, create
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
@@ -63,33 +63,44 @@ def noise_strategy_of(config: RunConfig) -> NoiseStrategy:
     return SystemNoiseStrategy()
 
 
-def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None) -> Ledger:
-    """The ledger at ``file``, made there with the budget's settings if there is none; LedgerCorrupt, StorageError."""
+def open_ledger(
+    config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None, *, noised_sum: bool
+) -> Ledger:
+    """The ledger at ``file``, made there if there is none, with the configuration's terms in force.
+
+    ``noised_sum`` tells that the parties add the noise. Raises LedgerCorrupt, StorageError, and ConfigurationError
+    where the terms cannot follow those that the ledger holds.
+    """
     budget = config.budget
     orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
+    of_records = config.neighbours is not None
     return Ledger.open(
         file,
         signer=signer,
         orders=orders,
-        filter_order=_filter_order(config, mechanism, file, orders),
         delta=budget.delta,
-        epsilon_budget=budget.epsilon,
+        terms=LedgerTerms(
+            unit=budget.unit,
+            votes_per_unit={"record": 1} if of_records else {"record": 1, "party": config.teachers.per_party},
+            adjacency=mechanism.unit(1).adjacency.value,
+            noise="seeded" if config.seed is not None else "parties" if noised_sum else "system",
+            epsilon_budget=budget.epsilon,
+            filter_order=_filter_order(config, mechanism, orders),
+            mechanism={"name": mechanism.name, "bound": budget.bound, **mechanism.parameters()},
+        ),
         conversion=budget.conversion,
         name=config.name,
         budget_setting="budget.epsilon",
     )
 
 
-def _filter_order(config: RunConfig, mechanism: Mechanism, file: Path, orders: tuple[float, ...]) -> float | None:
+def _filter_order(config: RunConfig, mechanism: Mechanism, orders: tuple[float, ...]) -> float | None:
     """The one order that the budget is tested at where later charges depend on earlier answers.
 
-    Fixed when the ledger is made, by what fits the budget if every query goes through every stage.
+    By what fits the budget if every query goes through every stage; a ledger keeps the one that it was given first.
     """
     if len(mechanism.stages) == 1:
         return None
-    if file.exists():
-        with closing(Ledger.read(file)) as held:
-            return held.settings.filter_order
     budget = config.budget
     unit = mechanism.unit(config.teachers.per_party if budget.unit == "party" else 1)
     curves = [charge_of(stage, budget.bound, orders, unit) for stage in mechanism.stages]

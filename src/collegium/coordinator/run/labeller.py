@@ -96,6 +96,7 @@ class Labeller:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     draw : where the noise comes from.
+    others : further units that the ledger states the cost for, by their names.
     bound : ``argmax`` charges the least that is proven, ``classic`` what published accountants charge.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
         that parties noised is an answer in its own right, and asking again is paid again.
@@ -108,6 +109,7 @@ class Labeller:
         unit: Unit,
         draw: NoiseStrategy,
         *,
+        others: Mapping[str, Unit] = {},
         bound: Bound = "argmax",
         take_up: bool = True,
     ) -> None:
@@ -115,6 +117,10 @@ class Labeller:
         self._stages = mechanism.stages
         self._draw = draw
         self._curves = [charge_of(stage, bound, ledger.settings.orders, unit) for stage in self._stages]
+        self._others = [
+            {name: charge_of(stage, bound, ledger.settings.orders, other) for name, other in others.items()}
+            for stage in self._stages
+        ]
         self._worst = sum(self._curves[1:], self._curves[0])
         self._for_the_run: tuple[RenyiCurve, int] | None = None
         if mechanism.charged_once:
@@ -122,6 +128,7 @@ class Labeller:
             self._for_the_run = self._worst, mechanism.charged_queries(MAX_POOL_INPUTS)
             self._worst = RenyiCurve.zero(ledger.settings.orders)
             self._curves = [self._worst for _ in self._stages]
+            self._others = [{} for _ in self._stages]
         self._terms: dict[str, float | int | str] = {
             "name": mechanism.name,
             "votes_per_unit": unit.votes,
@@ -221,7 +228,11 @@ class Labeller:
             return
         stage = self._stages[number]
         paid = self._ledger.charge(
-            purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=list(queries)
+            purpose=stage.name,
+            mechanism=self._terms,
+            curve=self._curves[number],
+            queries=list(queries),
+            others=self._others[number],
         )
         self._open[self._claim(number, queries)] = paid
 
@@ -312,7 +323,11 @@ class Labeller:
             return earlier
         stage = self._stages[number]
         return self._ledger.charge(
-            purpose=stage.name, mechanism=self._terms, curve=self._curves[number], queries=queries
+            purpose=stage.name,
+            mechanism=self._terms,
+            curve=self._curves[number],
+            queries=queries,
+            others=self._others[number],
         )
 
     def _claim(self, number: int, queries: Sequence[str]) -> Claim:
@@ -360,8 +375,8 @@ def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
     found: dict[int, Claim] = {}
     for entry in entries:
         match entry.content:
-            case Charge(purpose, mechanism, curve, queries, queries_sha256) if queries_sha256:
-                terms = tuple(sorted(mechanism.items()))
+            case Charge(purpose, mechanism, curves, queries, queries_sha256) if queries_sha256:
+                terms, curve = tuple(sorted(mechanism.items())), curves[entry.terms.unit]
                 found[entry.seq] = Claim(purpose, terms, curve.values.tobytes(), queries, queries_sha256)
             case Release(charge):
                 found.pop(charge, None)

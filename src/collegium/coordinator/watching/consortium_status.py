@@ -56,7 +56,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
         "own_rounds": len(run.get("rounds", ())),
         "round_seconds": _durations([entry["seconds"] for _, entry in rounds]),
         "queries": run.get("asked", {}).get("queries", {}).get("count"),
-        "privacy": _privacy(folder, run or next((held for _, held in reversed(jobs) if held), {})),
+        "privacy": _privacy(folder),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],
     }
@@ -85,26 +85,23 @@ def _party(member: Member, connected: bool, records: Sequence[Mapping[str, Any]]
     }
 
 
-def _privacy(folder: ConsortiumFolder, run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ledger says, which is ahead of run.json after a crash."""
-    said = run.get("privacy", {})
-    budget, unit = said.get("budget"), said.get("unit")
-    figures: dict[str, Any] = {"unit": unit, "epsilon_budget": budget}
+def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
+    """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
     ledger = folder.run / "ledger.sqlite"
     if not ledger.exists():
-        held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None, "by_unit": {}}
-    else:
-        votes_per_unit = tuple(sorted(said.get("votes_per_unit", {}).items()))
-        held = _ledger_figures(ledger, _stamps(ledger), votes_per_unit)
+        held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None}
+        return {"unit": None, "epsilon_budget": None, **held, "epsilon_left": None, "units": {}}
+    held = _ledger_figures(ledger, _stamps(ledger))
+    budget, unit = held["epsilon_budget"], held["unit"]
     left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
-    spent = held["by_unit"] | ({unit: held["epsilon_spent"]} if unit else {})
+    spent = held["by_unit"] | {unit: held["epsilon_spent"]}
     limited = {"budget": budget, "left": left}
     units = {
         name: {"spent": spent[name]} | (limited if name == unit else dict.fromkeys(limited))
         for name in ("record", "party")
         if name in spent
     }
-    return figures | {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
+    return {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
 
 
 def _stamps(ledger: Path) -> tuple[tuple[int, int], ...]:
@@ -120,17 +117,17 @@ def _stamps(ledger: Path) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _ledger_figures(
-    path: Path, stamps: tuple[tuple[int, int], ...], votes_per_unit: tuple[tuple[str, int], ...]
-) -> Mapping[str, Any]:
-    """Labels and ε; ``by_unit`` for the units whose votes are known. Read once per state of the file."""
+def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> Mapping[str, Any]:
+    """Labels and ε; ``by_unit`` for every unit that charges are stated for. Read once per state of the file."""
     with Ledger.read(path) as ledger:
-        labels, spent = ledger.labels(), ledger.epsilon()
-        by_unit = epsilon_by_unit(ledger, dict(votes_per_unit))
+        labels, spent, terms = ledger.labels(), ledger.epsilon(), ledger.terms()
+        by_unit = epsilon_by_unit(ledger)
     abstentions = sum(label == ABSTENTION for label in labels.values())
     return {
         "labels": len(labels) - abstentions,
         "abstentions": abstentions,
+        "unit": terms.unit,
+        "epsilon_budget": terms.epsilon_budget,
         "epsilon_spent": spent.epsilon,
         "delta": spent.delta,
         "by_unit": by_unit,

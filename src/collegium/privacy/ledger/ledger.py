@@ -14,21 +14,24 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt
-from collegium.privacy.ledger.audit import VerifyReport, audit
+from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Chain, Entry, Head, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Charge,
     Content,
     Parameter,
+    ProtectedUnit,
     Release,
     Settings,
+    Terms,
     encode,
     queries_digest,
 )
@@ -51,11 +54,12 @@ class Ledger:
         store: EntryStore,
         *,
         signer: Ed25519PrivateKey | None = None,
-        epsilon_budget: float | None = None,
+        terms: Terms | None = None,
         budget_setting: str = "",
         clock: Callable[[], datetime] = _now_utc,
     ) -> None:
-        self.epsilon_budget = epsilon_budget
+        self.path = store.path
+        self._terms = terms
         self._budget_setting = budget_setting
         self._store = store
         self._signer = signer
@@ -71,10 +75,9 @@ class Ledger:
         signer: Ed25519PrivateKey | None,
         orders: Sequence[float],
         delta: float,
-        epsilon_budget: float | None,
+        terms: Terms,
         name: str,
         conversion: Conversion = Conversion.IMPROVED,
-        filter_order: float | None = None,
         budget_setting: str = "budget.epsilon in consortium.toml",
         clock: Callable[[], datetime] = _now_utc,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
@@ -84,8 +87,9 @@ class Ledger:
         Parameters
         ----------
         signer : the owner's identity; None gives an unsigned ledger (simulations).
-        name, orders, delta, conversion, filter_order : see ``Settings``; always those it was created with.
-        epsilon_budget : no charge may take ε past it; may differ from opening to opening. None: no limit.
+        name, orders, delta, conversion : see ``Settings``; always those it was created with.
+        terms : what is charged from now on. Where they differ from those in force they become an entry; what was
+            charged before stays under its own terms and counts against the new budget by what it says of the new unit.
         budget_setting : where a user raises that budget, for the error that says so.
         clock, on_connect : the time that entries bear; a hook handed the connection before its first use.
 
@@ -95,22 +99,23 @@ class Ledger:
         StorageError, when the file cannot be read or written.
         """
         grid = check_orders(orders)
-        if filter_order is not None and filter_order not in grid:
-            raise ConfigurationError(f"the filter's order {filter_order:g} is not among the ledger's orders")
+        if terms.filter_order is not None and terms.filter_order not in grid:
+            raise ConfigurationError(f"the filter's order {terms.filter_order:g} is not among the ledger's orders")
         if not 0.0 < delta < 1.0:
             raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
-        if epsilon_budget is not None and not (math.isfinite(epsilon_budget) and epsilon_budget >= 0.0):
-            raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {epsilon_budget}")
+        budget = terms.epsilon_budget
+        if budget is not None and not (math.isfinite(budget) and budget >= 0.0):
+            raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {budget}")
         public_key = b"" if signer is None else signer.public_key().public_bytes_raw()
-        order = None if filter_order is None else float(filter_order)
-        settings = Settings(name, grid, float(delta), conversion, order, public_key)
+        settings = Settings(name, grid, float(delta), conversion, public_key)
         store = EntryStore.open(path, on_connect)
-        ledger = cls(store, signer=signer, epsilon_budget=epsilon_budget, budget_setting=budget_setting, clock=clock)
+        ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
         try:
             with store.writing():
                 if store.begin():
                     ledger._append(settings)
-            _check_same(path, ledger.settings, settings)
+                _check_same(path, ledger.settings, settings)
+                ledger._agree()
         except BaseException:
             store.close()
             raise
@@ -126,6 +131,28 @@ class Ledger:
             ledger.close()
             raise
         return ledger
+
+    def _agree(self) -> None:
+        """Put this owner's terms in force, inside ``_writing``; nothing is written where they are in force already.
+
+        The order of the budget's filter stays once there is one. Where another mechanism follows what was charged,
+        whoever chose it may have seen labels: from then on the budget is tested at one order.
+        """
+        chain, terms = self._chain, self._terms
+        if terms is None:
+            raise StorageError("this ledger was opened readonly: open it with its owner's key and terms to charge")
+        order = chain.terms.filter_order or terms.filter_order
+        if order is None and chain.charges and terms.mechanism != chain.terms.mechanism:
+            order = _order_for(terms.epsilon_budget, chain.settings)
+        terms = self._terms = replace(terms, filter_order=order)
+        if terms == chain.terms:
+            return
+        if chain.charges and terms.seeded != chain.terms.seeded:
+            raise ConfigurationError(
+                "the labels of this ledger were drawn with a seed and would be drawn without one, or the reverse: "
+                "keep the seed as it was, or start in another folder"
+            )
+        self._append(terms)
 
     def close(self) -> None:
         """Let go of the file. Everything was already durable."""
@@ -144,15 +171,33 @@ class Ledger:
         with self._reading() as chain:
             return chain.settings
 
-    def spent(self) -> RenyiCurve:
-        """Everything charged so far, by whichever process."""
+    def spent(self, unit: ProtectedUnit | None = None) -> RenyiCurve:
+        """Everything charged so far, by whichever process, to the budget's own unit unless another is named."""
         with self._reading() as chain:
-            return chain.spent()
+            return chain.spent(unit=unit)
 
-    def epsilon(self) -> Epsilon:
-        """ε of everything charged so far: the value that the budget limits. Zero while nothing was charged."""
+    def epsilon(self, unit: ProtectedUnit | None = None) -> Epsilon:
+        """ε of everything charged so far: the value that the budget limits. Zero while nothing was charged.
+
+        In the budget's own ``unit`` unless another is named; infinite where a charge says nothing of that unit.
+        """
         with self._reading() as chain:
-            return chain.epsilon()
+            return chain.epsilon(unit=unit)
+
+    def guarantee(self) -> float:
+        """ε that the entries promise to the budget's unit; see ``Chain.guarantee``."""
+        with self._reading() as chain:
+            return chain.guarantee()
+
+    def terms(self) -> Terms:
+        """What charges are made under now."""
+        with self._reading() as chain:
+            return chain.terms
+
+    def units(self) -> list[ProtectedUnit]:
+        """Every unit that charges are stated for, the budget's own first."""
+        with self._reading() as chain:
+            return chain.units()
 
     def queries_charged(self) -> int:
         """Answers paid for so far, over all charges."""
@@ -177,10 +222,17 @@ class Ledger:
             return self._affordable(chain, curve, at_most)
 
     def charge(
-        self, *, purpose: str, mechanism: Mapping[str, Parameter], curve: RenyiCurve, queries: Sequence[str] | int
+        self,
+        *,
+        purpose: str,
+        mechanism: Mapping[str, Parameter],
+        curve: RenyiCurve,
+        queries: Sequence[str] | int,
+        others: Mapping[str, RenyiCurve] = {},
     ) -> int:
         """Pay for ``queries`` (their keys, or how many) at ``curve`` each; durable when this returns.
 
+        ``curve`` is what one query costs the budget's unit, ``others`` what it costs further units, by their names.
         Returns the charge's number, under which its labels are released. All or nothing: raises
         BudgetExceeded, with nothing charged, when not all of them fit; ConfigurationError on bad input.
         """
@@ -193,13 +245,14 @@ class Ledger:
         if count < 1:
             raise ConfigurationError("a charge needs at least one query")
         with self._writing() as chain:
+            self._agree()
             fit = self._affordable(chain, curve, count)
             if fit < count:
                 raise BudgetExceeded(
-                    f"{chain.epsilon().epsilon:.4g} of {self.epsilon_budget} charged, and only {fit} of {count} more "
-                    f"queries fit; raise {self._budget_setting} or stop"
+                    f"{chain.epsilon().epsilon:.4g} of {chain.terms.epsilon_budget} charged, and only {fit} of {count} "
+                    f"more queries fit; raise {self._budget_setting} or stop"
                 )
-            return self._append(Charge(purpose, mechanism, curve, count, digest, self.epsilon_budget))
+            return self._append(Charge(purpose, mechanism, {**others, chain.terms.unit: curve}, count, digest))
 
     def release(self, charge: int, labels: Mapping[str, int]) -> None:
         """Give out ``labels`` under an earlier charge; durable when this returns: show them only then.
@@ -238,29 +291,19 @@ class Ledger:
         chain = Chain()
         return (chain.absorb(row) for row in rows)
 
-    def verify(self, public_key: bytes | None = None, head: Head | None = None) -> VerifyReport:
-        """Walk the whole chain afresh; raises LedgerCorrupt naming the first bad entry.
-
-        ``public_key`` (32 bytes) is what the entries must be signed with: without it the chain is only
-        shown to agree with itself. ``head`` was printed earlier: the ledger must still hold that entry.
-        Entries cut off the end show against a later ``head`` alone.
-        """
-        with self._lock:
-            rows = self._store.rows()
-        return audit(rows, public_key, head)
-
     def _affordable(self, chain: Chain, curve: RenyiCurve, at_most: int) -> int:
         if curve.orders != chain.settings.orders:
             raise ConfigurationError("the charge is on another grid of orders than the ledger")
         if at_most <= 0:
             return 0
-        if self.epsilon_budget is None:
+        terms = self._terms or chain.terms
+        if terms.epsilon_budget is None:
             return at_most
         fits, too_many = 0, at_most + 1
         while too_many - fits > 1:  # ε grows with the number of queries
             queries = (fits + too_many) // 2
-            epsilon = chain.epsilon(curve, queries).epsilon
-            if math.isfinite(epsilon) and epsilon <= self.epsilon_budget:
+            spent = chain.epsilon(curve, queries, unit=terms.protected, filter_order=terms.filter_order)
+            if math.isfinite(spent.epsilon) and spent.epsilon <= terms.epsilon_budget:
                 fits = queries
             else:
                 too_many = queries
@@ -269,7 +312,9 @@ class Ledger:
     def _append(self, content: Content) -> int:
         """Sign and store the next entry, inside ``_writing``."""
         try:
-            body = encode(content, self._clock().isoformat(timespec="microseconds"))
+            now = self._clock()
+            now = max(now, self._chain.time_utc or now)  # a clock that was set back dates nothing back
+            body = encode(content, now.astimezone(UTC).isoformat(timespec="microseconds"))
         except (TypeError, ValueError):
             raise ConfigurationError("a ledger entry holds plain texts and finite numbers alone") from None
         row = sign(self._chain.head, body, self._signer)
@@ -314,12 +359,34 @@ class Ledger:
             raise
 
 
+def _order_for(epsilon_budget: float | None, settings: Settings) -> float | None:
+    """The order at which costs that grow with the order, as those of Gaussian noise do, reach the budget last."""
+    if epsilon_budget is None:
+        return None
+    whole = RenyiCurve(settings.orders, np.asarray(settings.orders))
+
+    def fits(factor: float) -> bool:
+        return settings.epsilon(_scaled(whole, factor)).epsilon < epsilon_budget
+
+    low, high = 0.0, 1.0
+    while fits(high):
+        high *= 2.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return settings.epsilon(_scaled(whole, high)).order
+
+
+def _scaled(curve: RenyiCurve, factor: float) -> RenyiCurve:
+    return RenyiCurve(curve.orders, curve.values * factor)
+
+
 def _check_same(path: Path, held: Settings, asked: Settings) -> None:
     if held.public_key != asked.public_key:
         raise ConfigurationError(
             f"the ledger {path} belongs to another identity; use its owner's key or another folder"
         )
-    for what in ("name", "orders", "delta", "conversion", "filter_order"):
+    for what in ("name", "orders", "delta", "conversion"):
         old, new = getattr(held, what), getattr(asked, what)
         if old != new:
             texts = ("another grid", "this one") if what == "orders" else (old, new)

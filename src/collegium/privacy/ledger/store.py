@@ -38,6 +38,7 @@ class EntryStore:
         """Open ``path`` to write, making a file where there is none."""
         with _reported(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's own files beside it take over its mode
             connection = _connect(str(path))
         try:
             with _reported(path):
