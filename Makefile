@@ -7,7 +7,7 @@ BIN := .venv/bin
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[simulation,dev]' --editable ./reproduction
+	$(BIN)/python -m pip install --quiet --editable '.[all,dev]' --editable ./reproduction
 	touch $@
 
 demo: .venv/installed

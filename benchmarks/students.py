@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.selection.queries import choose_queries
-from collegium.coordinator.students import METHODS, fit_student
+from collegium.coordinator.students import find_method, fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, DataError
@@ -109,7 +109,7 @@ def labelled(data: Data, *, balanced: bool, seed: int) -> NDArray[np.int64]:
 
 def shortened(method: str, share: float) -> dict[str, int]:
     """The options that give ``method`` this share of each of its numbers of steps; empty where it has none."""
-    fields = METHODS[method].model_fields
+    fields = find_method(method).model_fields
     counts = {name: field.default for name, field in fields.items() if name == "steps" or name.endswith("_steps")}
     return {name: max(1, round(share * count)) for name, count in counts.items()}
 

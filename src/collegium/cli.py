@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from collegium import __version__
 from collegium.errors import CollegiumError
+from collegium.extras import optional_import
 from collegium.interrupts import INTERRUPTED, stoppable
 from collegium.privacy.accounting.progress import SearchLines, listening
 
@@ -124,7 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # the processor from the very thread that they wait for. Read when torch is loaded, by this process and its parties.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        with stoppable(), listening(SearchLines(lambda line: typer.echo(line, err=True))):
+        with (
+            stoppable(),
+            listening(SearchLines(lambda line: typer.echo(line, err=True))),
+            optional_import("this command"),
+        ):
             status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except KeyboardInterrupt:
         status = INTERRUPTED

@@ -24,6 +24,12 @@ class ConfigurationError(CollegiumError):
     exit_status = 2
 
 
+class MissingExtra(ConfigurationError):
+    """A package is needed that only an extra of this one installs."""
+
+    code = "missing-extra"
+
+
 class DataError(CollegiumError):
     """A data file, a column, a label or an array is not what the task needs."""
 

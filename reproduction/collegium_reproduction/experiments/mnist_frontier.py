@@ -30,7 +30,7 @@ from collegium_reproduction.experiments.epsilons import epsilons
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from collegium.coordinator.students import Encoder
+    from collegium.coordinator.students.pretraining import Encoder
 
 _NAME = "mnist-frontier"
 
@@ -207,7 +207,9 @@ def _once(
 
 def _pretrained(pool: Examples, seed: int, setting: Setting) -> Encoder:
     """The self-supervised network of the pool, the student's own first step."""
-    from collegium.coordinator.students import Contrastive, LearningProblem, pretrained
+    from collegium.coordinator.students import LearningProblem
+    from collegium.coordinator.students.contrastive import Contrastive
+    from collegium.coordinator.students.pretraining import pretrained
 
     nothing = np.empty(0, dtype=np.int64)
     problem = LearningProblem(

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import cached, remove_parametrizations
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
@@ -61,7 +62,7 @@ class Gan(Frozen):
     def fit(self, problem: LearningProblem) -> NetworkStudent:
         architecture = _discriminator(self.network, problem)
         pool = pool_tensor(problem)
-        draws = problem.generator()
+        draws = generator_of(problem)
         network = new_network(problem, architecture)
         _check_layers(network, architecture)
         first = pool[torch.randperm(len(pool), generator=draws, device=problem.device)[:_FIRST_BATCH]]

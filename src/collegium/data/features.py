@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from collegium.data.feature_spec import PROJECTION_ONE, Features
 from collegium.data.task import Inputs
 from collegium.errors import DataError
+from collegium.extras import optional_import
 
 BINS = 9
 """Orientations of a gradient, over half a turn."""
@@ -95,7 +96,8 @@ def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str
     if features.scaling is not None:
         return _standard(block, features.scaling)
     if features.network is not None:
-        from collegium.models.network_features import embed
+        with optional_import("features by a network"):
+            from collegium.models.network_features import embed
 
         return embed(features.network, block, inputs, device)
     return _hog(block) if features.name == "hog" else _raw(block)
@@ -109,7 +111,8 @@ def _extracted(features: Features, inputs: Inputs) -> int:
             "make it from this task's pool"
         )
     if features.network is not None:
-        from collegium.models.network_features import width
+        with optional_import("features by a network"):
+            from collegium.models.network_features import width
 
         return width(features.network, inputs)
     if features.name != "hog":

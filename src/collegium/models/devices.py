@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from collegium.errors import ConfigurationError
+from collegium.errors import ConfigurationError, MissingExtra
+from collegium.extras import optional_import
 
 _DEVICE = re.compile(r"auto|cpu|cuda(?::\d{1,3})?")
 
@@ -31,13 +32,20 @@ def resolve_device(name: str) -> str:
     ------
     ConfigurationError
         If the name is unknown, or the CUDA device that it asks for is absent.
+    MissingExtra
+        If a CUDA device is named and torch is not installed; ``auto`` is then ``cpu``.
     """
     if _DEVICE.fullmatch(name) is None:
         raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
     if name == "cpu":
         return name
-    import torch
-
+    try:
+        with optional_import(f"device {name}"):
+            import torch
+    except MissingExtra:
+        if name == "auto":
+            return "cpu"  # nothing that computes on another device can run either
+        raise
     present = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return "cuda" if present else "cpu"
@@ -81,6 +89,22 @@ def one_thread() -> Iterator[None]:
         finally:
             if before is not None:
                 set_threads(before)
+
+
+@contextmanager
+def seeded_draws(seed: int, device: str) -> Iterator[None]:
+    """Seed torch's process-wide generators inside the block and put them back after it.
+
+    Dropout draws from them. Nothing happens where torch is not loaded.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def mixed_precision(device: str, *, on_cpu: bool = False) -> AbstractContextManager[None]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, SupportsFloat
 
-from collegium.errors import ConfigurationError, StorageError
+from collegium.errors import StorageError
+from collegium.extras import optional_import
 
 EVERY_STEPS = 10
 """Of so many steps one is written, and the first. Reading a value waits for a GPU, so the others cost nothing."""
@@ -146,16 +147,15 @@ def _nowhere(step: int, **values: Value) -> None:
 def recording(folder: Path | None) -> Iterator[None]:
     """Record the curves of this process in ``folder`` within; none at all where it is None.
 
-    ConfigurationError where TensorBoard is not installed; StorageError where the folder cannot be made.
+    MissingExtra where TensorBoard is not installed; StorageError where the folder cannot be made.
     """
     global _recorder
     if folder is None:
         yield
         return
-    try:
+    with optional_import("--tensorboard"):
+        import tensorboard  # noqa: F401
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigurationError("--tensorboard needs TensorBoard: pip install 'collegium[tensorboard]'") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collegium.errors import ConfigurationError
+from collegium.extras import optional_import
 
 
 def flower_settings(folder: Path) -> dict[str, str]:
@@ -21,7 +21,7 @@ def flower_settings(folder: Path) -> dict[str, str]:
 def prepare_flower(folder: Path) -> None:
     """Make Flower and Ray quiet, offline and confined to ``folder``; a user's own setting wins.
 
-    Raises ConfigurationError when Flower is not installed.
+    Raises MissingExtra when Flower is not installed.
     """
     settings = flower_settings(folder) | {
         "HF_HUB_OFFLINE": "1",
@@ -31,9 +31,6 @@ def prepare_flower(folder: Path) -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-    try:
-        import flwr
+    with optional_import("a simulation on Flower's engine"):
+        import flwr  # noqa: F401
         import ray  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError("simulations need Flower: pip install 'collegium[simulation]'") from error
-    del flwr

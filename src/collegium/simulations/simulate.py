@@ -166,10 +166,11 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
     wanted, holdout = run.config.baseline, run.public.holdout
     if wanted is None or holdout is None:
         return None
+    from collegium.coordinator.students import chosen_method, fit_student
+
+    chosen_method(wanted.method, wanted.options, run.config.task)  # a mistake in it shows before anything is spent
 
     def measure() -> Mapping[str, Any]:
-        from collegium.coordinator.students import fit_student
-
         student = fit_student(
             wanted.method,
             run.private.x,

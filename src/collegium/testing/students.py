@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.students import METHODS, Student, fit_student, load_student
-from collegium.coordinator.students.base import load_methods
+from collegium.coordinator.students import Student, find_method, fit_student, load_student, method_names
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.testing.problems import IMAGES, TABLE, easy_examples
@@ -44,9 +43,10 @@ def check_student(
         damaged.
     """
     chosen = dict(options or {})
-    load_methods()
-    promise(method in METHODS, f"no student method is registered as {method!r}: put @register on its class")
-    promise(bool(METHODS[method].model_config.get("frozen")), f"{method}: its settings must be a frozen pydantic model")
+    promise(method in method_names(), f"no student method is registered as {method!r}: put @register on its class")
+    promise(
+        bool(find_method(method).model_config.get("frozen")), f"{method}: its settings must be a frozen pydantic model"
+    )
     refuses(
         ConfigurationError,
         lambda: _fitted(method, {**chosen, "no_such_option": 1}, task or TABLE),

@@ -160,7 +160,7 @@ def test_class_balanced_rounds_follow_the_students_predictions(
     run: Run, digits: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a student that is right, as many labels of each class as can be: 30 of ten classes, three each."""
-    from collegium.coordinator.students import NetworkStudent
+    from collegium.coordinator.students.networks import NetworkStudent
 
     def right(student: Any, x: NDArray[Any]) -> NDArray[np.int64]:
         return digits.labels()[: len(x)]

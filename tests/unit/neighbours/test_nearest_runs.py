@@ -202,7 +202,7 @@ def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go:
 def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
     import torch
 
-    from collegium.coordinator.students.base import NetworkStudent
+    from collegium.coordinator.students.networks import NetworkStudent
     from collegium.models.networks import build_network
 
     changes: dict[str, Any] = {"neighbours__features": "student"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from collegium.coordinator.students import Vat
+from collegium.coordinator.students.vat import Vat
 from collegium.data import default_task
 from collegium.models.networks import build_network
 

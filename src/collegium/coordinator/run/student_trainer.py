@@ -17,12 +17,14 @@ from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.progress import Tell
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
+from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
 from collegium.protocol.messages import ArraySpec
 from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Encoder, Pretraining, Student
+    from collegium.coordinator.students import Student
+    from collegium.coordinator.students.pretraining import Encoder, Pretraining
 
 
 class StudentTrainer:
@@ -51,9 +53,11 @@ class StudentTrainer:
 
     def check(self, *, votes_are_kept: bool) -> None:
         """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
-        from collegium.coordinator.students import require_soft_targets
+        from collegium.coordinator.students import chosen_method, require_soft_targets
 
-        self._pretraining()
+        chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        if self._config.queries.pretraining:
+            self._pretraining()
         if not votes_are_kept:
             require_soft_targets(self._config.student.method, None)
 
@@ -115,7 +119,9 @@ class StudentTrainer:
             return file.read_bytes()
 
     def _pretrained(self) -> Encoder:
-        from collegium.coordinator.students import LearningProblem, pretrained
+        with optional_import("pretraining"):
+            from collegium.coordinator.students import LearningProblem
+            from collegium.coordinator.students.pretraining import pretrained
 
         set_threads(self._threads)
         nothing = np.empty(0, dtype=np.int64)
@@ -133,7 +139,9 @@ class StudentTrainer:
 
     def student_features(self, issued: LabelSet) -> NDArray[np.float32]:
         """Of the pool, ``[inputs, dimensions]``, by the student of the labels so far; a network has some."""
-        from collegium.coordinator.students import NetworkStudent, network_features
+        with optional_import("queries.features = 'student'"):
+            from collegium.coordinator.students.networks import NetworkStudent
+            from collegium.coordinator.students.pretraining import network_features
 
         student = self.interim(issued)
         if not isinstance(student, NetworkStudent):
@@ -147,7 +155,10 @@ class StudentTrainer:
         """The student's own settings, so that it shares what was pretrained, changed by those of the queries."""
         from pydantic import ValidationError
 
-        from collegium.coordinator.students import Pretraining, chosen_method
+        from collegium.coordinator.students import chosen_method
+
+        with optional_import("pretraining"):
+            from collegium.coordinator.students.pretraining import Pretraining
 
         method = chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         own: Pretraining = getattr(method, "pretraining", Pretraining())

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
-from torch import Tensor, nn
 
 from collegium.data.task import Task
-from collegium.errors import ConfigurationError, DataError
-from collegium.models.devices import resolve_device, set_threads
-from collegium.models.networks import Option, build_network, network_inputs, save_network
-from collegium.models.training import StepCallback
-from collegium.privacy.multilabel import numbers_of
+from collegium.errors import ConfigurationError, DataError, MissingExtra
+from collegium.extras import optional_import
+from collegium.models.devices import resolve_device, seeded_draws, set_threads
 
-_BATCH = 1024
+if TYPE_CHECKING:
+    from collegium.models.training import StepCallback
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +46,6 @@ class LearningProblem:
     cache: Path | None = None
     soft_targets: NDArray[np.float64] | None = None
 
-    def generator(self) -> torch.Generator:
-        """A fresh generator on the device, the same for the same seed."""
-        return torch.Generator(device=self.device).manual_seed(self.seed)
-
 
 class Student(Protocol):
     """What is published: it labels inputs of its task, and its file holds arrays alone."""
@@ -76,39 +69,6 @@ class Student(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkStudent:
-    """A torch network that labels inputs of its task."""
-
-    architecture: str
-    task: Task
-    network: nn.Module
-    device: str
-    options: Mapping[str, Option] = field(default_factory=dict)
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``."""
-        self.network.eval()
-        rows = []
-        with torch.no_grad():
-            for start in range(0, len(x), _BATCH):
-                logits = self.network(network_inputs(x[start : start + _BATCH]).to(self.device))
-                of_logits = torch.sigmoid if self.task.multilabel else partial(torch.softmax, dim=1)
-                rows.append(of_logits(logits.float()).cpu().numpy())
-        return np.concatenate(rows).astype(np.float64)
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Label numbers of the task, shape ``[n]``."""
-        probabilities = self.probabilities(x)
-        if self.task.multilabel:
-            return numbers_of(probabilities >= 0.5)
-        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
-
-    def save(self, path: Path) -> None:
-        """Write the weights as safetensors, with what is needed to load them."""
-        save_network(path, self.network, self.architecture, self.task, **self.options)
-
-
 class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each.
 
@@ -127,13 +87,23 @@ class StudentMethod(Protocol):
 
 
 METHODS: dict[str, type[BaseModel]] = {}
-"""Methods by name, once `load_methods` has run."""
+"""The methods that have been imported, by name; `find_method` imports the others."""
+
+BUILT_IN = {
+    "consistency": "collegium.coordinator.students.consistency",
+    "contrastive": "collegium.coordinator.students.contrastive",
+    "patches": "collegium.coordinator.students.patches",
+    "random-forest": "collegium.coordinator.students.forest",
+    "supervised": "collegium.coordinator.students.supervised",
+    "vat": "collegium.coordinator.students.vat",
+}
+"""The module of each method of this package, imported when the method is first looked for."""
+
+ENTRY_POINT_GROUP = "collegium.students"
+"""Where another installed package names its methods."""
 
 STUDENT_METHOD = "collegium-student-method"
 """The key in a file's metadata that names the method whose ``read`` understands the file."""
-
-ENTRY_POINT_GROUP = "collegium.students"
-"""Where a package of somebody else's names its methods."""
 
 _Method = TypeVar("_Method", bound=type[BaseModel])
 
@@ -144,17 +114,35 @@ def register(method: _Method) -> _Method:
     return method
 
 
-@cache
-def load_methods() -> None:
-    """Import the methods that installed packages name as entry points; importing one registers it."""
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        point.load()
+def method_names() -> list[str]:
+    """The names of all methods, sorted; none of them is imported."""
+    return sorted({*METHODS, *BUILT_IN, *entry_points(group=ENTRY_POINT_GROUP).names})
+
+
+def find_method(name: str) -> type[BaseModel]:
+    """The class of the method of that name.
+
+    Raises
+    ------
+    ConfigurationError
+        No such method is registered or installed.
+    MissingExtra
+        The method needs a package that only an extra installs.
+    """
+    if name not in method_names():
+        raise ConfigurationError(f"unknown student method {name!r}; there are: {', '.join(method_names())}")
+    if name not in METHODS:
+        with optional_import(f"the student {name!r}"):
+            if name in BUILT_IN:
+                importlib.import_module(BUILT_IN[name])
+            else:
+                register(entry_points(group=ENTRY_POINT_GROUP)[name].load())
+    return METHODS[name]
 
 
 def needs_soft_targets(method: str) -> bool:
     """Whether the method of that name learns the teachers' votes without noise."""
-    load_methods()
-    return bool(getattr(METHODS.get(method), "needs_soft_targets", False))
+    return method in method_names() and bool(getattr(find_method(method), "needs_soft_targets", False))
 
 
 def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
@@ -183,9 +171,9 @@ def fit_student(
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
-    Raises ConfigurationError for an unknown method or option, DataError when the labels cannot teach
-    anything (none at all, one class only, a class the task does not have), TrainingDiverged when the training
-    came to nothing. ``soft_targets`` are what `LearningProblem` says.
+    Raises ConfigurationError for an unknown method or option, MissingExtra for a method whose package is not
+    installed, DataError when the labels cannot teach anything (none at all, one class only, a class the task does
+    not have), TrainingDiverged when the training came to nothing. ``soft_targets`` are what `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
     require_soft_targets(method, soft_targets)
@@ -196,10 +184,7 @@ def fit_student(
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)
     problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
-    # Dropout draws from the process-wide generator: it is seeded for the fit and put back as it was.
-    devices = [target] if target.startswith("cuda") else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    with seeded_draws(seed, target):
         return chosen.fit(problem)
 
 
@@ -208,20 +193,26 @@ def chosen_method(method: str, options: Mapping[str, float | int | str | bool], 
 
     So too for a method that does not learn several labels an input where the task has them.
     """
-    load_methods()
-    if method not in METHODS:
-        raise ConfigurationError(f"unknown student method {method!r}; there are: {', '.join(sorted(METHODS))}")
-    several = [name for name in sorted(METHODS) if getattr(METHODS[name], "multilabel", False)]
-    if task.multilabel and method not in several:
+    found = find_method(method)
+    if task.multilabel and not _learns_several(method):
+        several = [name for name in method_names() if _learns_several(name)]
         raise ConfigurationError(
             f"the student {method!r} learns one class an input: for a multilabel task choose {' or '.join(several)}"
         )
     try:
-        return METHODS[method].model_validate(dict(options))  # type: ignore[return-value]
+        return found.model_validate(dict(options))  # type: ignore[return-value]
     except ValidationError as error:
         wrong = error.errors()[0]
         place = ".".join(str(part) for part in wrong["loc"])
         raise ConfigurationError(f"student.options.{place}: {wrong['msg']}") from error
+
+
+def _learns_several(method: str) -> bool:
+    """Whether the method learns several labels per input; False where it cannot be imported."""
+    try:
+        return bool(getattr(find_method(method), "multilabel", False))
+    except MissingExtra:
+        return False
 
 
 def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inputs: int, task: Task) -> None:
@@ -234,17 +225,3 @@ def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inpu
     if len(np.unique(classes)) < 2:
         only = "the same" if task.multilabel else task.classes[int(classes[0])]
         raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
-
-
-def new_network(problem: LearningProblem, architecture: str) -> nn.Module:
-    """A freshly initialised network on the problem's device; the same for the same seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(problem.seed)
-        network = build_network(architecture, problem.task)
-    # Channels last is a third faster on a CPU, and what a GPU's tensor cores want.
-    return network.to(device=problem.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
-
-
-def pool_tensor(problem: LearningProblem) -> Tensor:
-    """The whole pool as a network's input, on the device."""
-    return network_inputs(problem.pool).to(problem.device)

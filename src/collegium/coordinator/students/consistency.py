@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
 from collegium.coordinator.students.supervised import student_network
 from collegium.models.augmentation import STRONG, WEAK, Strength, augment
 from collegium.models.devices import mixed_precision
@@ -49,7 +50,7 @@ class Consistency(Frozen):
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
         y = torch.as_tensor(problem.labels, device=problem.device)
-        draws = problem.generator()
+        draws = generator_of(problem)
         alignment = Alignment(y, len(problem.task.classes))
 
         def loss(step: int) -> tuple[Tensor, dict[str, Value]]:

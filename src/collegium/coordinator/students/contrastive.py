@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, generator_of, pool_tensor
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.coordinator.students.spreading import most_certain, spread_labels
 from collegium.data.task import ImageInputs
@@ -85,7 +86,7 @@ class Contrastive(Frozen):
         self, network: nn.Module, answers: NDArray[np.float64], problem: LearningProblem, progress: StepCallback
     ) -> nn.Module:
         """Train ``network`` on the certain answers; returns its moving average."""
-        pool, draws = pool_tensor(problem), problem.generator()
+        pool, draws = pool_tensor(problem), generator_of(problem)
         certain = torch.as_tensor(most_certain(answers, self.share), device=problem.device)
         y = torch.as_tensor(answers.argmax(axis=1), device=problem.device)
         average = copy.deepcopy(network).eval()

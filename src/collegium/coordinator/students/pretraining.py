@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, new_network, pool_tensor
+from collegium.coordinator.students.base import LearningProblem
+from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor
 from collegium.coordinator.students.patch_learning import ARCHITECTURE as PATCHES
 from collegium.coordinator.students.patch_learning import learn_patches
 from collegium.coordinator.students.supervised import student_network
@@ -136,7 +137,7 @@ def contrast_loss(views: Tensor, temperature: float) -> Tensor:
 
 
 def _contrast(network: nn.Module, problem: LearningProblem, settings: Pretraining, progress: StepCallback) -> None:
-    encoder, pool, draws = encoder_of(network), pool_tensor(problem), problem.generator()
+    encoder, pool, draws = encoder_of(network), pool_tensor(problem), generator_of(problem)
     last = list(network.children())[-1]
     assert isinstance(last, nn.Linear)
     width = last.in_features

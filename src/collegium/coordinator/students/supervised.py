@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
 from collegium.models.augmentation import STRONG, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.training import Learner, train
@@ -65,7 +66,7 @@ def fit_labelled(
     architecture = student_network(network, problem)
     student = new_network(problem, architecture)
     x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
-    draws = problem.generator()
+    draws = generator_of(problem)
 
     def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
         chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)

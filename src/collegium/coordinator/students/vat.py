@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, NetworkStudent, new_network, pool_tensor, register
+from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
 from collegium.coordinator.students.supervised import student_network
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.training import Learner, train
@@ -53,7 +54,7 @@ class Vat(Frozen):
         pool = pool_tensor(problem)
         positions = torch.as_tensor(problem.indices, device=problem.device)
         y = torch.as_tensor(problem.labels, device=problem.device)
-        draws = problem.generator()
+        draws = generator_of(problem)
 
         def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from collegium.extras import optional_import
 from collegium.logs import event
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ def shown_at(address: str | None, config: ConsortiumConfig, board: LiveState) ->
     if address is None:
         yield
         return
-    from collegium.coordinator.watching.server import StatusServer
-    from collegium.coordinator.watching.snapshot import Snapshots
+    with optional_import("the status page"):
+        from collegium.coordinator.watching.server import StatusServer
+        from collegium.coordinator.watching.snapshot import Snapshots
 
     with StatusServer(address, Snapshots(config, board)) as server:
         logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))

@@ -17,6 +17,7 @@ from collegium.data.loading.records import Records
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
+from collegium.extras import optional_import
 
 IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -81,6 +82,8 @@ def _only_one_split(path: Path, split: str) -> None:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    with optional_import(f"reading {path.name}"):
+        import pyarrow  # noqa: F401
     try:
         return pd.read_parquet(path, dtype_backend="numpy_nullable")
     except UNREADABLE as error:
@@ -145,7 +148,8 @@ def _read_image_folder(path: Path, task: Task) -> Records:
 
 
 def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:
-    from PIL import Image
+    with optional_import("reading images"):
+        from PIL import Image
 
     images = np.empty((len(files), *inputs.shape), dtype=np.uint8)
     for number, file in enumerate(files):

@@ -16,6 +16,7 @@ from collegium.data.loading.files import UNREADABLE, open_npz, read_csv
 from collegium.data.loading.records import Records
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE
 from collegium.errors import DataError
+from collegium.extras import optional_import
 
 FASHION = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle-boot")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -121,7 +122,8 @@ def _read_jpeg_cifar10(split: str, path: Path) -> Records:
 
 
 def _decode(pieces: list[bytes]) -> NDArray[np.uint8]:
-    from PIL import Image
+    with optional_import("reading images"):
+        from PIL import Image
 
     images = np.empty((len(pieces), 32, 32, 3), dtype=np.uint8)
     for number, piece in enumerate(pieces):
@@ -131,7 +133,8 @@ def _decode(pieces: list[bytes]) -> NDArray[np.uint8]:
 
 
 def _faces(files: list[Path]) -> NDArray[np.uint8]:
-    from PIL import Image
+    with optional_import("reading images"):
+        from PIL import Image
 
     faces = np.empty((len(files), CELEBA_SIDE, CELEBA_SIDE, 3), dtype=np.uint8)
     for number, file in enumerate(files):
@@ -148,12 +151,13 @@ def _faces(files: list[Path]) -> NDArray[np.uint8]:
 
 def _torchvision(kind: str, name: str, root: Path | None, **options: Any) -> Any:
     """torchvision's data set, fetched to the data root where it is not there yet."""
-    from collegium.data.loading.torchvision_ops import import_torchvision
-
     if root is None:
         raise DataError(f"{name}: set --data-root or {DATA_ROOT_VARIABLE} to the folder that holds it or is to hold it")
-    import_torchvision()
-    from torchvision import datasets
+    with optional_import(f"the data set {name}"):
+        from collegium.data.loading.torchvision_ops import import_torchvision
+
+        import_torchvision()
+        from torchvision import datasets
 
     make: Callable[..., Any] = getattr(datasets, kind)
     try:

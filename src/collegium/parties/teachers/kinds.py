@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, cast
 
 from collegium.errors import ConfigurationError, Refused
+from collegium.extras import optional_import
 from collegium.parties.teachers.base import Kind
 
 BUILT_IN = {
@@ -55,6 +56,8 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
     ------
     ConfigurationError
         If no such kind exists, its module cannot be imported, or it is nothing to make a teacher of.
+    MissingExtra
+        If the kind needs a package that only an extra installs.
     Refused
         If the kind is no built-in one and the party did not allow it.
     """
@@ -71,7 +74,8 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
         )
     module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        with optional_import(f"the teacher {kind}"):
+            found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise ConfigurationError(f"teacher {kind} cannot be imported: install it or mend its name") from error
     return _kind_of(found, kind)

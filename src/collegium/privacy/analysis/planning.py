@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from collegium.errors import ConfigurationError
+from collegium.extras import optional_import
 from collegium.privacy.analysis.account import AccountQuery, data_independent
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.mechanisms.parameters import Value, fields_of
@@ -176,10 +177,11 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
 
 def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
     """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
-    import matplotlib
+    with optional_import("a picture of the plans"):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.0, 4.5))
     for name in sorted({choice.mechanism for choice in found}):

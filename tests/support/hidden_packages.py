@@ -1,0 +1,30 @@
+"""An environment in which packages seem not to be installed, in a process and in all that it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import collegium
+
+_STARTUP = """
+import sys
+
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def environment_without(modules: Collection[str], folder: Path) -> dict[str, str]:
+    """Variables for a Python process that finds none of these top-level modules; ``folder`` gets its start-up file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_STARTUP.format(names=sorted(modules)), encoding="utf-8")
+    search_path = [str(folder), str(Path(collegium.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search_path))}
