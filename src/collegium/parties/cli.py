@@ -53,8 +53,9 @@ class PartyConfig(Frozen):
     """The consortium's roster; without it the party takes no part in secure sums."""
     collusion: float = Field(default=0.1, ge=0, lt=1)
     """Share of the parties that may collude with the coordinator without learning this party's votes."""
-    roster_updates: bool = True
-    """Take over announced rosters in which this party's own authority certified every entry."""
+    parties: tuple[str, ...] = ()
+    """Names that the institution vouches for: only they may join the roster, once and with one key each; without any,
+    every change of the roster is an enrolment. ``collusion`` is a share of them."""
     minimum_parties: int = Field(default=3, ge=1)
     """No announced roster with fewer parties is taken over."""
     policy: Path | None = None
@@ -90,7 +91,7 @@ def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster |
     known = KnownRoster(
         config.roster,
         credentials.authority_pem,
-        updates=config.roster_updates,
+        vouched=config.parties,
         minimum_parties=config.minimum_parties,
     )
     known.roster.admit(credentials.subject)
@@ -106,6 +107,7 @@ def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRos
         known,
         credentials.signing_key.sign,
         config.collusion,
+        len(set(config.parties)),
         RoundLog(config.folder / "rounds.log"),
     )
 
@@ -226,7 +228,9 @@ def enrol(
         source = str(Path(source).resolve())
     done = enrol_party(coordinator, name, code, fingerprint, folder, data=source, label=label, group=group)
     subject = done.credentials.subject
-    typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}; {done.parties} on the roster so far")
+    typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
+    typer.echo(f"on the roster so far: {', '.join(done.parties)}")
+    typer.echo(f"the roster's digest is {done.roster_digest}: compare it with the other parties by telephone")
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party serve {done.party_file}")
 
@@ -243,6 +247,7 @@ def show(
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party")
     subject = credentials.subject
+    known = known_roster(config, credentials)
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
     facts: dict[str, str | int | float | None] = {
@@ -253,6 +258,9 @@ def show(
         "certificate_sha256": subject.fingerprint,
         "certificate_days_left": (subject.not_after - utc_now()).days,
         "signing_key": subject.signing_key.hex(),
+        "parties_vouched_for": ", ".join(config.parties) or None,
+        "roster_parties": None if known is None else len(known),
+        "roster_digest": None if known is None else known.roster.digest,
         "protocol_version": PROTOCOL_VERSION,
         "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
         "mechanisms_agreed_to": ", ".join(policy.mechanisms),

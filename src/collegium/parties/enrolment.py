@@ -25,9 +25,10 @@ folder = "state"              # fitted teachers, the split key, and the account 
 
 # Share of the parties that may collude with the coordinator without learning this party's votes.
 collusion = 0.1
-# Take over who joins and leaves, where this consortium's authority certified everybody named. With false, the
-# institution enrols again to take over a change. A roster with fewer parties than the minimum is never taken over.
-roster_updates = true
+# Whom this institution agreed to be summed with. Strike out every name that you do not know, and ask the others
+# whether `collegium party show` prints the same digest of the roster there. Nobody else may join, and a name keeps its
+# first key; with no names, every change is an enrolment of yours. A smaller roster is never taken over.
+parties = {parties}
 minimum_parties = 3
 
 device = "auto"               # auto, cpu, cuda or cuda:0
@@ -70,8 +71,10 @@ class Enrolment:
 
     credentials: Credentials
     party_file: Path
-    parties: int
-    """On the roster so far, this one included."""
+    parties: tuple[str, ...]
+    """Names on the roster so far, this one included; what was known before is replaced."""
+    roster_digest: str
+    """What institutions compare by telephone."""
 
 
 def enrol(
@@ -102,13 +105,14 @@ def enrol(
     roster.save(folder / ROSTER)
     settings = PARTY_TEMPLATE.format(
         sessions=toml_value(answer.sessions),
+        parties=toml_value(list(answer.expected)),
         source=toml_value(data),
         label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
         group=f"group = {toml_value(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
     )
     _write_if_missing(folder / PARTY, settings)
     _write_if_missing(folder / POLICY, POLICY_TEMPLATE)
-    return Enrolment(enrolled, folder / PARTY, len(roster.admitted()))
+    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest)
 
 
 def _write_if_missing(path: Path, text: str) -> None:

@@ -1,13 +1,13 @@
 """The roster as this party knows it: the file that enrolment left, and what the coordinator announces later.
 
-The coordinator's word is not enough for a change: this party's own authority must have certified every entry, and
-the institution's own settings may forbid changes or small rosters.
+The coordinator's word is not enough for a change, and neither is a certificate, since the authority is the operator's.
+Who may be summed with this party is the institution's own list of names, and a name keeps the key it was seen with.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,13 +27,13 @@ class KnownRoster(Mapping[str, bytes]):
     ----------
     path : the roster's file; a roster that is taken over replaces it.
     authority_pem : the authority that this party trusts.
-    updates : whether announced rosters are taken over at all.
+    vouched : names of the parties that the institution agreed to be summed with; nobody else is taken over.
     minimum_parties : no roster with fewer admitted parties is taken over.
     """
 
-    def __init__(self, path: Path, authority_pem: bytes, *, updates: bool, minimum_parties: int) -> None:
+    def __init__(self, path: Path, authority_pem: bytes, *, vouched: Collection[str], minimum_parties: int) -> None:
         self._path, self._authority_pem = path, authority_pem
-        self._updates, self._minimum = updates, minimum_parties
+        self.vouched, self._minimum = frozenset(vouched), minimum_parties
         self.roster = Roster.load(path)
         self._keys = self.roster.signing_keys()
 
@@ -65,16 +65,24 @@ class KnownRoster(Mapping[str, bytes]):
         if fresh.consortium != self.roster.consortium:
             raise IdentityError(f"it is the roster of {fresh.consortium!r}, not of {self.roster.consortium!r}")
         keys = fresh.signing_keys()
-        if keys != self._keys:
-            if not self._updates:
-                raise IdentityError("roster_updates = false: enrol again to take over who joined or left")
-            if len(keys) < self._minimum:
-                raise IdentityError(f"it admits {len(keys)} parties, fewer than minimum_parties = {self._minimum}")
+        strangers = sorted(keys.keys() - self._keys.keys() - self.vouched)
+        if strangers:
+            raise IdentityError(
+                f"it admits {', '.join(strangers)}, not named under parties in this institution's own file: name it "
+                "there once you have asked whose it is"
+            )
+        for name in sorted(keys.keys() & self.roster.parties.keys()):
+            if self.roster.parties[name].signing_key != keys[name].hex():
+                raise IdentityError(f"it has another key for {name}: ask that party, then enrol again to take it over")
+        if keys != self._keys and len(keys) < self._minimum:
+            raise IdentityError(f"it admits {len(keys)} parties, fewer than minimum_parties = {self._minimum}")
         fresh.require_certified(self._authority_pem)
+        fresh = fresh.remembering(self.roster)
         fresh.save(self._path)
         for name in sorted(keys.keys() | self._keys.keys()):
             if keys.get(name) != self._keys.get(name):
-                what = "left" if name not in keys else "joined" if name not in self._keys else "rejoined"
+                what = "left" if name not in keys else "joined"
                 told = event("roster-changed", party=name, what=what, parties=len(keys))
                 logger.info("%s %s the consortium; %d parties now", name, what, len(keys), extra=told)
+        logger.info("the roster's digest is now %s: it is the same at every party", fresh.digest)
         self.roster, self._keys = fresh, keys

@@ -38,6 +38,7 @@ class Membership:
     roster : Ed25519 public key of every party, as this institution knows it; may change between rounds.
     sign : signs with this party's own Ed25519 identity.
     collusion_fraction : the share of the parties that this institution wants to be safe from.
+    vouched : of how many parties it is a share, at least; the roster's own number may be of the operator's making.
     used_rounds : rounds begun before; durable where a restart must not run one again.
     random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
     """
@@ -46,6 +47,7 @@ class Membership:
     roster: Mapping[str, bytes]
     sign: Callable[[bytes], bytes] = field(repr=False)
     collusion_fraction: float = 0.1
+    vouched: int = 0
     used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
 
@@ -79,7 +81,9 @@ class SumHandler:
         parameters = request.body.message.advertise_keys.parameters
         if parameters.consortium != member.consortium:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
-        setup = accept_parameters(parameters, dict(member.roster), collusion_fraction=member.collusion_fraction)
+        roster = dict(member.roster)
+        demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
+        setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
         asked, votes = self._prepared(request.run_id, setup.round_id)
         if setup.length != votes.size:
             raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {votes.size} votes")

@@ -6,6 +6,8 @@ a stolen certificate is revoked by its fingerprint, a party that leaves by ``adm
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -82,6 +84,15 @@ class Roster(Frozen):
         entry = RosterEntry(signing_key=subject.signing_key.hex())
         return self.model_copy(update={"parties": {**self.parties, subject.name: entry}})
 
+    def remembering(self, earlier: Roster) -> Roster:
+        """This roster, with whoever is missing that an earlier one had as no longer admitted: keys stay known."""
+        gone = {
+            name: entry.model_copy(update={"admitted": False})
+            for name, entry in earlier.parties.items()
+            if name not in self.parties
+        }
+        return self.model_copy(update={"parties": {**gone, **self.parties}})
+
     def admit(self, subject: Subject) -> None:
         """IdentityError unless the roster admits the holder of this certificate."""
         entry = self.parties.get(subject.name)
@@ -93,6 +104,17 @@ class Roster(Frozen):
             raise IdentityError(f"{subject.name} is on the roster with another signing key: enrol it again")
         if subject.fingerprint in entry.revoked_certificates:
             raise IdentityError(f"this certificate of {subject.name} was revoked: ask for a new one")
+
+    @property
+    def digest(self) -> str:
+        """80 bits over the consortium's name and every admitted party's name and key, for people to compare.
+
+        Whoever would have two institutions see two rosters of one digest has to try 2^80 keys.
+        """
+        keys = {name: key.hex() for name, key in self.signing_keys().items()}
+        text = json.dumps(["collegium/v1/roster", self.consortium, keys], sort_keys=True)
+        digits = hashlib.sha256(text.encode()).hexdigest()[:20]
+        return "-".join(digits[start : start + 4] for start in range(0, 20, 4))
 
     def admitted(self) -> list[str]:
         """Names of the admitted parties, sorted."""

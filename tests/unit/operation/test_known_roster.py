@@ -12,6 +12,7 @@ from collegium.protocol.certificates import Authority, read_certificate, read_su
 from collegium.protocol.identities import create_identity
 from collegium.protocol.roster import Roster, RosterEntry
 
+FOUR = ("ash", "birch", "cedar", "oak")
 AUTHORITY, IMPOSTOR = Authority.create("trial"), Authority.create("trial")
 
 
@@ -25,16 +26,16 @@ def entry(folder: Path, name: str, authority: Authority = AUTHORITY) -> RosterEn
 @pytest.fixture(scope="module")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RosterEntry]:
     folder = tmp_path_factory.mktemp("kits")
-    return {name: entry(folder, name) for name in ("ash", "birch", "cedar", "oak")}
+    return {name: entry(folder, name) for name in (*FOUR, "ghost")}
 
 
 def roster(entries: dict[str, RosterEntry], *names: str, **changed: RosterEntry) -> Roster:
     return Roster(consortium="trial", parties={name: entries[name] for name in names} | changed)
 
 
-def known(folder: Path, start: Roster, *, updates: bool = True, minimum: int = 3) -> KnownRoster:
+def known(folder: Path, start: Roster, *, vouched: tuple[str, ...] = FOUR, minimum: int = 3) -> KnownRoster:
     start.save(folder / "roster.json")
-    return KnownRoster(folder / "roster.json", AUTHORITY.pem, updates=updates, minimum_parties=minimum)
+    return KnownRoster(folder / "roster.json", AUTHORITY.pem, vouched=vouched, minimum_parties=minimum)
 
 
 def test_a_certified_newcomer_is_taken_over_and_kept(entries: dict[str, RosterEntry], tmp_path: Path) -> None:
@@ -94,11 +95,42 @@ def test_a_roster_that_does_not_hold_is_refused_and_the_one_before_stays(
     assert Roster.load(tmp_path / "roster.json") == start
 
 
-def test_an_institution_may_take_over_nothing_by_itself(
+def test_nobody_joins_whom_the_institution_does_not_name(
     entries: dict[str, RosterEntry], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The authority is the operator's, so a certificate alone admits its ghosts."""
     start = roster(entries, "ash", "birch", "cedar")
-    party = known(tmp_path, start, updates=False)
-    party.announced(roster(entries, "ash", "birch", "cedar", "oak").model_dump_json())
-    assert dict(party) == start.signing_keys()
-    assert "roster_updates = false" in caplog.text
+    for vouched, joining in ((FOUR, "ghost"), ((), "oak")):
+        party = known(tmp_path, start, vouched=vouched)
+        party.announced(roster(entries, "ash", "birch", "cedar", joining).model_dump_json())
+        assert dict(party) == start.signing_keys()
+        assert f"it admits {joining}, not named under parties" in caplog.text
+
+
+def test_a_name_keeps_its_first_key_even_when_it_was_gone_for_a_while(
+    entries: dict[str, RosterEntry], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    party = known(tmp_path, roster(entries, *FOUR))
+    false = entry(tmp_path / "ghost", "oak")
+    for between in ([], [roster(entries, "ash", "birch", "cedar")]):
+        for announced in [*between, roster(entries, "ash", "birch", "cedar", oak=false)]:
+            party.announced(announced.model_dump_json())
+        assert "it has another key for oak" in caplog.text
+        assert bytes.fromhex(false.signing_key) not in party.values()
+    again = known(tmp_path, Roster.load(tmp_path / "roster.json"))
+    again.announced(roster(entries, *FOUR).model_dump_json())
+    assert dict(again) == roster(entries, *FOUR).signing_keys(), "with its own key it may come back"
+
+
+def test_the_digest_of_a_roster_tells_names_and_keys_apart(entries: dict[str, RosterEntry], tmp_path: Path) -> None:
+    three = roster(entries, "ash", "birch", "cedar")
+    renewed = entries["cedar"].model_copy(update={"certificate_pem": None})
+    assert three.digest == roster(entries, "cedar", "birch", "ash").digest
+    assert three.digest == roster(entries, "ash", "birch", cedar=renewed).digest, "a new certificate changes nothing"
+    others = {
+        roster(entries, *FOUR).digest,
+        roster(entries, "ash", "birch", cedar=entry(tmp_path, "cedar")).digest,
+        roster(entries, "ash", "birch", "oak").digest,
+        three.model_copy(update={"consortium": "other"}).digest,
+    }
+    assert len(others | {three.digest}) == 5 and len(three.digest) == 24

@@ -55,6 +55,7 @@ def provision(
             "folder": str(folder.path),
             "fingerprint": authority.fingerprint,
             "commands": lines,
+            "roster_digest": members.roster().digest,
             "enrolled": members.roster().admitted(),
             "expected": members.expected(),
             "students": sorted(name for name, student in members.students.items() if student.enrolled),
@@ -63,6 +64,7 @@ def provision(
         return
     typer.echo(f"folder       {folder.path}")
     typer.echo(f"fingerprint  {authority.fingerprint}")
+    typer.echo(f"roster       {members.roster().digest}  (its digest, for the parties to compare)")
     typer.echo(f"enrolled     {', '.join(members.roster().admitted()) or 'nobody yet'}")
     if lines:
         typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")

@@ -100,8 +100,13 @@ class Registrar:
         told = event("enrolled", party=subject.name, certificate=subject.fingerprint)
         logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16], extra=told)
         self._on_enrolled(subject.name)
-        roster = decision.members.roster().model_dump_json() if subject.role == "party" else ""
-        return Enrolled(certificate_pem=decision.outcome.decode(), roster_json=roster, sessions=self._sessions)
+        party, certificate = subject.role == "party", decision.outcome.decode()
+        return Enrolled(
+            certificate_pem=certificate,
+            roster_json=decision.members.roster().model_dump_json() if party else "",
+            expected=tuple(decision.members.expected()) if party else (),
+            sessions=self._sessions,
+        )
 
 
 class EnrolmentService:

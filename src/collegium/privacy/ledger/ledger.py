@@ -216,6 +216,16 @@ class Ledger:
             assert chain.head is not None  # there are settings, hence a first entry
             return chain.head
 
+    def require(self, head: Head) -> None:
+        """LedgerCorrupt unless the ledger still holds this entry: it was cut, or an older copy took its place."""
+        with self._lock:
+            rows = self._store.rows(head.seq)
+        if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
+            raise LedgerCorrupt(
+                f"the ledger {self.path} lacks entry {head.seq}, which it had: it was cut, or an older copy was put in "
+                "its place; restore the newest one, or start in another folder"
+            )
+
     def affordable(self, curve: RenyiCurve, at_most: int) -> int:
         """How many queries at ``curve`` each still fit the budget, ``at_most`` or fewer."""
         with self._reading() as chain:
