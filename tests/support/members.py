@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collegium.coordinator.membership.members import MembersFile, utc_now
@@ -17,6 +18,7 @@ from collegium.parties.party import Party
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import Credentials, load_authority
+from collegium.protocol.messages import Request
 
 PATIENCE_S = 240.0
 """A slow and busy machine is given this long."""
@@ -28,6 +30,8 @@ class Member:
 
     session: PartySession
     thread: threading.Thread
+    parties: list[Party] = field(default_factory=list)
+    """The party that answers, once the coordinator has said what the task is."""
     ended: list[str | Exception] = field(default_factory=list)
 
 
@@ -43,8 +47,21 @@ def code_for(served: Path, name: str) -> str:
     return code
 
 
-def join(config: ConsortiumConfig, name: str, *, code: str, fingerprint: str, folder: Path, first: int) -> Member:
-    """Enrol into ``folder`` and serve 200 of the shuffled digits, from the ``first`` on."""
+def join(
+    config: ConsortiumConfig,
+    name: str,
+    *,
+    code: str,
+    fingerprint: str,
+    folder: Path,
+    first: int,
+    policy: Callable[[Request], None] | None = None,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> Member:
+    """Enrol into ``folder`` and serve 200 of the shuffled digits, from the ``first`` on.
+
+    ``policy`` and ``random_bytes``, the source of a secure sum's secrets, are those of `Party` and `Membership`.
+    """
     done = enrol(config.consortium.enrolment, name, code, fingerprint, folder)
     party = PartyConfig.read(done.party_file)
     known = known_roster(party, done.credentials)
@@ -52,10 +69,22 @@ def join(config: ConsortiumConfig, name: str, *, code: str, fingerprint: str, fo
     source = DataSource(source="digits", split="all", shuffle_seed=0, start=first, stop=first + 200)
 
     def open_party(task: Task) -> Answers:
-        membership = membership_of(party, done.credentials, known)
+        membership = replace(membership_of(party, done.credentials, known), random_bytes=lambda _: random_bytes)
         pools = PoolStore(party.folder / "pools")
         examples = load(source, task, data_root=None)
-        return Party(name, examples, task, folder=party.folder, pools=pools, device="cpu", membership=membership)
+        member.parties.append(
+            Party(
+                name,
+                examples,
+                task,
+                folder=party.folder,
+                pools=pools,
+                device="cpu",
+                membership=membership,
+                policy=policy,
+            )
+        )
+        return member.parties[-1]
 
     session = PartySession(
         open_party, lambda: Credentials.load(party.credentials, "party"), party.coordinator, on_roster=known.announced

@@ -58,6 +58,10 @@ class Consortium:
 
     folder: Path
     per_party: int = 2
+    options_of_parties: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of `members.join`."""
+    on_page: Callable[[dict[str, Any]], dict[str, Any]] = lambda shown: shown
+    """Changes what the status page shows."""
     codes: list[str] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
     url: str = ""
@@ -85,6 +89,7 @@ class Consortium:
             fingerprint=fingerprint_of(self.served),
             folder=self.folder / name,
             first=200 * NAMES.index(name),
+            **self.options_of_parties,
         )
 
     def run(self, on_step: Callable[[Progress], None] = lambda step: None) -> dict[str, Any]:
@@ -99,7 +104,8 @@ class Consortium:
         assert self.config.consortium.status is not None
         serving = CoordinatorService(self.config, public, wait_s=0, on_progress=progress, on_event=board.take_event)
         snapshots = Snapshots(self.config, board, clock=_Always())
-        with serving.listening(), StatusServer(self.config.consortium.status, snapshots) as page:
+        status = StatusServer(self.config.consortium.status, lambda: self.on_page(snapshots()))
+        with serving.listening(), status as page:
             self.url = page.url
             on_step(Progress("listening", 0, 1))
             for name in NAMES:

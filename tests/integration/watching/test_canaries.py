@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
+import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +23,49 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from numpy.typing import NDArray
 from support.canaries import Canaries
 from support.watched import NAMES, Consortium
 
-from collegium.coordinator.rounds import masked_sum as masked
-from collegium.coordinator.run import run_record
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.service.party_servicer import SessionEvent
-from collegium.coordinator.watching.snapshot import Snapshots
+from collegium.coordinator.settings.public_data import load_public
+from collegium.data import array_spec
 from collegium.errors import Refused
 from collegium.logs import LogFormat, configure_logging
-from collegium.parties import party as party_module
-from collegium.parties.handlers import CastVotesHandler
 from collegium.parties.teachers.splits import KEY_FILE
-from collegium.protocol.secure_sum import party as sum_party
+from collegium.protocol.messages import CastVotes, PoolRange, Request, Terms, Votes
 
-TEACHERS = 997
+TEACHERS = 60
 PLACES = ("", "status.json", "metrics", "healthz")
+KEY_BYTES = 32
 
 
-class Fitted:
-    """Stands for so many teachers, whose votes the test gives."""
+@dataclass
+class Leaks:
+    """What a careless program would do with a secret; here nothing."""
 
-    reused = TEACHERS
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __len__(self) -> int:
-        return TEACHERS
+    of_drawn_bytes: Callable[[bytes], None] = lambda drawn: None
+    on_page: Callable[[dict[str, Any]], dict[str, Any]] = lambda shown: shown
+    in_record: Callable[[Path], None] = lambda run_json: None
 
 
 class Run:
-    """A watched run to its end, with its secrets beside everything that it said."""
+    """A watched run to its end, with its secrets beside everything that it said.
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.canaries, self.said = Canaries(), dict[str, bytes]()
-        self.consortium = Consortium(folder, per_party=TEACHERS)
-        self._note_votes(monkeypatch)
-        self._note_seeds(monkeypatch)
+    Its teachers have three records each and disagree, so that the votes of a party are no row of zeros.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.canaries, self.said, self.leaks = Canaries(), dict[str, bytes](), Leaks()
+        self._refused = iter([True])
+        self.consortium = Consortium(
+            folder,
+            per_party=TEACHERS,
+            options_of_parties={"policy": self._refuse_once, "random_bytes": self._draw},
+            on_page=lambda shown: self.leaks.on_page(shown),
+        )
 
     def go(self) -> None:
         lines, text = io.StringIO(), io.StringIO()
@@ -69,52 +77,52 @@ class Run:
         self.said |= {"log as JSON": lines.getvalue().encode(), "log as text": text.getvalue().encode()}
         for member in self.consortium.members.values():
             self.said["what parties ended with"] = repr(member.ended).encode()
+        self.leaks.in_record(self.consortium.served / "run" / "run.json")
         self._note_files()
 
     def found(self) -> list[str]:
         return self.canaries.found_in(self.said)
 
     def _look(self, step: Progress) -> None:
+        if step.step == "ended":
+            self._note_votes()
         if step.step in ("listening", "votes", "labels", "student", "ended"):
             for place in PLACES:
                 self.said[f"/{place} at {step.step}"] = self.consortium.get(place).encode()
 
-    def _note_votes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Parties vote in patterns of three digits per class; one refuses once, and says why."""
-        generator = np.random.default_rng(8)
-        refused = iter([True])
+    def _refuse_once(self, request: Request) -> None:
+        """The policy of every party: one of them refuses one request for votes, and says why."""
+        if isinstance(request.body, CastVotes) and next(self._refused, False):
+            raise Refused("policy: the tests' party refuses once")
 
-        def votes(handler: CastVotesHandler, body: Any) -> Any:
-            if next(refused, False):
-                raise Refused("policy: the tests' party refuses once")
-            shares = generator.dirichlet(np.full(10, 30.0), size=len(body.inputs.indices))
-            counts = np.floor(shares * TEACHERS).astype(np.int64)
-            counts[:, 0] += TEACHERS - counts.sum(axis=1)
-            self.canaries.counts[f"votes {len(self.canaries.counts)}"] = counts
-            return counts
+    def _draw(self, size: int) -> bytes:
+        """The parties' random bytes: keys and seeds have 32 of them, and a longer draw hides the shares of such."""
+        drawn = os.urandom(size)
+        if size >= KEY_BYTES:
+            self.canaries.data[f"drawn bytes {len(self.canaries.data)}"] = drawn
+        self.leaks.of_drawn_bytes(drawn)
+        return drawn
 
-        monkeypatch.setattr(party_module, "TeacherEnsemble", Fitted)
-        monkeypatch.setattr(CastVotesHandler, "_votes", votes)
-        honest = masked.MaskedSum.sum_votes
-
-        def sum_votes(summing: Any, *arguments: Any, **options: Any) -> Any:
-            result = honest(summing, *arguments, **options)
-            self.canaries.counts[f"sum {len(self.canaries.counts)}"] = result.counts
-            return result
-
-        monkeypatch.setattr(masked.MaskedSum, "sum_votes", sum_votes)
-
-    def _note_seeds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest, data = sum_party._Secrets.__init__, self.canaries.data
-
-        def noted(secrets: Any, random_bytes: Callable[[int], bytes]) -> None:
-            honest(secrets, random_bytes)
-            number = len(data)
-            data[f"channel key {number}"] = secrets.channel.private_bytes_raw()
-            data[f"mask key {number}"] = secrets.mask_bytes
-            data[f"self-mask seed {number}"] = secrets.self_seed
-
-        monkeypatch.setattr(sum_party._Secrets, "__init__", noted)
+    def _note_votes(self) -> None:
+        """Ask each party again, now in the clear, what it voted in the run, and add up what may have been summed."""
+        config = self.consortium.config.run
+        pool, labels = load_public(config, None).pool.x, read_labels(self.consortium.served / "run" / "labels.csv")
+        asked = CastVotes(
+            Terms("gnmax", {"sigma": 40.0}, sum_mode="clear"),
+            config.teachers,
+            PoolRange(array_spec(pool).sha256, tuple(index for index, _ in labels)),
+            "again",
+        )
+        votes = {}
+        for name, member in self.consortium.members.items():
+            answer = member.parties[-1].handle(Request(f"again-{name}", "again", asked)).body
+            assert isinstance(answer, Votes) and (answer.counts.sum(axis=1) == TEACHERS).all(), answer
+            votes[name] = answer.counts
+        self.canaries.counts |= {f"votes of {name}": counts[_telling(counts)] for name, counts in votes.items()}
+        for size in (2, 3):
+            for some in itertools.combinations(votes, size):
+                total = np.sum([votes[name] for name in some], axis=0)
+                self.canaries.counts[f"sum of {' and '.join(some)}"] = total[_telling(total)]
 
     def _note_files(self) -> None:
         """Keys become secrets; whatever else lies in the coordinator's and in the run's folder must not show them."""
@@ -130,6 +138,11 @@ class Run:
         for path in served.rglob("*"):
             if path.is_file() and b"PRIVATE KEY" not in path.read_bytes():
                 self.said[str(path.relative_to(served))] = path.read_bytes()
+
+
+def _telling(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows can be told from chance by each of their halves: at least two counts there are not 0."""
+    return np.asarray([(counts[:, half] > 0).sum(axis=1) >= 2 for half in (slice(5), slice(5, 10))]).all(axis=0)
 
 
 def _secret_of(pem: bytes) -> bytes:
@@ -160,26 +173,19 @@ def _logging(lines: io.StringIO, text: io.StringIO) -> Iterator[None]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
 def test_nothing_that_a_run_says_or_leaves_holds_a_vote_a_seed_a_key_or_a_code(run: Run) -> None:
     run.go()
     # What was looked for, and where: an empty search would find nothing either.
-    names = " ".join([*run.canaries.data, *run.canaries.texts, *run.canaries.counts])
-    for kind in (
-        "channel key",
-        "mask key",
-        "self-mask seed",
-        "split key of ash",
-        "signing",
-        "join code",
-        "votes",
-        "sum",
-    ):
-        assert kind in names, (kind, names)
-    assert sum(name.startswith("votes") for name in run.canaries.counts) >= 4
+    names = [*run.canaries.data, *run.canaries.texts, *run.canaries.counts]
+    assert all(len(rows) >= 3 for rows in run.canaries.counts.values())
+    for kind in ("split key of ash", "signing", "join code", "votes of ash", "sum of ash and birch and cedar"):
+        assert any(name.startswith(kind) for name in names), (kind, names)
+    # Three parties drew two keys, a nonce, a seed and the coefficients of their shares, in at least two rounds.
+    assert sum(name.startswith("drawn bytes") for name in names) >= 3 * 2 * 5
     said = set(run.said)
     assert {"run/run.json", "run/labels.csv", "run/report.html", "run/ledger.sqlite", "members.json"} <= said
     assert {"/status.json at votes", "/ at labels", "/metrics at ended", "log as JSON", "log as text"} <= said
@@ -187,34 +193,28 @@ def test_nothing_that_a_run_says_or_leaves_holds_a_vote_a_seed_a_key_or_a_code(r
     assert run.found() == []
 
 
-def test_planted_leaks_are_found_in_the_log_on_the_page_and_in_run_json(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget, make, round_done = sum_party.PartySum._forget, Snapshots._make, run_record.round_done
+def test_planted_leaks_are_found_in_the_log_on_the_page_and_in_run_json(run: Run) -> None:
+    def tell(drawn: bytes) -> None:
+        logging.getLogger("collegium.party").info("drew %s", drawn.hex())
 
-    def forget_aloud(summing: Any) -> None:
-        if summing._secrets is not None:
-            logging.getLogger("collegium.party").info("done: %s", summing._secrets.self_seed.hex())
-        forget(summing)
+    def with_votes(shown: dict[str, Any]) -> dict[str, Any]:
+        noted = run.canaries.counts.get("votes of birch")
+        return shown if noted is None else shown | {"histogram": noted[0].tolist()}
 
-    def make_with_votes(snapshots: Any) -> dict[str, Any]:
-        votes = [counts for name, counts in run.canaries.counts.items() if name.startswith("votes")]
-        return make(snapshots) | {"histogram": votes[-1][0].tolist() if votes else []}
+    def with_sum(run_json: Path) -> None:
+        record = json.loads(run_json.read_text())
+        total = run.canaries.counts["sum of ash and birch and cedar"]
+        record["rounds"][-1]["sum"] = base64.b64encode(total.tobytes()).decode()
+        run_json.write_text(json.dumps(record))
 
-    def note_with_sum(record: Any, name: str, queries: int, result: Any, seconds: float) -> None:
-        round_done(record, name, queries, result, seconds)
-        record["rounds"][-1]["sum"] = base64.b64encode(result.counts.tobytes()).decode()
-
-    monkeypatch.setattr(sum_party.PartySum, "_forget", forget_aloud)
-    monkeypatch.setattr(Snapshots, "_make", make_with_votes)
-    monkeypatch.setattr(run_record, "round_done", note_with_sum)
+    run.leaks = Leaks(tell, with_votes, with_sum)
     run.go()
     found = run.found()
     for secret, place in (
-        ("self-mask seed", "log as JSON"),
-        ("self-mask seed", "log as text"),
-        ("votes", "/status.json"),
-        ("sum", "run/run.json"),
+        ("drawn bytes", "log as JSON"),
+        ("drawn bytes", "log as text"),
+        ("votes of birch", "/status.json"),
+        ("sum of ash and birch and cedar", "run/run.json"),
     ):
         assert any(leak.startswith(secret) and leak.partition(" in ")[2].startswith(place) for leak in found), found
 
