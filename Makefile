@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test audit stubs clean
+.PHONY: demo test dist audit stubs clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -19,6 +19,11 @@ test: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+# Source archives and wheels of both distributions.
+dist: .venv/installed
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist reproduction
+
 # Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
 audit: .venv/installed
 	$(BIN)/python .ci/audit.py
@@ -29,4 +34,4 @@ stubs: .venv/installed
 		--grpc_python_out=src src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
-	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,117 @@
+"""What is built installs: both distributions, from their source archives, in an environment of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from collegium import __version__
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "src" / "collegium"
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Standard output of a command that must succeed, without the search path that leads to the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both distributions' source archives, and of the wheels that are built from these archives."""
+    folder = tmp_path_factory.mktemp("built")
+    copy = folder / "checkout"
+    for name in ("src", "reproduction"):
+        shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    for project in (copy, copy / "reproduction"):
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", project, cwd=folder)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment with both wheels; what they depend on is taken from that of the tests.
+
+    The added path is searched after the environment's own, and start-up files within it are not run, so that an
+    editable installation in it is not found first.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    inner = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    places = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    (Path(inner) / "dependencies.pth").write_text("\n".join(places), encoding="utf-8")
+    wheels = sorted(built.glob("*.whl"))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", *wheels, cwd=folder)
+    return python.parent
+
+
+def test_both_distributions_have_a_source_archive_and_a_wheel(built: Path) -> None:
+    assert {path.name for path in built.iterdir()} == {
+        f"{name}-{__version__}{ending}"
+        for name in ("collegium", "collegium_reproduction")
+        for ending in (".tar.gz", "-py3-none-any.whl")
+    }
+
+
+def test_every_file_of_the_package_is_in_the_archive_and_in_the_wheel(built: Path) -> None:
+    files = {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {".py", ".toml", ".css", ".js", ".j2", ".proto", ".pyi"} <= {Path(name).suffix for name in files}
+    assert "collegium/py.typed" in files
+    with zipfile.ZipFile(built / f"collegium-{__version__}-py3-none-any.whl") as wheel:
+        assert files <= set(wheel.namelist())
+    with tarfile.open(built / f"collegium-{__version__}.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in files} <= names
+
+
+def test_the_installed_wheel_is_what_runs_and_not_the_checkout(installed: Path, tmp_path: Path) -> None:
+    place = run(
+        installed / "python",
+        "-c",
+        "import collegium, collegium_reproduction as r; print(collegium.__file__, r.__file__)",
+        cwd=tmp_path,
+    )
+    for path in place.split():
+        assert Path(path).is_relative_to(installed.parent)
+
+
+def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
+    assert run(installed / "collegium", "--version", cwd=tmp_path) == f"collegium {__version__}\n"
+    assert "Five institutions" in run(installed / "collegium", "demo", "--help", cwd=tmp_path)
+    found = json.loads(
+        run(
+            installed / "collegium",
+            *("account", "-m", "exponential", "--gamma", "0.05", "--queries", "9", "--json"),
+            cwd=tmp_path,
+        )
+    )
+    assert found["epsilon_data_independent"] > 0
+
+
+def test_the_installed_package_finds_its_data_and_the_other_distribution(installed: Path, tmp_path: Path) -> None:
+    read = "from collegium.data import default_task; print(len(default_task('digits').classes))"
+    assert run(installed / "python", "-c", read, cwd=tmp_path) == "10\n"
+    listed = json.loads(run(installed / "collegium", "reproduce", "--list", "--json", cwd=tmp_path))
+    assert {"pate-mnist", "knn-figure-5"} <= {row["name"] for row in listed}
