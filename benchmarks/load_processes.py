@@ -20,6 +20,7 @@ from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.rounds import OnAnswer, RoundResult, VoteSum
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.factories import vote_sum_of
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
 from collegium.data import PoolStore, load
 from collegium.data.task import Task
@@ -186,7 +187,7 @@ def label(
     )
     record = coordinator.run(only_labels=True)
     assert measured.round is not None
-    return asdict(measured.round) | {"labels_s": record["timings_s"]["labels"], "labels": record["labels"]["answered"]}
+    return asdict(measured.round) | {"labels_s": record.timings_s["labels"], "labels": reached(record.labels).answered}
 
 
 class SlowParty:

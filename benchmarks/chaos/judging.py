@@ -14,7 +14,8 @@ import dp_accounting
 from dp_accounting.rdp import RdpAccountant
 
 from benchmarks.chaos.outcome import Outcome
-from collegium.coordinator.run.run_folder import read_labels, read_run
+from collegium.coordinator.run.run_folder import RunFolder, read_labels, read_run
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.selection.queries import query_key
 from collegium.errors import CollegiumError
 from collegium.privacy.ledger.chain import Entry
@@ -53,7 +54,7 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
         given = dict(read_labels(scene.kept.run / "labels.csv"))
         if given != {at: labels.get(query) for at, query in enumerate(pool)}:
             found.append("labels.csv is not what the ledger released")
-        stopped = str(read_run(scene.kept.run)["labels"]["stopped"])
+        stopped = str(reached(read_run(scene.kept.run).labels).stopped)
         if (len(labels) < len(set(pool))) != ("raise budget.epsilon" in stopped):
             found.append(f"{len(labels)} of {len(set(pool))} labels, and the run says of its end: {stopped}")
     found += parties_undercounted(scene)
@@ -158,10 +159,10 @@ def undercounted(epsilon: float, delta: float, labels: Mapping[str, int], sigma:
 def parties_undercounted(scene: Consortium) -> list[str]:
     """Every party's own account holds at least the rounds in which the coordinator had its answer."""
     found = []
-    run = read_run(scene.kept.run) if (scene.kept.run / "run.json").exists() else {"parties": {}}
+    run = RunFolder(scene.kept.run).read()
     for name in scene.names:
         state = scene.folder / name / "state"
-        rounds = run["parties"].get(name, {}).get("rounds_answered", 0)
+        rounds = 0 if run is None or name not in run.parties else run.parties[name].rounds_answered
         try:
             with Ledger.read(state / "ledger.sqlite") as ledger:
                 charges = verify(ledger.path).charges

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.parties import OnReply
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import PartyFailure, RunRecord
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
@@ -50,9 +51,10 @@ def values(**sections: Any) -> dict[str, Any]:
     return changed
 
 
-def but_for_time(part: Any) -> Any:
-    """A part of run.json without the moments at which things happened."""
-    return {key: value for key, value in part.items() if not key.endswith("_utc")} if isinstance(part, dict) else part
+def but_for_time(record: RunRecord) -> RunRecord:
+    """The record without the moments at which charges were made."""
+    timeless = record.privacy.model_copy(update={"from_utc": None, "until_utc": None})
+    return record.model_copy(update={"privacy": timeless})
 
 
 def tiny(**sections: Any) -> SimulationConfig:
@@ -100,8 +102,8 @@ class InProcess:
         return replies
 
 
-def run_in_process(config: SimulationConfig, folder: Path, data_root: Path | None = None) -> dict[str, Any]:
-    """The whole run in this process; what run.json says."""
+def run_in_process(config: SimulationConfig, folder: Path, data_root: Path | None = None) -> RunRecord:
+    """The whole run in this process; the run's record."""
     prepared = prepare_run(config, folder, data_root=data_root)
     return coordinator_of(prepared, InProcess(prepared), None).run()
 
@@ -142,6 +144,6 @@ def labels_csv(folder: Path) -> str:
     return (folder / "labels.csv").read_text()
 
 
-def failures(run: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, str]]]:
+def failures(run: RunRecord) -> dict[str, list[PartyFailure]]:
     """Who failed and how, by party."""
-    return {name: party["failures"] for name, party in run["parties"].items() if party["failures"]}
+    return {name: party.failures for name, party in run.parties.items() if party.failures}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, load
@@ -147,7 +148,7 @@ def _student(plan: Plan, seed: int, public: PublicData, setting: Setting) -> flo
     nobody = InProcessParties([], "individual-knn")
     folder = _folder(plan, seed, 1, setting)
     run = Coordinator(plan.config(seed), nobody, folder, public=public, progress=setting.progress).run()
-    return float(run["student"]["accuracy"])
+    return reached(run.student_accuracy)
 
 
 def _measure(
@@ -174,15 +175,15 @@ def _measure(
     )
     run = coordinator.run(only_labels=True)
     labels_s = time.process_time() - began_s
-    record = run["privacy"]["units"]["record"]
+    record = run.privacy.units["record"]
     return {
         "queries": plan.queries,
         "parties": parties,
         "seed": seed,
-        "answered": run["labels"]["answered"],
-        "labels": run["labels"]["quality"]["accuracy"],
-        "epsilon": record["wide"]["epsilon"],
-        "epsilon_pld": record["pld"],
+        "answered": reached(run.labels).answered,
+        "labels": run.label_accuracy,
+        "epsilon": record.wide.epsilon,
+        "epsilon_pld": record.pld,
         "labels_csv": (folder / "labels.csv").read_text(encoding="utf-8"),
         "cpu_s": labels_s,
     }

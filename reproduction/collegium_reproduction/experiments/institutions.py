@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
@@ -99,13 +100,13 @@ def together(
         config, everyone, folder, public=institutions.public, research=True, progress=setting.progress
     )
     run = coordinator.run(only_labels=not student)
-    units = run["privacy"]["units"]
+    units = run.privacy.units
     return {
-        "answered": run["labels"]["answered"],
-        "labels": run["labels"]["quality"]["accuracy"],
-        "student": run["student"]["accuracy"] if student else None,
-        "record": units["record"]["wide"]["epsilon"],
-        "party": units["party"]["wide"]["epsilon"] if "party" in units else None,
+        "answered": reached(run.labels).answered,
+        "labels": run.label_accuracy,
+        "student": run.student_accuracy if student else None,
+        "record": units["record"].wide.epsilon,
+        "party": units["party"].wide.epsilon if "party" in units else None,
     }
 
 

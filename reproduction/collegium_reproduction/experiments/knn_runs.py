@@ -14,6 +14,7 @@ import numpy as np
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_folder import read_labels, write_whole
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
@@ -162,12 +163,13 @@ def _iteration(
         threads=setting.workers,
         progress=setting.progress,
     ).run(only_labels=True)
-    record = run["privacy"]["units"]["record"]
+    record = run.privacy.units["record"]
     issued = _label_set(folder)
     labels_s = time.process_time() - began_s
     # By the same call the next iteration finds it: each student is fitted once.
     learning = learning_of(config, public, setting)
-    given, screened = issued.labels >= 0, run["labels"]["answered"] + run["labels"]["abstained"]
+    counts = reached(run.labels)
+    given, screened = issued.labels >= 0, counts.answered + counts.abstained
     before = sum(config.queries.round_sizes()[:-1])
     right = (issued.labels == public.pool.labels()[issued.indices])[before:][given[before:]]
     return {
@@ -175,7 +177,7 @@ def _iteration(
         "answered": int(given.sum()),
         "answered_here": len(right),
         "labels": float(right.mean()),
-        "epsilon": record["wide"]["epsilon"],
+        "epsilon": record.wide.epsilon,
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
         "student": accuracy(learning.interim(issued), public),
         "labels_cpu_s": round(labels_s, 1),

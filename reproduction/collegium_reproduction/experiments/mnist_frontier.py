@@ -289,12 +289,12 @@ class _RecordRuns:
             threads=self._setting.workers,
             progress=self._setting.progress,
         ).run()
-        record = run["privacy"]["units"]["record"]
+        record = run.privacy.units["record"]
         return {
-            "labels": run["labels"]["quality"]["accuracy"],
-            "epsilon": record["wide"]["epsilon"],
-            "epsilon_pld": record["pld"],
-            "student": float(run["student"]["accuracy"]),
+            "labels": run.label_accuracy,
+            "epsilon": record.wide.epsilon,
+            "epsilon_pld": record.pld,
+            "student": run.student_accuracy,
         }
 
     @cached_property

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import prepare_run, simulate
@@ -103,24 +104,23 @@ def _seeds(results: Mapping[str, Any]) -> list[int]:
     return sorted({row["seed"] for row in results["rows"]})
 
 
-def _row(run: Mapping[str, Any], seed: int, queries: int, seconds: float) -> dict[str, Any]:
-    research = run["research_only"]
-    dependent = research["epsilon_data_dependent"]
-    record = run["privacy"]["units"]["record"]
+def _row(run: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, Any]:
+    research = reached(run.research_only)
+    dependent = research.epsilon_data_dependent
     return {
         "seed": seed,
         "queries": queries,
-        "answered": run["labels"]["answered"],
-        "student": run["student"]["accuracy"],
-        "holdout": run["student"]["inputs"],
-        "baseline": run["baseline"]["accuracy"],
-        "labels": run["labels"]["quality"]["accuracy"],
-        "teachers": research["teacher_accuracy_mean"],
-        "plurality": research["plurality_accuracy"],
-        "gap": research["gap_mean_fraction"],
-        "epsilon": record["wide"]["epsilon"],
-        "epsilon_paper_grid": dependent["paper"]["epsilon"],
-        "epsilon_paper_bound": dependent["paper_wide"]["epsilon"],
-        "epsilon_exact": dependent["exact"]["epsilon"],
+        "answered": reached(run.labels).answered,
+        "student": run.student_accuracy,
+        "holdout": reached(reached(run.student).quality).inputs,
+        "baseline": reached(run.baseline).accuracy,
+        "labels": run.label_accuracy,
+        "teachers": research.teacher_accuracy_mean,
+        "plurality": research.plurality_accuracy,
+        "gap": research.gap_mean_fraction,
+        "epsilon": run.privacy.units["record"].wide.epsilon,
+        "epsilon_paper_grid": reached(dependent.paper).epsilon,
+        "epsilon_paper_bound": reached(dependent.paper_wide).epsilon,
+        "epsilon_exact": reached(dependent.exact).epsilon,
         "seconds": seconds,
     }

@@ -36,10 +36,9 @@ def launch(
 
 def run_and_show(settings: object, folder: Path, data_root: Path | None, *, as_json: bool) -> None:
     """Launch, with progress, and print the closing table or run.json."""
-    import json
-
     from rich.console import Console
 
+    from collegium.coordinator.run.run_folder import run_json
     from collegium.simulations.config import SimulationConfig
     from collegium.simulations.launcher import launch as run_it
     from collegium.simulations.progress import RunProgress
@@ -53,6 +52,6 @@ def run_and_show(settings: object, folder: Path, data_root: Path | None, *, as_j
     with RunProgress(console) as progress:
         result = run_it(prepared, progress)
     if as_json:
-        typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+        typer.echo(run_json(result, indent=1))
     else:
         print_summary(result, folder, console)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.errors import CollegiumError, QuorumNotReached
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
@@ -50,8 +50,8 @@ def launch(
     run: PreparedRun,
     on_progress: Callable[[Progress], None] | None = None,
     on_started: Callable[[list[PartyProcess]], None] | None = None,
-) -> dict[str, Any]:
-    """Run it with one process per member of the cohort; returns what run.json says.
+) -> RunRecord:
+    """Run it with one process per member of the cohort; returns the run's record.
 
     Parameters
     ----------

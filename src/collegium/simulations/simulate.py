@@ -18,6 +18,7 @@ import numpy as np
 from collegium.coordinator.rounds.parties import OnReply, Parties
 from collegium.coordinator.run.coordinator import Baseline, Coordinator, Progress
 from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.data import Examples, PoolStore
 from collegium.errors import StorageError, Unreachable
@@ -98,8 +99,8 @@ def coordinator_of(
     )
 
 
-def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> dict[str, Any]:
-    """Run it with one virtual party per member of the cohort; returns what run.json says."""
+def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
+    """Run it with one virtual party per member of the cohort; returns the run's record."""
     coordinator_of(run, NoParties(), None).check()
     from collegium.simulations.cohort_fitting import fit_cohort
 
@@ -170,7 +171,7 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
 
     chosen_method(wanted.method, wanted.options, run.config.task)  # a mistake in it shows before anything is spent
 
-    def measure() -> Mapping[str, Any]:
+    def measure() -> BaselineRecord:
         student = fit_student(
             wanted.method,
             run.private.x,
@@ -184,7 +185,7 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
             progress=lambda done, total: on_progress(Progress("baseline", done, total)) if on_progress else None,
         )
         quality = prediction_quality(student.predict(holdout.x), holdout.labels(), run.config.task)
-        return {"method": wanted.method, "records": len(run.private), "accuracy": quality["accuracy"]}
+        return BaselineRecord(method=wanted.method, records=len(run.private), accuracy=quality.accuracy)
 
     return measure
 

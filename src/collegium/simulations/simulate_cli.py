@@ -40,10 +40,9 @@ def simulate(
 
       collegium simulate examples/mnist-8.toml --deployment localhost:9443
     """
-    import json
-
     from rich.console import Console
 
+    from collegium.coordinator.run.run_folder import run_json
     from collegium.data import data_root as find_data_root
     from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig, with_changes
@@ -70,7 +69,7 @@ def simulate(
     with RunProgress(console) as progress:
         result = run_it(prepared, progress)
     if as_json:
-        typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+        typer.echo(run_json(result, indent=1))
     else:
         print_summary(result, folder, console)
 

@@ -1,61 +1,53 @@
-"""The closing table of a run, from what run.json says."""
+"""The closing table of a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-_NONE = "–"
+from collegium.coordinator.run.run_record import RunRecord, reached
 
 
-def closing_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
     """What the table says: pairs of a name and a value."""
-    labels, privacy = run["labels"], run["privacy"]
-    units = privacy["units"]
-    delta = privacy["delta"]
+    labels, privacy = reached(run.labels), run.privacy
+    ready = sum(party.status == "ready" for party in run.parties.values())
     rows = [
-        ("parties", f"{_standing(run)} of {len(run['parties'])} ready"),
-        ("queries", str(labels["asked"])),
-        ("answered", str(labels["answered"])),
+        ("parties", f"{ready} of {len(run.parties)} ready"),
+        ("queries", str(labels.asked)),
+        ("answered", str(labels.answered)),
         *(
-            (f"ε, one {name}", f"{_epsilon(units[name])} (δ = {delta:g})")
+            (f"ε, one {name}", f"{_epsilon(privacy.units[name].wide.epsilon)} (δ = {privacy.delta:g})")
             for name in ("record", "party")
-            if name in units
+            if name in privacy.units
         ),
-        ("label accuracy", _percent(labels.get("quality", {}).get("accuracy"))),
-        ("student accuracy", _percent(run.get("student", {}).get("accuracy"))),
-        ("non-private baseline", _percent(run.get("baseline", {}).get("accuracy"))),
+        ("label accuracy", _percent(run.label_accuracy)),
+        ("student accuracy", _percent(run.student_accuracy)),
+        ("non-private baseline", _percent(None if run.baseline is None else run.baseline.accuracy)),
     ]
-    if labels["stopped"]:
-        rows.append(("stopped", labels["stopped"]))
+    if labels.stopped:
+        rows.append(("stopped", labels.stopped))
     return rows
 
 
-def print_summary(run: Mapping[str, Any], folder: Path, console: Console) -> None:
+def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
     """Print the closing table, who failed and how, cautions, and where the files are."""
-    table = Table(title=f"{run['name']}: {run['state']}", show_header=False, title_justify="left")
+    table = Table(title=f"{run.name}: {run.state}", show_header=False, title_justify="left")
     for name, value in closing_rows(run):
         table.add_row(name, value)
     console.print(table)
-    for name, party in sorted(run["parties"].items()):
-        for failure in party["failures"]:
-            console.print(_printable(f"{name}, {failure['when']}: {failure['outcome']}"), highlight=False, markup=False)
-    for caution in run["cautions"]:
+    for name, party in sorted(run.parties.items()):
+        for failure in party.failures:
+            console.print(_printable(f"{name}, {failure.when}: {failure.outcome}"), highlight=False, markup=False)
+    for caution in run.cautions:
         console.print(f"Caution: {caution}", highlight=False)
     console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _standing(run: Mapping[str, Any]) -> int:
-    return sum(party["standing"] == "ready" for party in run["parties"].values())
-
-
-def _epsilon(unit: Mapping[str, Any]) -> str:
-    epsilon = float(unit["wide"]["epsilon"])  # run.json holds the word "inf" where there is no guarantee
+def _epsilon(epsilon: float) -> str:
     return f"{epsilon:.2f}" if math.isfinite(epsilon) else "∞"
 
 
@@ -65,4 +57,4 @@ def _printable(text: str) -> str:
 
 
 def _percent(fraction: float | None) -> str:
-    return _NONE if fraction is None else f"{100 * fraction:.2f} %"
+    return "–" if fraction is None else f"{100 * fraction:.2f} %"

@@ -34,8 +34,8 @@ def charged(scene: Scene) -> int:
 
 def test_who_enrols_during_a_run_is_summed_with_the_others_from_the_next_round_on(scene: Scene) -> None:
     result = scene.serve(lambda number: scene.join("oak") if number == 1 else None)
-    assert result["state"] == "finished" and result["labels"]["answered"] == 12
-    assert [(entry["asked"], entry["answered"]) for entry in result["rounds"]] == [(3, 3), (4, 4), (4, 4), (4, 4)]
+    assert result.state == "finished" and result.labels.answered == 12
+    assert [(entry.asked, entry.answered) for entry in result.rounds] == [(3, 3), (4, 4), (4, 4), (4, 4)]
     assert charged(scene) == 12
     for name in NAMES:
         scene.parties[name].thread.join(PATIENCE_S)
@@ -47,7 +47,7 @@ def test_a_finished_run_that_is_served_again_waits_for_nobody(scene: Scene) -> N
     first = scene.serve(lambda number: None)
     public = load_public(scene.config.run, None)
     with CoordinatorService(scene.config, public, wait_s=0).listening() as serving:
-        assert serving.run()["labels"] == first["labels"]
+        assert serving.run().labels == first.labels
     assert charged(scene) == 12
 
 
@@ -60,11 +60,11 @@ def test_who_is_revoked_during_a_run_is_cut_off_and_the_others_go_on_without_it(
             scene.parties["cedar"].thread.join(PATIENCE_S)  # another command did it: the coordinator notices by itself
 
     result = scene.serve(change)
-    assert result["state"] == "finished" and charged(scene) == 12
+    assert result.state == "finished" and charged(scene) == 12
     ended = scene.parties["cedar"].ended
     assert len(ended) == 1 and isinstance(ended[0], IdentityError) and "no longer admitted" in str(ended[0])
     assert Roster.load(scene.folder / "ash" / "roster.json").admitted() == ["ash", "birch", "oak"]
-    assert result["rounds"][-1]["asked"] == 3 and result["rounds"][-1]["answered"] == 3
+    assert result.rounds[-1].asked == 3 and result.rounds[-1].answered == 3
 
 
 def test_the_members_of_another_consortium_are_not_served(scene: Scene) -> None:

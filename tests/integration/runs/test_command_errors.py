@@ -278,8 +278,8 @@ def test_a_class_that_one_party_never_saw_is_no_error(tmp_path: Path) -> None:
     rows = "age,sick,clinic\n" + "".join(f"{age},{'yes' if age > 50 else 'no'},a\n" for age in range(20, 80))
     config = table_config(tmp_path, rows + "".join(f"{age},no,b\n" for age in range(20, 50)))
     run = run_in_process(read_config(config, SimulationConfig), tmp_path / "run")
-    assert run["labels"]["answered"] == 4
-    assert {name: party["standing"] for name, party in run["parties"].items()} == {
+    assert run.labels.answered == 4
+    assert {name: party.status for name, party in run.parties.items()} == {
         "party-0": "ready",
         "party-1": "ready",
     }

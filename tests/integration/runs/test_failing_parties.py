@@ -9,7 +9,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.data import folder_with
@@ -17,6 +16,7 @@ from support.processes import COMMAND_S, start_script
 from support.runs import FORESTS, failures, paid, tiny
 
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_record import PartyFailure, RunRecord
 from collegium.errors import QuorumNotReached
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
@@ -73,7 +73,7 @@ class Saboteur:
 
 
 @pytest.fixture(scope="module")
-def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any], Saboteur]]:
+def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, RunRecord, Saboteur]]:
     root = folder_with("mnist.npz")
     folder = tmp_path_factory.mktemp("mnist-8")
     saboteur = Saboteur("party-2", "party-5")
@@ -84,46 +84,46 @@ def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
         saboteur.close()
 
 
-def test_the_run_ends_well(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_the_run_ends_well(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     folder, run, saboteur = sabotaged
-    assert run["state"] == "finished" and saboteur.struck
-    assert run["labels"]["answered"] == 12 and run["labels"]["stopped"] is None
+    assert run.state == "finished" and saboteur.struck
+    assert run.labels.answered == 12 and run.labels.stopped is None
     assert paid(folder).queries == 12
     assert (folder / "student.safetensors").is_file()
 
 
-def test_run_json_names_both_and_how_they_failed(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_run_json_names_both_and_how_they_failed(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     _, run, _ = sabotaged
     failed = failures(run)
     assert set(failed) == {"party-2", "party-5"}
-    assert failed["party-2"][0] == {"when": "round 1", "outcome": "unreachable"}
-    assert failed["party-5"][0]["when"] == "round 1"
-    assert failed["party-5"][0]["outcome"] == "protocol: a row of votes does not sum to 1 teachers"
-    assert set(run["rounds"][0]["failed"]) == {"party-2", "party-5"}
+    assert failed["party-2"][0] == PartyFailure(when="round 1", outcome="unreachable")
+    assert failed["party-5"][0].when == "round 1"
+    assert failed["party-5"][0].outcome == "protocol: a row of votes does not sum to 1 teachers"
+    assert set(run.rounds[0].failed) == {"party-2", "party-5"}
 
 
-def test_neither_is_waited_for_again(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_neither_is_waited_for_again(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     _, run, _ = sabotaged
-    assert [done["asked"] for done in run["rounds"]] == [8, 6, 6]
-    assert [done["answered"] for done in run["rounds"]] == [6, 6, 6]
-    assert all(len(party["failures"]) <= 1 for party in run["parties"].values())
+    assert [done.asked for done in run.rounds] == [8, 6, 6]
+    assert [done.answered for done in run.rounds] == [6, 6, 6]
+    assert all(len(party.failures) <= 1 for party in run.parties.values())
 
 
-def test_the_votes_of_neither_are_in_any_sum(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_the_votes_of_neither_are_in_any_sum(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     _, run, _ = sabotaged
-    assert [done["teachers"] for done in run["rounds"]] == [6, 6, 6]
+    assert [done.teachers for done in run.rounds] == [6, 6, 6]
 
 
-def test_the_report_names_both_and_how_they_failed(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_the_report_names_both_and_how_they_failed(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     folder, run, _ = sabotaged
     page = (folder / "report.html").read_text()
     assert "party-2" in page and "party-5" in page
     assert "unreachable" in page
-    outcome = failures(run)["party-5"][0]["outcome"]
+    outcome = failures(run)["party-5"][0].outcome
     assert outcome in html.unescape(page)
 
 
-def test_no_process_is_left(sabotaged: tuple[Path, dict[str, Any], Saboteur]) -> None:
+def test_no_process_is_left(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     _, _, saboteur = sabotaged
     assert all(party.process.poll() is not None for party in saboteur.running.values())
     assert saboteur.impostor is not None

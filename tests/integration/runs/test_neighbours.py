@@ -19,6 +19,7 @@ from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.run import coordinator as coordinator_module
 from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.neighbours.budgets import FILE
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations import launcher
@@ -60,7 +61,7 @@ LEAVES = "party-3"
 AT_SUM = 2
 """Of sampled neighbours; the first belongs to the test against the threshold, the second to the release."""
 
-Done = tuple[Path, dict[str, Any]]
+Done = tuple[Path, RunRecord]
 
 
 class Leaving(InProcess):
@@ -84,7 +85,7 @@ class InTurn:
         for one in self._coordinators:
             one.check()
 
-    def run(self) -> list[dict[str, Any]]:
+    def run(self) -> list[RunRecord]:
         return [one.run() for one in self._coordinators]
 
 
@@ -116,7 +117,7 @@ def prepared(folder: Path) -> list[PreparedRun]:
     return runs
 
 
-def finished(runs: list[PreparedRun], said: list[dict[str, Any]]) -> dict[str, Done]:
+def finished(runs: list[PreparedRun], said: list[RunRecord]) -> dict[str, Done]:
     return {name: (run.folder, record) for name, run, record in zip(RUNS, runs, said, strict=True)}
 
 
@@ -170,8 +171,8 @@ def same(one: Done, other: Done) -> None:
     assert labels_csv(folder) == labels_csv(beside) and len(labels_csv(folder).splitlines()) == 13
     assert paid(folder).epsilon == paid(beside).epsilon
     for key in ("asked", "labels", "privacy", "pool", "student", "state"):
-        assert but_for_time(of_one[key]) == but_for_time(of_other[key]), key
-    assert of_one["state"] == "finished" and of_one["sum_mode"] == "masked"
+        assert getattr(but_for_time(of_one), key) == getattr(but_for_time(of_other), key), key
+    assert of_one.state == "finished" and of_one.sum_mode == "masked"
 
 
 def test_records_within_a_radius_answer_alike_over_every_transport(
@@ -180,7 +181,7 @@ def test_records_within_a_radius_answer_alike_over_every_transport(
     here = in_process("radius")
     for done in (flower["radius"], processes["radius"]):
         same(done, here)
-        assert failures(done[1]) == {} and done[1]["labels"]["answered"] == 12
+        assert failures(done[1]) == {} and done[1].labels.answered == 12
 
 
 def test_every_party_keeps_the_budgets_of_its_records(flower: dict[str, Done], processes: dict[str, Done]) -> None:
@@ -194,7 +195,7 @@ def test_the_nearest_of_a_sample_answer_alike_over_flower(
 ) -> None:
     folder, run = flower["sampled"]
     same((folder, run), in_process("sampled"))
-    assert failures(run) == {} and 2 < run["labels"]["answered"] < run["labels"]["asked"] == 12
+    assert failures(run) == {} and 2 < run.labels.answered < run.labels.asked == 12
     assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
 
 
@@ -203,8 +204,8 @@ def test_a_process_killed_between_the_two_sums_is_in_neither(
 ) -> None:
     folder, run = processes["sampled"]
     same((folder, run), in_process("sampled", leaving=True))
-    assert list(failures(run)) == [LEAVES] and failures(run)[LEAVES][0]["outcome"] == "unreachable"
-    assert [done["answered"] for done in run["rounds"]] == [4] + [3] * (len(run["rounds"]) - 1)
+    assert list(failures(run)) == [LEAVES] and failures(run)[LEAVES][0].outcome == "unreachable"
+    assert [done.answered for done in run.rounds] == [4] + [3] * (len(run.rounds) - 1)
     assert (folder / "report.html").is_file()
 
 
@@ -223,4 +224,4 @@ def test_records_of_several_labels_answer_alike_as_real_processes(tmp_path: Path
     run = launch(processes)
     same((processes.folder, run), (here.folder, coordinator_of(here, InProcess(here), None).run()))
     assert failures(run) == {} and labels_csv(processes.folder).startswith("index,even,loop,large\n")
-    assert run["labels"]["quality"]["accuracy"] > 0.8
+    assert run.labels.quality.accuracy > 0.8

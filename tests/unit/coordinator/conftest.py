@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
 
 from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.settings import validate_config
@@ -91,7 +92,7 @@ def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.in
 @pytest.fixture
 def run(
     parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path, student_fits: object
-) -> Callable[..., dict[str, Any]]:
+) -> Callable[..., RunRecord]:
     """Run the coordinator in one folder; keyword arguments ``section__key`` change the configuration."""
 
     def go(folder: str = "run", options: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:

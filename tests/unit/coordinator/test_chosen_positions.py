@@ -24,7 +24,7 @@ def test_inputs_that_two_runs_share_are_paid_once_and_get_one_label(
 
     def label(folder: str, positions: list[int]) -> dict[int, Any]:
         coordinator = Coordinator(config(), parties, tmp_path / folder, public=public, positions=positions, ledger=paid)
-        assert coordinator.run(only_labels=True)["state"] == "labelled"
+        assert coordinator.run(only_labels=True).state == "labelled"
         return dict(read_labels(tmp_path / folder / "labels.csv"))
 
     first, second = label("first", [5, 3, 9]), label("second", [9, 1, 5])
@@ -43,7 +43,7 @@ def test_named_inputs_that_all_have_labels_are_free_when_nothing_else_fits_the_b
         asked = config(budget__epsilon=4.0)
         paid = tmp_path / "ledger.sqlite"
         coordinator = Coordinator(asked, parties, tmp_path / folder, public=public, positions=positions, ledger=paid)
-        return dict(coordinator.run(only_labels=True)["labels"])
+        return dict(coordinator.run(only_labels=True).labels)
 
     all_of_it = label("all", list(range(30)))
     assert 0 < all_of_it["answered"] < 30 and "budget.epsilon" in all_of_it["stopped"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,8 @@ from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import SeededNoiseStrategy
+from collegium.coordinator.run.run_folder import read_run
+from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -44,35 +45,35 @@ def test_a_run_leaves_its_five_files_and_says_what_it_did(run: Run, tmp_path: Pa
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {"run.json", "labels.csv", "student.safetensors", "report.html", "ledger.sqlite"}
-    written = json.loads((folder / "run.json").read_text())
-    assert written["state"] == record["state"] == "finished"
-    assert written["labels"]["answered"] == 20
-    assert written["labels"]["quality"]["accuracy"] > 0.9
-    assert written["student"]["accuracy"] == 1.0
-    assert [entry["queries"] for entry in written["rounds"]] == [8, 8, 4]
+    written = read_run(folder)
+    assert written.state == record.state == "finished"
+    assert written.labels.answered == 20
+    assert written.labels.quality.accuracy > 0.9
+    assert written.student.quality.accuracy == 1.0
+    assert [entry.queries for entry in written.rounds] == [8, 8, 4]
     assert sum(label != "" for label in labels_of(folder).values()) == 20
 
 
 def test_both_privacy_units_and_both_grids_are_reported(run: Run) -> None:
-    units = run()["privacy"]["units"]
-    assert units["record"]["votes"] == 1 and units["party"]["votes"] == 5
-    assert units["record"]["wide"]["epsilon"] < units["party"]["wide"]["epsilon"]
-    assert units["record"]["wide"]["epsilon"] <= units["record"]["paper"]["epsilon"]
+    units = run().privacy.units
+    assert units["record"].votes == 1 and units["party"].votes == 5
+    assert units["record"].wide.epsilon < units["party"].wide.epsilon
+    assert units["record"].wide.epsilon <= units["record"].paper.epsilon
 
 
 def test_a_budget_at_party_level_pays_for_fewer_queries(run: Run) -> None:
-    by_record = run("a", budget__epsilon=14.0)["labels"]["answered"]
-    by_party = run("b", budget={"epsilon": 14.0, "unit": "party"})["labels"]["answered"]
+    by_record = run("a", budget__epsilon=14.0).labels.answered
+    by_party = run("b", budget={"epsilon": 14.0, "unit": "party"}).labels.answered
     assert 0 < by_party < by_record
 
 
 def test_labelling_stops_hard_at_the_budget_and_says_why(run: Run, parties: LocalParties) -> None:
     record = run(budget__epsilon=4.0)
-    answered = record["labels"]["answered"]
+    answered = record.labels.answered
     assert 0 < answered < 20
-    assert record["privacy"]["epsilon"]["epsilon"] <= 4.0
-    assert record["labels"]["left_out"] == 20 - answered
-    assert "budget.epsilon" in record["labels"]["stopped"]
+    assert record.privacy.epsilon.epsilon <= 4.0
+    assert record.labels.left_out == 20 - answered
+    assert "budget.epsilon" in record.labels.stopped
     asked = sum(len(request.inputs.indices) for request in parties.by_name["party-0"].rounds())
     assert asked == answered, "a party is not asked about queries that cannot be paid for"
 
@@ -88,7 +89,7 @@ def test_a_raised_budget_continues_where_the_old_one_stopped(run: Run, tmp_path:
     before = labels_of(tmp_path / "run")
     record = run(budget__epsilon=50.0)
     after = labels_of(tmp_path / "run")
-    assert record["labels"]["answered"] == 20
+    assert record.labels.answered == 20
     assert {index: label for index, label in before.items() if label} == {
         index: after[index] for index, label in before.items() if label
     }
@@ -104,8 +105,8 @@ def test_a_finished_run_asked_again_costs_nothing(
     assert labels_of(tmp_path / "run") == labels
     assert parties.votes_cast() == votes
     assert len(student_fits) == 1
-    assert second["ledger"]["head"] == first["ledger"]["head"]
-    assert second["student"] == first["student"] and second["parties"] == first["parties"]
+    assert second.ledger.head == first.ledger.head
+    assert second.student == first.student and second.parties == first.parties
 
 
 def test_more_queries_keep_the_labels_already_issued(run: Run, tmp_path: Path) -> None:
@@ -144,9 +145,9 @@ def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
             die.clear()
             raise Crash
 
-    def baseline() -> dict[str, float]:
+    def baseline() -> BaselineRecord:
         progress(Progress("baseline", 0, 1))
-        return {"accuracy": 0.9}
+        return BaselineRecord(method="supervised", records=100, accuracy=0.9)
 
     if step == "student":
         from collegium.coordinator import students
@@ -157,7 +158,7 @@ def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
     with pytest.raises(Crash):
         run("broken", options)
     record = run("broken", options)
-    assert record["state"] == "finished"
+    assert record.state == "finished"
     assert labels_of(tmp_path / "broken") == labels_of(tmp_path / "whole")
     assert queries_charged(tmp_path / "broken") == queries_charged(tmp_path / "whole") == 20
     with Ledger.read(tmp_path / "broken" / "ledger.sqlite") as ledger:
@@ -190,12 +191,12 @@ def test_a_charge_whose_noise_was_never_drawn_is_taken_up_again(
 def test_an_interrupted_charge_is_taken_up_even_when_it_used_up_the_budget(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run("whole", budget__epsilon=4.0, queries__batch=20)["labels"]["answered"]
+    whole = run("whole", budget__epsilon=4.0, queries__batch=20).labels.answered
     with monkeypatch.context() as patch:
         patch.setattr(SeededNoiseStrategy, "run", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
             run("broken", budget__epsilon=4.0, queries__batch=20)
-    assert run("broken", budget__epsilon=4.0, queries__batch=20)["labels"]["answered"] == whole
+    assert run("broken", budget__epsilon=4.0, queries__batch=20).labels.answered == whole
     assert labels_of(tmp_path / "broken") == labels_of(tmp_path / "whole")
 
 
@@ -207,15 +208,15 @@ def test_a_seed_gives_the_same_labels_however_the_queries_are_cut(run: Run, tmp_
 
 def test_without_a_seed_the_noise_is_the_systems_and_the_run_is_private(run: Run) -> None:
     private, seeded = run("a", seed=None), run("b", seed=3)
-    assert private["private"] and not private["cautions"]
-    assert not seeded["private"] and "do not publish" in seeded["cautions"][0]
+    assert private.private and not private.cautions
+    assert not seeded.private and "do not publish" in seeded.cautions[0]
 
 
 def test_continuous_noise_needs_a_seed(run: Run) -> None:
     mechanism = {"name": "gnmax", "parameters": {"sigma": 4.0}, "noise": "continuous"}
     with pytest.raises(ConfigurationError, match="not private"):
         run(mechanism=mechanism, seed=None)
-    assert run(mechanism=mechanism)["privacy"]["noise"] == "continuous"
+    assert run(mechanism=mechanism).privacy.noise == "continuous"
 
 
 def test_too_few_parties_name_how_many_and_who(run: Run, parties: LocalParties) -> None:
@@ -244,8 +245,8 @@ def test_a_party_that_returns_is_asked_in_the_next_round(run: Run, parties: Loca
             parties.away = set()
 
     record = run(options={"roster": sorted(parties.by_name), "progress": progress})
-    assert [entry["answered"] for entry in record["rounds"]] == [5, 6, 6]
-    assert record["parties"]["party-5"]["failures"] == [{"when": "preparation", "outcome": "unreachable"}]
+    assert [entry.answered for entry in record.rounds] == [5, 6, 6]
+    assert record.parties["party-5"].failures == [PartyFailure(when="preparation", outcome="unreachable")]
 
 
 GARBAGE = {
@@ -261,11 +262,11 @@ GARBAGE = {
 def test_a_party_that_sends_garbage_is_left_out_and_named(kind: str, run: Run, parties: LocalParties) -> None:
     parties.by_name["party-2"].answer = lambda request: GARBAGE[kind]() if isinstance(request, CastVotes) else None
     record = run(queries__count=8)
-    assert record["rounds"][0]["answered"] == 5 and record["rounds"][0]["teachers"] == 25
-    [failure] = record["parties"]["party-2"]["failures"]
-    assert failure["when"] == "round 1"
-    assert failure["outcome"].split(":")[0] in ("protocol", "refused")
-    assert record["labels"]["quality"]["accuracy"] > 0.9
+    assert record.rounds[0].answered == 5 and record.rounds[0].teachers == 25
+    [failure] = record.parties["party-2"].failures
+    assert failure.when == "round 1"
+    assert failure.outcome.split(":")[0] in ("protocol", "refused")
+    assert record.labels.quality.accuracy > 0.9
 
 
 def test_a_party_that_cannot_get_ready_is_named_and_the_run_goes_on(run: Run, parties: LocalParties) -> None:
@@ -277,11 +278,11 @@ def test_a_party_that_cannot_get_ready_is_named_and_the_run_goes_on(run: Run, pa
         Failure("version", "speaks version 9") if isinstance(request, Describe) else None
     )
     record = run()
-    outcomes = {name: party["standing"] for name, party in record["parties"].items()}
+    outcomes = {name: party.status for name, party in record.parties.items()}
     assert outcomes["party-1"] == "data: no label column 'diagnosis'"
     assert outcomes["party-2"].startswith("protocol: has 6 teachers")
     assert outcomes["party-3"] == "version: speaks version 9"
-    assert record["rounds"][0]["answered"] == 3
+    assert record.rounds[0].answered == 3
 
 
 def test_a_run_folder_that_cannot_be_written_fails_before_any_work(
@@ -338,12 +339,12 @@ def test_more_queries_than_inputs_are_refused(run: Run) -> None:
 
 
 def test_research_figures_cover_the_run_and_are_marked(run: Run) -> None:
-    figures = run(options={"research": True})["research_only"]
-    assert "private" in figures["caution"]
-    assert figures["queries"] == 20 and figures["queries_without_votes"] == 0
-    assert 0.8 < figures["teacher_accuracy_mean"] < 1.0
-    epsilons = figures["epsilon_data_dependent"]
-    assert epsilons["exact"]["epsilon"] > 0 and math.isfinite(epsilons["paper"]["epsilon"])
+    figures = run(options={"research": True}).research_only
+    assert "private" in figures.caution
+    assert figures.queries == 20 and figures.queries_without_votes == 0
+    assert 0.8 < figures.teacher_accuracy_mean < 1.0
+    epsilons = figures.epsilon_data_dependent
+    assert epsilons.exact.epsilon > 0 and math.isfinite(epsilons.paper.epsilon)
 
 
 def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(run: Run) -> None:
@@ -354,15 +355,15 @@ def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(r
     for folder, keep, covered in (("lost", False, 12), ("kept", True, 20)):
         with pytest.raises(Crash):
             run(folder, {"research": True, "keep_votes": keep, "progress": dies_after_the_first_batch})
-        figures = run(folder, {"research": True, "keep_votes": keep})["research_only"]
-        assert (figures["queries"], figures["queries_without_votes"]) == (covered, 20 - covered)
+        figures = run(folder, {"research": True, "keep_votes": keep}).research_only
+        assert (figures.queries, figures.queries_without_votes) == (covered, 20 - covered)
 
 
 def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     record = run(budget={"epsilon": 50.0, "bound": "classic"})
-    unit = record["privacy"]["units"]["record"]
-    assert unit["wide"] == unit["classic"]
-    assert unit["pld"] <= unit["classic"]["epsilon"]
+    unit = record.privacy.units["record"]
+    assert unit.wide == unit.classic
+    assert unit.pld <= unit.classic.epsilon
 
 
 def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: Run, tmp_path: Path) -> None:
@@ -371,9 +372,9 @@ def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: R
     with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
         assert ledger.terms().filter_order is not None
         assert ledger.epsilon().epsilon <= 20.0
-    assert record["privacy"]["adaptive"] and record["privacy"]["units"]["record"]["pld"] is None
-    assert record["labels"]["answered"] > 0
+    assert record.privacy.adaptive and record.privacy.units["record"].pld is None
+    assert record.labels.answered > 0
     report = (tmp_path / "run" / "report.html").read_text()
     assert "The guarantee to publish is therefore the budget" in report and "<b>ε = 20</b>" in report
     again = run(mechanism=mechanism, budget__epsilon=40.0)
-    assert again["labels"]["answered"] + again["labels"]["abstained"] >= record["labels"]["answered"]
+    assert again.labels.answered + again.labels.abstained >= record.labels.answered

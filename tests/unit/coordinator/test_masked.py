@@ -87,7 +87,7 @@ def test_masked_and_clear_runs_give_the_same_labels(
 ) -> None:
     run(config(), parties, tmp_path / "clear", public)
     record = run(config(votes__mode="masked"), LocalParties(masking), tmp_path / "masked", public)
-    assert record["sum_mode"] == "masked"
+    assert record.sum_mode == "masked"
     assert (tmp_path / "masked/labels.csv").read_text() == (tmp_path / "clear/labels.csv").read_text()
 
 
@@ -123,11 +123,11 @@ def test_a_party_that_leaves_in_any_phase_is_named_and_the_round_goes_on(
 ) -> None:
     masking["party-2"].gone_after = step
     record = run(config(votes__mode="masked", queries__batch=20), LocalParties(masking), tmp_path, public)
-    assert record["labels"]["answered"] == 20
-    first = record["rounds"][0]
-    assert first["failed"] == {"party-2": "unreachable"}
+    assert record.labels.answered == 20
+    first = record.rounds[0]
+    assert first.failed == {"party-2": "unreachable"}
     # Whoever leaves once its masked votes are in is still counted in the sum.
-    assert first["teachers"] == (25 if step < 3 else 30)
+    assert first.teachers == (25 if step < 3 else 30)
 
 
 def test_too_many_leaving_ends_the_round_with_their_names(
@@ -179,15 +179,15 @@ def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(
     mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 3.0, "sigma2": 2.5, "threshold": 15.0}}
     settings = config(votes__mode="masked+noised", mechanism=mechanism, budget={"epsilon": 500.0}, queries__batch=20)
     record = run(settings, LocalParties(masking), tmp_path, public)
-    answered = record["labels"]["answered"]
-    assert answered + record["labels"]["abstained"] == 20 and answered > 10
+    answered = record.labels.answered
+    assert answered + record.labels.abstained == 20 and answered > 10
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
     assert [(charge.purpose, charge.queries) for charge in charges] == [
         ("noised threshold", 20),
         ("noised release", answered),
     ]
-    assert [item["queries"] for item in record["rounds"]] == [20, answered]
+    assert [item.queries for item in record.rounds] == [20, answered]
 
 
 def test_lnmax_cannot_be_noised_by_the_parties(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.run.coordinator import Coordinator, Progress
-from collegium.coordinator.run.run_folder import read_labels
+from collegium.coordinator.run.run_folder import RunFolder, read_labels
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.queries import least_confident, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.selection.representatives import class_balanced, farthest_first, representatives
@@ -91,8 +91,8 @@ def run(parties: LocalParties, digits: Examples, tmp_path: Path) -> Run:
     return go
 
 
-def chosen(record: dict[str, Any]) -> list[list[int]]:
-    return [entry["indices"] for entry in record["chosen"]]
+def chosen(record: RunRecord) -> list[list[int]]:
+    return [entry.indices for entry in record.chosen]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -102,9 +102,9 @@ def test_every_choice_gives_distinct_queries_in_rounds_of_their_sizes(choice: st
     assert [len(indices) for indices in rounds] == [10, 10, 10]
     every = [index for indices in rounds for index in indices]
     assert len(set(every)) == 30 and set(every) < set(range(120))
-    assert record["labels"]["answered"] == 30 and record["labels"]["left_out"] == 0
-    assert sum(batch["queries"] for batch in record["rounds"]) == 30
-    assert max(batch["queries"] for batch in record["rounds"]) <= 7
+    assert record.labels.answered == 30 and record.labels.left_out == 0
+    assert sum(batch.queries for batch in record.rounds) == 30
+    assert max(batch.queries for batch in record.rounds) <= 7
 
 
 @pytest.mark.parametrize("features", ["hog", "raw", "pretrained", "student"])
@@ -113,7 +113,7 @@ def test_inputs_are_compared_by_the_features_asked_for(features: str, run: Run, 
         queries__choice="representative", queries__features=features, queries__pretraining={"steps": 2, "batch": 8},
         student={"method": "supervised", "options": {"steps": 4}},
     )  # fmt: skip
-    assert record["labels"]["answered"] == 30
+    assert record.labels.answered == 30
     learned = tmp_path / "run" / "learned"
     kinds = Counter(path.name.partition("-")[0] for path in learned.iterdir()) if learned.exists() else Counter()
     assert kinds["pretrained"] == (features in ("pretrained", "student"))
@@ -167,7 +167,7 @@ def test_class_balanced_rounds_follow_the_students_predictions(
 
     monkeypatch.setattr(NetworkStudent, "predict", right)
     record = run(queries__choice="class-balanced", queries__sizes=[6, 12, 12])
-    assert {row["labels"] for row in record["labels"]["per_class"]} == {3}
+    assert {row.labels for row in record.labels.per_class} == {3}
 
 
 @pytest.mark.parametrize("pick", [representatives, farthest_first])
@@ -222,13 +222,11 @@ def test_a_run_killed_at_everything_it_tells_asks_the_same_and_pays_once(choice:
 def test_a_run_killed_between_a_choice_and_its_note_chooses_the_same(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collegium.coordinator.run import run_record
-
-    whole, honest = run("whole"), run_record.chosen
+    whole, honest = run("whole"), RunRecord.note_choice
     for death in range(3):
         with monkeypatch.context() as patch:
             patch.setattr(
-                run_record, "chosen", lambda record, number, *rest, at=death: (
+                RunRecord, "note_choice", lambda record, number, *rest, at=death: (
                     (_ for _ in ()).throw(Crash()) if number == at else honest(record, number, *rest)
                 )
             )  # fmt: skip
@@ -242,9 +240,10 @@ def test_students_of_earlier_rounds_lost_or_damaged_are_fitted_again(run: Run, t
     run("broken", queries__sizes=[10, 10, 10])
     for path in (tmp_path / "broken" / "learned").iterdir():
         path.write_bytes(b"damaged")
-    record = json.loads((tmp_path / "broken" / "run.json").read_text())
-    record["chosen"] = record["chosen"][:1]
-    (tmp_path / "broken" / "run.json").write_text(json.dumps(record))
+    folder = RunFolder(tmp_path / "broken")
+    record = folder.read()
+    record.chosen = record.chosen[:1]
+    folder.write(record)
     assert chosen(run("broken")) == chosen(whole)
 
 
@@ -267,11 +266,11 @@ def test_a_budget_that_ends_within_a_round_stops_there_and_a_raised_one_goes_on(
 ) -> None:
     whole = run("whole")
     small = run(budget__epsilon=14.0)
-    assert small["privacy"]["epsilon"]["epsilon"] <= 14.0
-    answered = small["labels"]["answered"]
-    assert 10 < answered < 30 and small["labels"]["left_out"] == 30 - answered
-    assert "budget.epsilon" in small["labels"]["stopped"]
-    rounds = len(small["chosen"])
+    assert small.privacy.epsilon.epsilon <= 14.0
+    answered = small.labels.answered
+    assert 10 < answered < 30 and small.labels.left_out == 30 - answered
+    assert "budget.epsilon" in small.labels.stopped
+    rounds = len(small.chosen)
     assert rounds == -(-answered // 10), "no round is chosen that cannot be asked"
     raised = run()
     assert chosen(raised) == chosen(whole)
@@ -281,10 +280,10 @@ def test_a_budget_that_ends_within_a_round_stops_there_and_a_raised_one_goes_on(
 
 def test_more_queries_than_the_spent_budget_takes_keep_the_labels_that_are_there(run: Run) -> None:
     once = {"count": 20, "choice": "random"}
-    answered = run(queries=once, budget__epsilon=14.0)["labels"]["answered"]
+    answered = run(queries=once, budget__epsilon=14.0).labels.answered
     assert 10 < answered < 20
-    more = run(queries=once | {"count": 25}, budget__epsilon=14.0)["labels"]
-    assert more["answered"] == answered and more["left_out"] == 25 - answered and "budget.epsilon" in more["stopped"]
+    more = run(queries=once | {"count": 25}, budget__epsilon=14.0).labels
+    assert more.answered == answered and more.left_out == 25 - answered and "budget.epsilon" in more.stopped
 
 
 def test_a_budget_for_nothing_chooses_nothing_and_asks_nobody(run: Run, parties: LocalParties, tmp_path: Path) -> None:
@@ -300,8 +299,8 @@ def test_labels_that_teach_nothing_leave_the_choice_as_in_the_first_round(run: R
         assert isinstance(party, KnowingParty)
         party.truth = dict.fromkeys(party.truth, 4)
     record = run()
-    assert [entry["choice"] for entry in record["chosen"]] == ["representative"] * 3
-    assert record["labels"]["answered"] == 30
+    assert [entry.choice for entry in record.chosen] == ["representative"] * 3
+    assert record.labels.answered == 30
 
 
 def test_a_finished_plan_is_known_as_one_before_parties_are_waited_for(

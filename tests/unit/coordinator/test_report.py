@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ from support.scripted_parties import LocalParties
 from collegium import cli
 from collegium.coordinator.report import render
 from collegium.coordinator.report.charts import bar_chart, histogram, line_chart, ticks
+from collegium.coordinator.run.run_folder import read_run
 from collegium.protocol.messages import CastVotes, Failure
 
 Run = Callable[..., dict[str, Any]]
@@ -56,9 +58,9 @@ def test_no_vote_and_no_research_figure_reaches_the_outsiders_page_or_files(
 ) -> None:
     record = run(options={"research": True})
     outside = render(record)
-    figures = record["research_only"]
+    figures = record.research_only
     assert "Research only" not in outside and "handed on" not in outside
-    for secret in (figures["gap_mean_votes"], figures["teacher_accuracy_mean"], figures["caution"]):
+    for secret in (figures.gap_mean_votes, figures.teacher_accuracy_mean, figures.caution):
         assert str(secret)[:10] not in outside
     assert "mean teacher" not in outside.lower()
     inside = render(record, research=True)
@@ -112,8 +114,8 @@ def test_a_seeded_run_is_called_not_private(run: Run) -> None:
 @pytest.mark.parametrize("missing", ["student", "labels", "ledger", "timings_s", "baseline"])
 def test_a_run_that_is_not_finished_renders_too(missing: str, run: Run) -> None:
     record = run()
-    record.pop(missing, None)
-    record["state"] = "stopped: 2 parties answered in time, 3 are needed"
+    setattr(record, missing, {} if missing == "timings_s" else None)
+    record.state = "stopped: 2 parties answered in time, 3 are needed"
     assert "Not finished" in render(record)
 
 
@@ -121,14 +123,14 @@ def test_a_run_that_was_only_begun_renders(run: Run, parties: LocalParties, tmp_
     parties.away = set(parties.by_name)
     with pytest.raises(Exception, match="parties are ready"):
         run(options={"roster": sorted(parties.by_name)})
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record = read_run(tmp_path / "run")
     assert "Nothing has been charged yet" in render(record)
 
 
 def test_infinite_epsilon_is_shown_as_no_guarantee(run: Run) -> None:
     record = run(seed=None)
-    record["privacy"]["guarantee"] = "inf"
-    record["privacy"]["by_queries"] = [[0, 0.0], [1, "inf"]]
+    record.privacy.guarantee = math.inf
+    record.privacy.by_queries = [(0, 0.0), (1, math.inf)]
     text = render(record)
     assert "∞" in text and "There is no guarantee." in text
 

@@ -41,17 +41,17 @@ def test_in_a_simulation_they_are_the_shares_of_the_votes_and_the_run_says_that_
     record = run("run", {"research": True, "keep_votes": True}, **DISTILLED)
     (shares,) = given
     kept = RunFolder(tmp_path / "run").kept_votes()
-    assert shares.shape == (record["labels"]["answered"], 4)
+    assert shares.shape == (record.labels.answered, 4)
     assert sorted(map(tuple, shares)) == sorted(tuple(votes / votes.sum()) for votes in kept.values())
-    assert not record["private"] and any("votes without noise" in caution for caution in record["cautions"])
-    assert any("votes without noise" in caution for caution in run("run", **DISTILLED)["cautions"])
+    assert not record.private and any("votes without noise" in caution for caution in record.cautions)
+    assert any("votes without noise" in caution for caution in run("run", **DISTILLED).cautions)
 
 
 @pytest.mark.parametrize("research", [True, False])
 def test_no_other_student_sees_them(research: bool, run: Run, given: list[Any]) -> None:
     record = run("run", {"research": research, "keep_votes": research})
     assert given == [None]
-    assert not any("votes without noise" in caution for caution in record["cautions"])
+    assert not any("votes without noise" in caution for caution in record.cautions)
 
 
 def test_outside_a_simulation_no_student_sees_them_and_the_run_is_refused_before_a_party_is_asked(

@@ -112,12 +112,12 @@ def test_a_run_gives_labels_as_columns_and_a_student_that_knows_several(
     assert len(rows) == QUERIES and {0, 1} <= {label & 1 for _, label in rows if label is not None}
     given, truth = np.array([label for _, label in rows]), of_kinds.labels()[[index for index, _ in rows]]
     right = held_in(given, 3) == held_in(truth, 3)
-    labels = run["labels"]
-    assert labels["quality"]["accuracy"] == pytest.approx(right.mean()) and right.mean() > 0.85
-    assert [row["labels"] for row in labels["per_class"]] == [
+    labels = run.labels
+    assert labels.quality.accuracy == pytest.approx(right.mean()) and right.mean() > 0.85
+    assert [row.labels for row in labels.per_class] == [
         sum(label >> bit & 1 for _, label in rows if label is not None) for bit in range(3)
     ]
-    assert 0 < run["student"]["accuracy"] < 1 and [row["inputs"] for row in run["student"]["per_class"]] == [200] * 3
+    assert 0 < run.student.quality.accuracy < 1 and [row.inputs for row in run.student.quality.per_class] == [200] * 3
     assert load_student(tmp_path / "run" / "student.safetensors").task == TASK
     assert (tmp_path / "run" / "report.html").is_file()
 
@@ -137,8 +137,8 @@ def test_masked_sums_give_the_labels_of_clear_ones_at_the_sampled_gaussians_pric
     assert issued(tmp_path / "clear") == issued(tmp_path / "masked")
     curve = sampled_gaussian_curve(swap_l2(3.0, 3), 4.0, 0.3, WIDE_ORDERS) * QUERIES
     for run in (clear, masked):
-        assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(curve.to_epsilon(1e-5).epsilon)
-        assert not run["privacy"]["adaptive"] and run["labels"]["answered"] == QUERIES
+        assert run.privacy.epsilon.epsilon == pytest.approx(curve.to_epsilon(1e-5).epsilon)
+        assert not run.privacy.adaptive and run.labels.answered == QUERIES
 
 
 def test_the_exact_mode_gives_nearly_the_same_labels(go: Any, of_kinds: Examples, tmp_path: Path) -> None:

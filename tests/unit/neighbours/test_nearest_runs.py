@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,13 +96,13 @@ def test_clear_and_masked_sums_give_the_same_labels_and_each_stage_its_own_sampl
     stages = purposes(go.consortium)
     masked = go("masked", votes__mode="masked")
     assert labels(tmp_path / "clear") == labels(tmp_path / "masked")
-    assert clear["labels"]["answered"] > 15 and clear["labels"]["quality"]["accuracy"] > 0.9
-    assert masked["privacy"]["epsilon"] == clear["privacy"]["epsilon"]
+    assert clear.labels.answered > 15 and clear.labels.quality.accuracy > 0.9
+    assert masked.privacy.epsilon == clear.privacy.epsilon
     passed = [size for purpose, by_class, size in stages if purpose == "release" and by_class]
     assert [one[:2] for one in stages[:4]] == [
         ("threshold", False), ("threshold", True), ("release", False), ("release", True),
     ]  # fmt: skip
-    assert sum(passed) == clear["labels"]["answered"]
+    assert sum(passed) == clear.labels.answered
 
 
 def test_every_question_is_charged_before_it_is_asked(go: Any, tmp_path: Path) -> None:
@@ -135,7 +134,7 @@ def test_who_drops_out_between_the_sums_is_left_out_of_both(mode: str, go: Any, 
     rounds = [sorted({name for name, body in go.consortium.asked if (body.purpose, body.by_class) == kind})
               for kind in (("threshold", False), ("threshold", True))]  # fmt: skip
     assert rounds == [NAMES, NAMES]
-    assert NAMES[3] in dropped["rounds"][0]["failed"]
+    assert NAMES[3] in dropped.rounds[0].failed
     go("without", votes__mode=mode, silent=lambda n, b: n == NAMES[3])
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
 
@@ -176,7 +175,7 @@ def test_the_exact_mode_answers_through_the_same_interface_and_nearly_the_same(
     }
     exact = ExactNearest(records, public.pool.x, "trial")
     run = go("exact", vote_sum=exact)
-    assert run["labels"]["quality"]["accuracy"] > 0.9
+    assert run.labels.quality.accuracy > 0.9
     assert go.consortium.asked == [], "nobody was asked over the protocol"
     go("binned", neighbours__bins=256)
     same = [a == b for a, b in zip(labels(tmp_path / "exact"), labels(tmp_path / "binned"), strict=True)]
@@ -190,7 +189,7 @@ def no_network() -> bytes:
 def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go: Any, tmp_path: Path) -> None:
     pretraining = {"count": 4, "batch": 2, "pretraining": {"steps": 3}}
     run = go("learned", neighbours__features="pretrained", queries=pretraining)
-    assert run["labels"]["answered"] + run["labels"]["abstained"] == 4
+    assert run.labels.answered + run.labels.abstained == 4
     sent = {body.features.digest(): body.features for _, body in go.consortium.asked}
     assert [one.name for one in sent.values()] == ["network"], "every question names the same one"
     assert len(list(tmp_path.rglob("pretrained-*.safetensors"))) == 1
@@ -280,8 +279,8 @@ def test_a_budget_below_one_query_stops_before_anyone_is_asked(go: Any) -> None:
 def test_samples_of_fewer_than_k_go_on_in_silence(go: Any) -> None:
     """Stopping, or saying so, would tell how many records were sampled, and nobody paid for that."""
     run = go(neighbours__k=1000, neighbours__share=0.9)
-    assert run["labels"]["answered"] > 0
-    assert "1000" not in json.dumps(run["labels"]) and run["cautions"] == go("other")["cautions"]
+    assert run.labels.answered > 0
+    assert "1000" not in run.labels.model_dump_json() and run.cautions == go("other").cautions
 
 
 def test_a_party_without_records_is_refused(private: Examples) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from support.digit_parties import PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator.rounds import round_requests as questions
 from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.representatives import farthest_first, representatives
 from collegium.coordinator.settings.public_data import PublicData
@@ -93,15 +93,15 @@ def test_labels_are_right_and_cost_a_constant_in_every_mode(
     mode: str, accuracy: float, go: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     run = go(votes__mode=mode)
-    assert run["labels"]["answered"] == 20 and run["labels"]["quality"]["accuracy"] >= accuracy
-    assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
-    assert run["privacy"]["units"]["record"]["wide"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
-    assert "party" not in run["privacy"]["units"] and run["privacy"]["queries_charged"] == 20
+    assert run.labels.answered == 20 and run.labels.quality.accuracy >= accuracy
+    assert run.privacy.epsilon.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert run.privacy.units["record"].wide.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert "party" not in run.privacy.units and run.privacy.queries_charged == 20
     assert all(request.terms.adjacency == "add-remove" for request in go.asked)  # type: ignore[attr-defined]
 
 
 def test_more_queries_cost_no_more(go: Callable[..., dict[str, Any]]) -> None:
-    assert go("few", queries__count=5)["privacy"]["epsilon"] == go("many", queries__count=60)["privacy"]["epsilon"]
+    assert go("few", queries__count=5).privacy.epsilon == go("many", queries__count=60).privacy.epsilon
 
 
 def test_the_parties_together_answer_as_one_process_with_all_records(
@@ -139,10 +139,8 @@ def test_a_run_that_died_resumes_with_the_same_labels_and_no_record_pays_twice(
     resumed = go("cut", **changes)
     assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
     with Ledger.read(tmp_path / "cut" / "ledger.sqlite") as ledger:
-        assert resumed["privacy"]["epsilon"]["epsilon"] == pytest.approx(ledger.epsilon().epsilon)
-    assert (
-        resumed["privacy"]["epsilon"] == json.loads((tmp_path / "whole" / "run.json").read_text())["privacy"]["epsilon"]
-    )
+        assert resumed.privacy.epsilon.epsilon == pytest.approx(ledger.epsilon().epsilon)
+    assert resumed.privacy.epsilon == read_run(tmp_path / "whole").privacy.epsilon
 
 
 def test_a_budget_below_the_constant_asks_nobody(go: Callable[..., dict[str, Any]]) -> None:
@@ -161,10 +159,10 @@ def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
         "student": {"method": "supervised", "options": {"steps": 5, "network": "linear"}},
     }
     whole = go("whole", **changes)
-    assert [len(entry["indices"]) for entry in whole["chosen"]] == [6, 6, 6]
-    assert len({index for entry in whole["chosen"] for index in entry["indices"]}) == 18
-    assert whole["labels"]["answered"] == 18
-    assert whole["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert [len(entry.indices) for entry in whole.chosen] == [6, 6, 6]
+    assert len({index for entry in whole.chosen for index in entry.indices}) == 18
+    assert whole.labels.answered == 18
+    assert whole.privacy.epsilon.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
     deaths = []
 
     def die(progress: Progress) -> None:
@@ -176,17 +174,17 @@ def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
         with pytest.raises(Crash):
             go("cut", tell=die, **changes)
     resumed = go("cut", tell=die, **changes)
-    assert deaths == [6, 12, 18] and resumed["chosen"] == whole["chosen"]
+    assert deaths == [6, 12, 18] and resumed.chosen == whole.chosen
     assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
-    assert resumed["privacy"]["epsilon"] == whole["privacy"]["epsilon"]
+    assert resumed.privacy.epsilon == whole.privacy.epsilon
 
 
 def test_kernel_weights_cost_what_whole_votes_cost(go: Callable[..., dict[str, Any]]) -> None:
     parameters = {"sigma": SIGMA, "participations": PARTICIPATIONS, "levels": 16}
     near = {"features": "hog", "dimensions": 16, "share": 0.08, "kernel": "quadratic"}
     run = go(mechanism={"name": "individual-knn", "parameters": parameters}, neighbours=near)
-    assert run["privacy"]["epsilon"]["epsilon"] == pytest.approx(expected_epsilon())
-    assert run["labels"]["quality"]["accuracy"] >= 0.8
+    assert run.privacy.epsilon.epsilon == pytest.approx(expected_epsilon())
+    assert run.labels.quality.accuracy >= 0.8
     assert go.asked[0].terms.parameters["sigma"] == SIGMA * 16  # type: ignore[attr-defined]
 
 

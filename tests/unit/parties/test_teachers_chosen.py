@@ -97,7 +97,7 @@ def test_two_parties_of_different_kinds_answer_one_run(alpha: Examples, tmp_path
     asked = InProcessParties(list(parties.values()), "mixed")
     coordinator = Coordinator(config, asked, tmp_path / "run", public=PublicData(public, public))
     run = coordinator.run(only_labels=True)
-    assert run["labels"]["answered"] == 30
+    assert run.labels.answered == 30
     shown = [Asker(one)(Describe()) for one in parties.values()]
     assert [one.teachers for one in shown] == [2, 2]
     # What a party chose is its own business.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from support.run_records import run_record, unit_spending
 
-from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.progress import Progress
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.simulations.progress import RunProgress
 from collegium.simulations.summary import closing_rows, print_summary
 
@@ -18,23 +21,30 @@ def piped() -> tuple[Console, io.StringIO]:
     return Console(file=text, width=80), text
 
 
-def record(**changes: Any) -> dict[str, Any]:
-    return {
+def record(**changes: Any) -> RunRecord:
+    failed = {"birch": ("ready", "round 1", "unreachable"), "cedar": ("deadline", "preparation", "deadline")}
+    parties: dict[str, Any] = {"ash": {"status": "ready"}}
+    for name, (status, when, outcome) in failed.items():
+        parties[name] = {"status": status, "failures": [{"when": when, "outcome": outcome}]}
+    known = {
         "name": "oaks",
         "state": "finished",
-        "labels": {"asked": 20, "answered": 18, "stopped": None, "quality": {"accuracy": 0.5}},
-        "privacy": {
-            "delta": 1e-5,
-            "units": {"record": {"wide": {"epsilon": 1.234}}, "party": {"wide": {"epsilon": 5.678}}},
-        },
-        "parties": {
-            "ash": {"standing": "ready", "failures": []},
-            "birch": {"standing": "ready", "failures": [{"when": "round 1", "outcome": "unreachable"}]},
-            "cedar": {"standing": "deadline", "failures": [{"when": "preparation", "outcome": "deadline"}]},
-        },
-        "cautions": [],
-        "student": {"accuracy": 0.9876},
-    } | changes
+        "labels": labels(answered=18, quality=quality(0.5)),
+        "parties": parties,
+        "student": {"method": "supervised", "fitted_from": "", "quality": quality(0.9876)},
+    }
+    made = run_record(**(known | changes))
+    made.privacy.delta = 1e-5
+    made.privacy.units = {"record": unit_spending(1.234), "party": unit_spending(5.678)}
+    return made
+
+
+def labels(**changes: Any) -> dict[str, Any]:
+    return {"asked": 20, "abstained": 0, "left_out": 0, "stopped": None, "per_class": []} | changes
+
+
+def quality(accuracy: float) -> dict[str, Any]:
+    return {"inputs": 100, "accuracy": accuracy, "per_class": []}
 
 
 def test_piped_progress_is_a_line_per_tenth() -> None:
@@ -66,7 +76,7 @@ def test_a_terminal_gets_one_bar_per_step() -> None:
 
 
 def test_the_closing_table_has_every_figure() -> None:
-    rows = dict(closing_rows(record(baseline={"accuracy": 0.99})))
+    rows = dict(closing_rows(record(baseline={"method": "supervised", "records": 100, "accuracy": 0.99})))
     assert rows == {
         "parties": "2 of 3 ready",
         "queries": "20",
@@ -80,18 +90,15 @@ def test_the_closing_table_has_every_figure() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_why_it_stopped_is_said() -> None:
-    labels = {"asked": 20, "answered": 3, "stopped": "0.9 of 1 is spent"}
-    rows = dict(closing_rows(record(labels=labels, student={})))
+    rows = dict(closing_rows(record(labels=labels(answered=3, stopped="0.9 of 1 is spent"), student=None)))
     assert rows["label accuracy"] == rows["student accuracy"] == rows["non-private baseline"] == "–"
     assert rows["stopped"] == "0.9 of 1 is spent"
 
 
 def test_an_infinite_epsilon_is_shown() -> None:
-    """run.json has no number for infinity: it holds the word."""
-    privacy = record()["privacy"] | {
-        "units": {"record": {"wide": {"epsilon": "inf"}}, "party": {"wide": {"epsilon": float("inf")}}}
-    }
-    rows = dict(closing_rows(record(privacy=privacy)))
+    run = record()
+    run.privacy.units = {"record": unit_spending(math.inf), "party": unit_spending(math.inf)}
+    rows = dict(closing_rows(run))
     assert rows["ε, one record"] == rows["ε, one party"] == "∞ (δ = 1e-05)"
 
 
@@ -107,7 +114,7 @@ def test_who_failed_and_how_is_printed_and_where_the_report_is() -> None:
 
 
 def test_what_a_party_said_cannot_paint_the_terminal() -> None:
-    parties = {"ash": {"standing": "x", "failures": [{"when": "round 1", "outcome": "data: [red]\x1b[31mhello[/red]"}]}}
+    parties = {"ash": {"status": "x", "failures": [{"when": "round 1", "outcome": "data: [red]\x1b[31mhello[/red]"}]}}
     text = io.StringIO()
     print_summary(record(parties=parties), Path("r"), Console(file=text, width=80, force_terminal=True))
     assert "[red]" in text.getvalue() and "\x1b[31mhello" not in text.getvalue()

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from support.browser import FOUND, Tab, browser
+from support.run_records import full_configuration, run_record, unit_spending
 from support.snapshots import JOB, PARTY, snapshot
 
 from collegium.coordinator.report import render
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.watching.server import StatusServer
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium here: apt-get install chromium")
@@ -29,58 +31,40 @@ def rich() -> dict[str, Any]:
     return made
 
 
-def run_record() -> dict[str, Any]:
-    """What run.json says of a run with failures, in the masked mode."""
-    ok = {"epsilon": 4.2, "delta": 1e-5, "order": 6.0, "conversion": "improved"}
-    unit = {"votes": 1, "wide": ok, "classic": ok, "paper": ok, "pld": 4.98}
-    return {
-        "name": "chest-x-rays-of-five-hospitals",
-        "state": "finished",
-        "private": True,
-        "cautions": [],
-        "sum_mode": "masked",
-        "asked": {"seed": None, "task": {"classes": ["malignant", "benign"]}, "text": "y" * 200},
-        "versions": {"collegium": "0.1.0"},
-        "pool": {"sha256": "ab" * 32, "inputs": 300},
-        "ledger": {"head": "81:" + "cd" * 32, "signed": True},
-        "timings_s": {"labels": 12.5},
-        "privacy": {
-            "mechanism": "gnmax",
-            "parameters": {"sigma": 8.0},
-            "source": "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md",
-            "noise": "discrete",
-            "unit": "record",
-            "budget": 4.5,
-            "delta": 1e-5,
-            "adaptive": False,
-            "guarantee": 11.5,
-            "queries_charged": 40,
-            "adjacency": ["replace"],
-            "from_utc": "2026-03-01T12:00:00Z",
-            "until_utc": "2026-03-02T12:00:00Z",
-            "units": {"record": unit, "party": unit | {"votes": 10, "wide": ok | {"epsilon": 114.2}, "pld": None}},
-            "by_queries": [[0, 0.0], [20, 2.9], [40, 4.2]],
-        },
-        "labels": {
+def long_run() -> RunRecord:
+    """A run with failures and long texts, in the masked mode."""
+    party = {"status": "ready", "teachers": 12, "rounds_asked": 3, "rounds_answered": 2}
+    refused = [{"when": "round 2", "outcome": "refused: policy: " + "long" * 100}]
+    one_round = {"round": 1, "round_id": "r", "queries": 40, "asked": 2, "answered": 2, "teachers": 24}
+    record = run_record(
+        name="chest-x-rays-of-five-hospitals",
+        state="finished",
+        asked=full_configuration() | {"seed": None, "text": "y" * 200},
+        ledger={"head": "81:" + "cd" * 32, "signed": True},
+        timings_s={"labels": 12.5},
+        labels={
             "asked": 40,
             "answered": 38,
             "abstained": 2,
             "left_out": 0,
             "stopped": None,
-            "per_class": [{"class": "malignant", "labels": 12}, {"class": "benign", "labels": 26}],
+            "per_class": [{"class_name": "malignant", "labels": 12}, {"class_name": "benign", "labels": 26}],
         },
-        "student": {"method": "supervised", "accuracy": 0.87, "inputs": 69, "per_class": []},
-        "parties": {
-            name: {"teachers": 12, "rounds_asked": 3, "rounds_answered": 2, "failures": failures}
-            for name, failures in (
-                ("clinic-1", []),
-                (LONG, [{"when": "round 2", "outcome": "refused: policy: " + "long" * 100}]),
-            )
+        student={
+            "method": "supervised",
+            "fitted_from": "ef" * 32,
+            "quality": {"accuracy": 0.87, "inputs": 69, "per_class": []},
         },
-        "rounds": [
-            {"round": 1, "queries": 40, "asked": 2, "answered": 2, "teachers": 24, "seconds": 1.5, "failed": {}}
-        ],
-    }
+        parties={"clinic-1": party, LONG: party | {"failures": refused}},
+        rounds=[one_round | {"seconds": 1.5, "failed": {}}],
+    )
+    privacy = record.privacy
+    privacy.delta, privacy.guarantee = 1e-5, 11.5
+    privacy.queries_charged, privacy.adjacency = 40, ["replace"]
+    privacy.from_utc, privacy.until_utc = "2026-03-01T12:00:00Z", "2026-03-02T12:00:00Z"
+    privacy.units = {"record": unit_spending(4.2), "party": unit_spending(114.2, votes=10)}
+    privacy.by_queries = [(0, 0.0), (20, 2.9), (40, 4.2)]
+    return record
 
 
 @dataclass
@@ -108,7 +92,7 @@ def status() -> Iterator[Shown]:
 @pytest.fixture
 def report(tmp_path: Path) -> Shown:
     path = tmp_path / "report.html"
-    path.write_text(render(run_record()), encoding="utf-8")
+    path.write_text(render(long_run()), encoding="utf-8")
     return Shown(path.as_uri(), re.escape(path.as_uri()))
 
 

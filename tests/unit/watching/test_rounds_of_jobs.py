@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.run_records import a_party, a_round, run_record
 
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.run.progress import Progress
-from collegium.coordinator.run.run_folder import RUN_FORMAT, RunFolder
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.coordinator.watching.live_state import LiveState
@@ -45,22 +45,11 @@ def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> ConsortiumConf
     return read_consortium(path)
 
 
-def a_round(number: int, seconds: float, **failed: str) -> dict[str, Any]:
-    return {"round": number, "queries": 2, "seconds": seconds, "failed": failed}
-
-
-def told_of(asked: int, answered: int) -> dict[str, Any]:
-    return {"rounds_asked": asked, "rounds_answered": answered}
-
-
 def write_runs(folder: ConsortiumFolder) -> list[QueuedJob]:
     """The own run is finished after one round; a job had two; another waits."""
-    own = {
-        "format": RUN_FORMAT,
-        "state": "finished",
-        "rounds": [a_round(1, 2.0, ash="deadline")],
-        "parties": {"ash": told_of(1, 0)},
-    }
+    own = run_record(
+        state="finished", rounds=[a_round(1, 2.0, ash="deadline")], parties={"ash": a_party(asked=1, answered=0)}
+    )
     RunFolder(folder.run).path.mkdir(parents=True)
     RunFolder(folder.run).write(own)
     queue = JobQueue(folder.jobs)
@@ -68,14 +57,8 @@ def write_runs(folder: ConsortiumFolder) -> list[QueuedJob]:
     jobs = [queue.add(LabelJob(digit * 32, "0" * 64, (0, 1, 2)), "lab", None) for digit in "ab"]
     rounds = [a_round(1, 4.0), a_round(2, 70.0, ash="deadline", birch="refused: policy: no")]
     RunFolder(folder.jobs / jobs[0].id).path.mkdir()
-    RunFolder(folder.jobs / jobs[0].id).write(
-        {
-            "format": RUN_FORMAT,
-            "state": "labelled",
-            "rounds": rounds,
-            "parties": {"ash": told_of(2, 1), "birch": told_of(2, 1)},
-        }
-    )
+    parties = {"ash": a_party(asked=2, answered=1), "birch": a_party(asked=2, answered=1)}
+    RunFolder(folder.jobs / jobs[0].id).write(run_record(state="labelled", rounds=rounds, parties=parties))
     return jobs
 
 
@@ -97,7 +80,7 @@ def test_a_round_that_a_job_has_had_since_is_seen_at_the_next_look(config: Conso
     job, _ = write_runs(folder)
     assert consortium_status(folder, NOW)["rounds"] == 3
     run = RunFolder(folder.jobs / job.id)
-    run.write((run.read() or {}) | {"rounds": [a_round(number, 1.0) for number in (1, 2, 3)]})
+    run.write(run_record(state="labelled", rounds=[a_round(number, 1.0) for number in (1, 2, 3)]))
     assert consortium_status(folder, NOW)["rounds"] == 4
 
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import run_json
+from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
 from collegium.data.loading.sources import data_root as find_data_root
 from collegium.errors import BudgetExceeded, StorageError
@@ -83,15 +85,15 @@ def serve(
             serving.serve_jobs()
 
 
-def say(result: dict[str, Any], folder: ConsortiumFolder, as_json: bool) -> None:
+def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
     """Print how a run ended, and why it has no more labels where it might have had."""
-    labels = result["labels"]
     if as_json:
-        typer.echo(json.dumps(result, ensure_ascii=False))
+        typer.echo(run_json(record))
         return
-    typer.echo(f"{result['state']}: {labels['answered']} labels of {labels['asked']} queries; {folder.run}/report.html")
-    if labels["stopped"]:
-        typer.echo(f"no more labels: {labels['stopped']}")
+    labels = reached(record.labels)
+    typer.echo(f"{record.state}: {labels.answered} labels of {labels.asked} queries; {folder.run}/report.html")
+    if labels.stopped:
+        typer.echo(f"no more labels: {labels.stopped}")
 
 
 def _log_step(log: logging.Logger, step: Progress) -> None:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.errors import ConfigurationError, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Settings, Terms, encode
@@ -104,7 +105,7 @@ def verify(
 
 
 def _file(path: Path) -> Path:
-    return path / "ledger.sqlite" if path.is_dir() else path
+    return RunFolder(path).ledger if path.is_dir() else path
 
 
 def _public_key(text: str) -> bytes:

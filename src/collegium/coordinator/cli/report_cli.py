@@ -27,7 +27,7 @@ def report(
 ) -> None:
     """Render the report of a run, finished or not."""
     record = read_run(run)
-    if research and "research_only" not in record:
+    if research and record.research_only is None:
         raise ConfigurationError(f"{run} holds no research figures; leave --research out")
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     write_report(record, target, research=research)

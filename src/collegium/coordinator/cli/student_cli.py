@@ -18,7 +18,7 @@ from rich.table import Table
 from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.public_data import load_public
-from collegium.coordinator.settings.run_config import RunConfig, StudentConfig
+from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import DataSource, Examples, array_spec, data_root, load
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
@@ -140,7 +140,8 @@ def fit(
     student.save(target)
     result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
     if lessons.holdout is not None and lessons.holdout.y is not None:
-        result |= prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
+        quality = prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
+        result |= quality.model_dump()
     _show(result, as_json)
 
 
@@ -148,10 +149,9 @@ def _of_run(run: Path, root: Path | None) -> _Lessons:
     if not run.is_dir():
         raise StorageError(f"{run} is no folder of a run")
     record = read_run(run)
-    asked = {key: value for key, value in record["asked"].items() if key in RunConfig.model_fields}
-    config = validate_config(asked, RunConfig, str(run / "run.json"))
+    config = record.config
     public = load_public(config, data_root(root))
-    if array_spec(public.pool.x).sha256 != record["pool"]["sha256"]:
+    if array_spec(public.pool.x).sha256 != record.pool.sha256:
         raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
     rows = read_labels(run / "labels.csv", config.task.label_columns)
     labels = [(index, label) for index, label in rows if label is not None]
@@ -200,7 +200,7 @@ def evaluate(
     if examples.y is None:
         raise DataError(f"{source} has no labels; name their column with --label")
     _show(
-        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task),
+        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task).model_dump(),
         as_json,
     )
 
@@ -230,5 +230,7 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"accuracy  {result['accuracy']:.4f} of {result['inputs']} inputs")
     table = Table("class", "inputs", "accuracy")
     for row in result["per_class"]:
-        table.add_row(row["class"], str(row["inputs"]), "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}")
+        table.add_row(
+            row["class_name"], str(row["inputs"]), "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
+        )
     Console(highlight=False).print(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from collegium.coordinator.report import charts
-from collegium.coordinator.run.run_folder import write_whole
+from collegium.coordinator.run.evaluation import Quality
+from collegium.coordinator.run.run_folder import plain, write_whole
+from collegium.coordinator.run.run_record import (
+    BaselineRecord,
+    LabelsRecord,
+    PartyRecord,
+    PrivacyRecord,
+    ResearchRecord,
+    RunRecord,
+)
 
 _TEMPLATE = "report.html.j2"
 _HERE = files("collegium.coordinator.report")
@@ -31,17 +39,16 @@ _GRADES = (
 )
 
 
-def write_report(run: Mapping[str, Any], path: Path, *, research: bool = False) -> None:
+def write_report(run: RunRecord, path: Path, *, research: bool = False) -> None:
     """Render ``run`` to ``path``; StorageError when it cannot be written."""
     write_whole(path, render(run, research=research))
 
 
-def render(run: Mapping[str, Any], *, research: bool = False) -> str:
+def render(run: RunRecord, *, research: bool = False) -> str:
     """The page as text.
 
     Parameters
     ----------
-    run : what run.json holds.
     research : also show ``research_only``, marked as private. Without it nothing of it is on the page.
     """
     environment = Environment(
@@ -52,68 +59,67 @@ def render(run: Mapping[str, Any], *, research: bool = False) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(number=number, percent=_percent, printed=printed)
-    shown = {key: value for key, value in run.items() if key != "research_only"}
-    extra = run.get("research_only") if research else None
-    labels, student, baseline = (shown.get(key) or {} for key in ("labels", "student", "baseline"))
+    shown = run.model_copy(update={"research_only": None})
+    extra = run.research_only if research else None
+    student = None if run.student is None else run.student.quality
     return environment.get_template(_TEMPLATE).render(
         style=STYLE,
         run=shown,
-        labels=labels,
-        student=student,
-        baseline=baseline,
-        privacy=shown["privacy"],
-        parties=_parties(shown.get("parties", {})),
-        headline=_headline(shown["privacy"]),
-        promises=_promises(shown["privacy"]),
-        period=_period(shown["privacy"]),
-        epsilon_chart=_epsilon_chart(shown["privacy"]),
-        class_chart=_class_chart(labels),
-        quality_chart=_quality_chart(labels),
+        asked=plain(run.asked),
+        labels=run.labels,
+        student=run.student,
+        student_quality=student,
+        baseline=run.baseline,
+        privacy=run.privacy,
+        parties=_parties(run.parties),
+        headline=_headline(run.privacy),
+        promises=_promises(run.privacy),
+        period=_period(run.privacy),
+        epsilon_chart=_epsilon_chart(run.privacy),
+        class_chart=_class_chart(run.labels),
+        quality_chart=_accuracy_chart(
+            None if run.labels is None else run.labels.quality, "Share of right labels per true class"
+        ),
         student_chart=_accuracy_chart(student, "Accuracy of the student per class"),
-        comparison_chart=_comparison_chart(student, baseline, extra),
+        comparison_chart=_comparison_chart(student, run.baseline, extra),
         research=extra,
         gap_chart=_gap_chart(extra),
     )
 
 
-def _headline(privacy: Mapping[str, Any]) -> Any:
+def _headline(privacy: PrivacyRecord) -> float | None:
     """The ε that may be claimed, by the ledger's entries alone; None before any charge."""
-    if "units" not in privacy:
-        return None
-    return privacy["guarantee"]
+    return privacy.guarantee if privacy.units else None
 
 
-def _promises(privacy: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _promises(privacy: PrivacyRecord) -> list[dict[str, Any]]:
     """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
-    if "units" not in privacy:
-        return []
-    held = [name for name in (privacy["unit"], "record", "party") if name in privacy["units"]]
     promises = []
-    for name in dict.fromkeys(held):
-        own = name == privacy["unit"]
+    for name in dict.fromkeys((privacy.unit, "record", "party")):
+        own = name == privacy.unit
         # Where charges depend on answers, only the budget's unit has a filter that kept it.
-        if privacy["adaptive"] and not own:
+        if name not in privacy.units or (privacy.adaptive and not own):
             continue
-        epsilon = _headline(privacy) if own else privacy["units"][name]["wide"]["epsilon"]
+        epsilon = _headline(privacy) if own else privacy.units[name].wide.epsilon
         promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
     return promises
 
 
-def _period(privacy: Mapping[str, Any]) -> str:
+def _period(privacy: PrivacyRecord) -> str:
     """The days on which labels were paid for; empty where that is not known."""
-    begun, ended = (str(privacy.get(key) or "")[:10] for key in ("from_utc", "until_utc"))
+    begun, ended = ((at or "")[:10] for at in (privacy.from_utc, privacy.until_utc))
     return begun if begun == ended else f"{begun} to {ended}"
 
 
-def _parties(parties: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _parties(parties: dict[str, PartyRecord]) -> list[dict[str, Any]]:
     """Those that failed first, so that nobody overlooks them; equal failures of a party gathered."""
     rows = []
     for name, party in parties.items():
         by_outcome: dict[str, list[str]] = {}
-        for failure in party["failures"]:
-            by_outcome.setdefault(failure["outcome"], []).append(failure["when"])
+        for failure in party.failures:
+            by_outcome.setdefault(failure.outcome, []).append(failure.when)
         failures = [{"outcome": outcome, "when": ", ".join(when)} for outcome, when in by_outcome.items()]
-        rows.append({"name": name, **party, "failures": failures})
+        rows.append({"name": name, **party.model_dump(), "failures": failures})
     return sorted(rows, key=lambda row: (not row["failures"], natural(row["name"])))
 
 
@@ -122,55 +128,44 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _epsilon_chart(privacy: Mapping[str, Any]) -> str:
-    points = [(float(x), float(y)) for x, y in privacy.get("by_queries", [])]
+def _epsilon_chart(privacy: PrivacyRecord) -> str:
+    points = [(float(queries), epsilon) for queries, epsilon in privacy.by_queries]
     return charts.line_chart(
-        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy["budget"]
+        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy.budget
     )
 
 
-def _class_chart(labels: Mapping[str, Any]) -> str:
-    per_class = labels.get("per_class", [])
-    most = max((row["labels"] for row in per_class), default=0)
+def _class_chart(labels: LabelsRecord | None) -> str:
+    rows = [] if labels is None else labels.per_class
+    most = max((row.labels for row in rows), default=0)
     if not most:
         return ""
-    return charts.bar_chart(
-        [(row["class"], row["labels"] / most, str(row["labels"])) for row in per_class], title="Labels issued per class"
-    )
+    bars = [(row.class_name, row.labels / most, str(row.labels)) for row in rows]
+    return charts.bar_chart(bars, title="Labels issued per class")
 
 
-def _quality_chart(labels: Mapping[str, Any]) -> str:
-    return _accuracy_chart(labels.get("quality", {}), "Share of right labels per true class")
-
-
-def _accuracy_chart(quality: Mapping[str, Any], title: str) -> str:
-    rows = quality.get("per_class", [])
-    bars = [(row["class"], row["accuracy"], f"{_percent(row['accuracy'])} of {row['inputs']}") for row in rows]
+def _accuracy_chart(quality: Quality | None, title: str) -> str:
+    rows = [] if quality is None else quality.per_class
+    bars = [(row.class_name, row.accuracy, f"{_percent(row.accuracy)} of {row.inputs}") for row in rows]
     return charts.bar_chart(bars, title=title)
 
 
-def _comparison_chart(
-    student: Mapping[str, Any], baseline: Mapping[str, Any], research: Mapping[str, Any] | None
-) -> str:
-    rows: list[tuple[str, float | None]] = []
-    if research and "teacher_accuracy_mean" in research:
-        rows.append(("mean teacher", research["teacher_accuracy_mean"]))
-    if student.get("accuracy") is not None:
-        rows.append(("student", student["accuracy"]))
-    if baseline.get("accuracy") is not None:
-        rows.append(("non-private", baseline["accuracy"]))
-    if not rows:
-        return ""
-    return charts.bar_chart([(name, value, _percent(value)) for name, value in rows], title="Accuracy compared")
+def _comparison_chart(student: Quality | None, baseline: BaselineRecord | None, research: ResearchRecord | None) -> str:
+    shown = [
+        ("mean teacher", None if research is None else research.teacher_accuracy_mean),
+        ("student", None if student is None else student.accuracy),
+        ("non-private", None if baseline is None else baseline.accuracy),
+    ]
+    rows = [(name, value, _percent(value)) for name, value in shown if value is not None]
+    return charts.bar_chart(rows, title="Accuracy compared") if rows else ""
 
 
-def _gap_chart(research: Mapping[str, Any] | None) -> str:
-    if not research:
+def _gap_chart(research: ResearchRecord | None) -> str:
+    if research is None:
         return ""
-    gaps = research["gap_histogram"]
     return charts.histogram(
-        gaps["edges"],
-        gaps["queries"],
+        research.gap_histogram.edges,
+        research.gap_histogram.queries,
         title="Gap between the top two classes",
         x_label="gap, share of the teachers",
         y_label="queries",

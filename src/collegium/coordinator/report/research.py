@@ -6,14 +6,12 @@ under ``research_only`` and shown to outsiders never.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.report.spending import as_dict
+from collegium.coordinator.run.run_record import DataDependentEpsilon, EpsilonRecord, GapHistogram, ResearchRecord
 from collegium.privacy.mechanisms import IntArray, Mechanism
-from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
 
 CAUTION = (
     "Computed from the votes without noise: private. For research on simulated parties; "
@@ -31,7 +29,7 @@ def research_figures(
     delta: float,
     continuous: bool,
     labelled: int,
-) -> dict[str, Any]:
+) -> ResearchRecord:
     """Diagnostics of the labelled queries.
 
     Parameters
@@ -44,44 +42,48 @@ def research_figures(
     ordered = np.sort(histograms, axis=1)
     gaps = ordered[:, -1] - ordered[:, -2]
     teachers = np.maximum(histograms.sum(axis=1), 1)  # of records, none may be near
-    figures: dict[str, Any] = {
-        "caution": CAUTION,
-        "queries": len(histograms),
-        "queries_without_votes": labelled - len(histograms),
-        "gap_mean_votes": float(gaps.mean()),
-        "gap_mean_fraction": float((gaps / teachers).mean()),
-        "gap_histogram": _histogram(gaps / teachers),
-        "epsilon_data_dependent": data_dependent(histograms, mechanism, delta=delta, continuous=continuous),
-    }
+    teacher_accuracy = plurality = None
     if truth is not None:
-        rows = np.arange(len(truth))
-        figures["teacher_accuracy_mean"] = float((histograms[rows, truth] / teachers).mean())
-        figures["plurality_accuracy"] = float((histograms.argmax(axis=1) == truth).mean())
-    return figures
+        teacher_accuracy = float((histograms[np.arange(len(truth)), truth] / teachers).mean())
+        plurality = float((histograms.argmax(axis=1) == truth).mean())
+    return ResearchRecord(
+        caution=CAUTION,
+        queries=len(histograms),
+        queries_without_votes=labelled - len(histograms),
+        gap_mean_votes=float(gaps.mean()),
+        gap_mean_fraction=float((gaps / teachers).mean()),
+        gap_histogram=_histogram(gaps / teachers),
+        epsilon_data_dependent=data_dependent(histograms, mechanism, delta=delta, continuous=continuous),
+        teacher_accuracy_mean=teacher_accuracy,
+        plurality_accuracy=plurality,
+    )
 
 
-def data_dependent(counts: IntArray, mechanism: Mechanism, *, delta: float, continuous: bool) -> dict[str, Any]:
+def data_dependent(counts: IntArray, mechanism: Mechanism, *, delta: float, continuous: bool) -> DataDependentEpsilon:
     """ε per record of releasing labels from ``counts``, by the published theorem and exactly, where there is one.
 
     ``paper`` is on moments λ ≤ 8 with the classic conversion, ``paper_wide`` and ``exact`` are on 68
     orders with the improved one; ``exact`` covers both directions of every neighbouring pair.
     """
-    figures: dict[str, Any] = {"source": mechanism.source}
+    figures = DataDependentEpsilon(source=mechanism.source)
     if mechanism.no_votes_because:
         return figures
-    for name, orders, conversion in (
-        ("paper", PAPER_ORDERS, Conversion.CLASSIC),
-        ("paper_wide", WIDE_ORDERS, Conversion.IMPROVED),
-    ):
-        bound = mechanism.paper_bound(counts, orders, mechanism.unit())
-        if bound is not None:
-            figures[name] = as_dict(RenyiCurve(orders, bound.sum(axis=0)).to_epsilon(delta, conversion))
+    paper = mechanism.paper_bound(counts, PAPER_ORDERS, mechanism.unit())
+    if paper is not None:
+        figures.paper = _record(RenyiCurve(PAPER_ORDERS, paper.sum(axis=0)).to_epsilon(delta, Conversion.CLASSIC))
+    wide = mechanism.paper_bound(counts, WIDE_ORDERS, mechanism.unit())
+    if wide is not None:
+        figures.paper_wide = _record(RenyiCurve(WIDE_ORDERS, wide.sum(axis=0)).to_epsilon(delta))
     exact = mechanism.exact_loss(counts, WIDE_ORDERS, mechanism.unit().adjacency, not continuous)
     if exact is not None:
-        figures["exact"] = as_dict(RenyiCurve(WIDE_ORDERS, exact.sum(axis=0)).to_epsilon(delta))
+        figures.exact = _record(RenyiCurve(WIDE_ORDERS, exact.sum(axis=0)).to_epsilon(delta))
     return figures
 
 
-def _histogram(fractions: NDArray[np.float64]) -> dict[str, Any]:
+def _record(found: Epsilon) -> EpsilonRecord:
+    return EpsilonRecord(epsilon=found.epsilon, delta=found.delta, order=found.order, conversion=found.conversion.value)
+
+
+def _histogram(fractions: NDArray[np.float64]) -> GapHistogram:
     counts, edges = np.histogram(fractions, bins=_GAP_BINS, range=(0.0, 1.0))
-    return {"edges": edges.tolist(), "queries": counts.tolist()}
+    return GapHistogram(edges=edges.tolist(), queries=counts.tolist())

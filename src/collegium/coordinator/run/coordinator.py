@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,23 @@ from collegium.coordinator.report.spending import spending
 from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
 from collegium.coordinator.rounds.rounds import VoteSum
-from collegium.coordinator.run import run_record
+from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.factories import ledger_id, mechanism_of, noise_strategy_of, open_ledger, vote_sum_of
 from collegium.coordinator.run.label_set import UNASKED, LabelSet
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.query_runner import QueryRunner
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import (
+    BaselineRecord,
+    LedgerRecord,
+    PrivacyRecord,
+    RunRecord,
+    StudentRecord,
+    begun,
+    check_same_run,
+    labels_record,
+)
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
@@ -43,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Baseline", "Coordinator", "Progress"]
 
-Baseline = Callable[[], Mapping[str, Any]]
+Baseline = Callable[[], BaselineRecord]
 """Measures what pooled data would have given, without privacy; only a simulation can."""
 
 _UNCHOSEN = "a query that is not chosen yet"
@@ -118,8 +128,8 @@ class Coordinator:
         self._mechanism = mechanism_of(config, self._vote_sum)
         self._draw = noise_strategy_of(config)
 
-    def run(self, *, only_labels: bool = False) -> dict[str, Any]:
-        """Do the whole run, or what is left of it, and return what run.json says.
+    def run(self, *, only_labels: bool = False) -> RunRecord:
+        """Do the whole run, or what is left of it, and return its record.
 
         With ``only_labels`` it ends once the parties are no longer needed; another call does the rest.
 
@@ -137,7 +147,7 @@ class Coordinator:
                     self._measure_baseline()
                     self._finish(ledger)
             except CollegiumError as error:
-                self._run["state"] = f"stopped: {error}"
+                self._run.state = f"stopped: {error}"
                 self._folder.write(self._run)
                 raise
         return self._run
@@ -169,8 +179,6 @@ class Coordinator:
             ) as ledger,
         ):
             remove_stale_temp_files(self._folder.path)
-            self._run = self._folder.read() or {}
-            run_record.check_same_run(self._run, self._config, self._folder.path)
             self._data = self._public or load_public(self._config, self._data_root)
             self._begin(ledger)
             yield ledger
@@ -178,6 +186,8 @@ class Coordinator:
     def _begin(self, ledger: Ledger) -> None:
         pool = self._data.pool.x
         self._pool = array_spec(pool)
+        if (held := self._folder.read()) is not None:
+            check_same_run(held, self._config, self._pool, self._folder.path)
         self._plan = Plan(self._config, self._pool, self._positions)
         self._learning = StudentTrainer(
             self._config, pool, self._pool, self._cache, device=self._device, threads=self._threads, tell=self._tell
@@ -185,7 +195,14 @@ class Coordinator:
         self._choosing = QuerySelector(self._config, self._plan, pool, self._learning)
         self._questions = build_requests(self._config, pool, ledger_id(ledger), self._learning.pretrained_network)
         self._histograms: dict[str, IntArray] = {}
-        run_record.begin(self._run, self._config, self._mechanism, self._vote_sum.mode, self._draw.private, self._pool)
+        self._run = begun(
+            held,
+            self._config,
+            self._mechanism,
+            sum_mode=self._vote_sum.mode,
+            private_noise=self._draw.private,
+            pool=self._pool,
+        )
 
     def _labeller(self, ledger: Ledger) -> Labeller:
         adjacency = self._questions.adjacency
@@ -260,7 +277,7 @@ class Coordinator:
     def _choose(self, number: int) -> IntArray:
         with self._timed("choosing"):
             choice, indices = self._choosing.choose(number, self._label_set)
-        run_record.chosen(self._run, number, self._plan.origin(number, self._label_set), choice, indices)
+        self._run.note_choice(number, self._plan.origin(number, self._label_set), choice, indices)
         self._folder.write(self._run)
         return indices
 
@@ -281,10 +298,10 @@ class Coordinator:
     def _note_labels(self, ledger: Ledger, stopped: str | None) -> None:
         indices, labels = self._label_set.indices, self._label_set.labels
         unchosen = sum(self._plan.sizes) - len(indices)
-        self._run["labels"] = run_record.labels(labels, indices, unchosen, self._data, self._config.task, stopped)
-        self._run["privacy"] |= spending(ledger)
-        self._run["ledger"] = {"head": str(ledger.head()), "signed": self._signer is not None}
-        self._run["state"] = "labelled"
+        self._run.labels = labels_record(labels, indices, unchosen, self._data, self._config.task, stopped)
+        self._run.privacy = PrivacyRecord.model_validate(self._run.privacy.model_dump() | spending(ledger))
+        self._run.ledger = LedgerRecord(head=str(ledger.head()), signed=self._signer is not None)
+        self._run.state = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)
         given = [(index, label if label >= 0 else None) for index, label in rows]
         self._folder.write_labels(given, self._config.task.label_columns)
@@ -300,14 +317,17 @@ class Coordinator:
         from collegium.coordinator.students import load_student
 
         origin = self._learning.origin(self._label_set)
-        if self._folder.student.exists() and self._run.get("student", {}).get("fitted_from") == origin:
+        done = self._run.student
+        if done is not None and done.fitted_from == origin and self._folder.student.exists():
             return
         with self._timed("student"):
             student = self._learning.fit(self._label_set, soft_targets=self._soft_targets())
         student.save(self._folder.student)
         published = load_student(self._folder.student, device=self._device)
-        self._run["student"] = {"method": self._config.student.method, "fitted_from": origin}
-        self._run["student"] |= run_record.student_quality(published.predict, self._data.holdout, self._config.task)
+        holdout, quality = self._data.holdout, None
+        if holdout is not None:
+            quality = prediction_quality(published.predict(holdout.x), holdout.labels(), self._config.task)
+        self._run.student = StudentRecord(method=self._config.student.method, fitted_from=origin, quality=quality)
         self._folder.write(self._run)
 
     def _soft_targets(self) -> NDArray[np.float64] | None:
@@ -322,10 +342,10 @@ class Coordinator:
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
     def _measure_baseline(self) -> None:
-        if self._baseline is None or "baseline" in self._run:
+        if self._baseline is None or self._run.baseline is not None:
             return
         with self._timed("baseline"):
-            self._run["baseline"] = dict(self._baseline())
+            self._run.baseline = self._baseline()
         self._folder.write(self._run)
 
     def _finish(self, ledger: Ledger) -> None:
@@ -333,9 +353,9 @@ class Coordinator:
 
         if self._research:
             self._diagnose()
-        self._run["state"] = "finished"
+        self._run.state = "finished"
         self._folder.write(self._run)
-        write_report(self._folder.read() or {}, self._folder.report, research=self._research)
+        write_report(self._run, self._folder.report, research=self._research)
         self._tell("report", 1, 1)
 
     def _diagnose(self) -> None:
@@ -344,11 +364,11 @@ class Coordinator:
         kept = self._folder.kept_votes() | self._histograms
         labelled = self._label_set.labels != UNASKED
         rows = [row for row, key in enumerate(self._keys) if labelled[row] and key in kept]
-        if len(rows) <= self._run.get("research_only", {}).get("queries", 0):
+        if len(rows) <= (self._run.research_only.queries if self._run.research_only is not None else 0):
             return  # nothing beyond what an earlier start of this run saw
         truth = self._data.pool.y
         with self._timed("research"):
-            self._run["research_only"] = research_figures(
+            self._run.research_only = research_figures(
                 np.stack([kept[self._keys[row]] for row in rows]),
                 None if truth is None else truth[self._label_set.indices[rows]],
                 self._mechanism,
@@ -371,5 +391,4 @@ class Coordinator:
     def _timed(self, step: str) -> Iterator[None]:
         began_s = self._clock()
         yield
-        timings = self._run.setdefault("timings_s", {})
-        timings[step] = timings.get(step, 0.0) + self._clock() - began_s
+        self._run.note_seconds(step, self._clock() - began_s)

@@ -10,10 +10,10 @@ from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.round_requests import RoundRequests
 from collegium.coordinator.rounds.rounds import RoundResult, VoteSum, quorum_count, require_quorum
-from collegium.coordinator.run import run_record
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.progress import Tell
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.privacy.mechanisms import IntArray, Mechanism
@@ -43,7 +43,7 @@ class QueryRunner:
         mechanism: Mechanism,
         vote_sum: VoteSum,
         labeller: Labeller,
-        run: run_record.Record,
+        run: RunRecord,
         folder: RunFolder,
         *,
         clock: Callable[[], float],
@@ -105,7 +105,7 @@ class QueryRunner:
             fit_deadline_s=votes.fit_deadline_s if first else votes.deadline_s,
             on_step=self._tell,
         )
-        run_record.readiness(self._run, self._readiness.statuses)
+        self._run.note_statuses(self._readiness.statuses)
         require_quorum(self._readiness.outcomes(), self._quorum, "are ready")
         return self._readiness.ready()
 
@@ -155,7 +155,7 @@ class QueryRunner:
             quorum=self._quorum,
             on_answer=lambda done, asked: self._tell("votes", done, asked),
         )
-        run_record.round_done(self._run, request.round_id, len(indices), result, self._clock() - began_s)
+        self._run.note_round(request.round_id, len(indices), result, self._clock() - began_s)
         assert self._readiness is not None
         self._readiness.note_round(result.outcomes)
         self._folder.write(self._run)

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
 from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.whole_files import replacing
-
-RUN_FORMAT = 1
 
 ONE_LABEL = ("label",)
 
@@ -112,13 +112,13 @@ class RunFolder:
         with np.load(file, allow_pickle=False) as kept:
             return dict(zip(kept["queries"].tolist(), kept["votes"], strict=True))
 
-    def read(self) -> dict[str, Any] | None:
-        """What run.json holds, or None where there is none yet."""
+    def read(self) -> RunRecord | None:
+        """The record in run.json, or None where there is none yet; see `read_run` for errors."""
         return read_run(self.run_json) if self.run_json.exists() else None
 
-    def write(self, run: Mapping[str, Any]) -> None:
+    def write(self, record: RunRecord) -> None:
         """Replace run.json."""
-        write_whole(self.run_json, json.dumps(plain(run), indent=1, sort_keys=True, allow_nan=False) + "\n")
+        write_whole(self.run_json, run_json(record, indent=1) + "\n")
 
     def write_labels(self, labels: Sequence[tuple[int, int | None]], columns: Sequence[str] = ONE_LABEL) -> None:
         """Replace labels.csv: a row per asked input of the pool, the label empty where none was given.
@@ -159,18 +159,39 @@ def _label(cells: Sequence[str]) -> int | None:
     return int(cells[0]) if len(cells) == 1 else int(numbers_of([int(cell) for cell in cells]))
 
 
-def read_run(path: Path) -> dict[str, Any]:
-    """The run.json at ``path`` (a file, or the folder that holds it)."""
+def read_run(path: Path) -> RunRecord:
+    """The record in the run.json at ``path`` (a file, or the folder that holds it).
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read, is of another version of Collegium, or is damaged.
+    """
     file = path / "run.json" if path.is_dir() else path
+    mend = "restore it from a copy, or start the run in a new folder"
     try:
-        run = json.loads(file.read_text(encoding="utf-8"))
+        held = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror}; name the folder of a run") from error
     except ValueError as error:
-        raise StorageError(f"{file} is not valid JSON; restore it or start the run in a new folder") from error
-    if not isinstance(run, dict) or run.get("format") != RUN_FORMAT:
-        raise StorageError(f"{file} is not a run of this version of Collegium (format {RUN_FORMAT})")
-    return run
+        raise StorageError(f"{file} is not valid JSON; {mend}") from error
+    if not isinstance(held, dict) or held.get("format") != RUN_FORMAT:
+        raise StorageError(
+            f"{file} is not a run of this version of Collegium (format {RUN_FORMAT}); "
+            "read it with the version that wrote it, or start the run in a new folder"
+        )
+    try:
+        return RunRecord.model_validate(held)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = ".".join(str(part) for part in wrong["loc"])
+        raise StorageError(f"{file} is damaged at {place}: {wrong['msg']}; {mend}") from error
+
+
+def run_json(record: RunRecord, indent: int | None = None) -> str:
+    """The record as JSON, in which the words ``inf`` and ``nan`` stand for such numbers."""
+    held = plain(record.model_dump(mode="json"))
+    return json.dumps(held, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def write_whole(path: Path, text: str) -> None:

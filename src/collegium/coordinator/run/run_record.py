@@ -1,32 +1,33 @@
-"""What run.json says, built piece by piece from values: no file, no clock, no party is touched here."""
+"""The state of a run: typed values, whose JSON is run.json. No file, no clock and no party is touched here."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
-from collegium.coordinator.run.evaluation import label_quality, prediction_quality
+from collegium.coordinator.run.evaluation import Quality, label_quality
 from collegium.coordinator.run.label_set import UNASKED
-from collegium.coordinator.run.run_folder import RUN_FORMAT
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import DISTILLATION, RunConfig, StudentConfig
-from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.privacy.multilabel import held_in
 from collegium.protocol.messages import ArraySpec
 
-Record = dict[str, Any]
+RUN_FORMAT: Final = 2
+"""Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
@@ -37,46 +38,352 @@ _FIXED_IN_BUDGET = ("unit", "bound")
 _PACKAGES = ("collegium", "numpy", "opendp", "dp-accounting", "torch", "scikit-learn")
 
 
-def check_same_run(run: Mapping[str, Any], config: RunConfig, folder: Path) -> None:
-    """ConfigurationError when the folder's run was about other data, by other means or in another privacy unit."""
-    if not run:
-        return
-    asked, now = run["asked"], config.model_dump(mode="json")
-    differing = [key for key in _FIXED if asked.get(key) != now[key]]
-    differing += [f"budget.{key}" for key in _FIXED_IN_BUDGET if asked["budget"].get(key) != now["budget"][key]]
+class Record(BaseModel):
+    """A part of the state. It may change while the run is open; what is assigned is checked."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+
+class PoolRecord(Record):
+    """The public pool: its name and its number of inputs."""
+
+    sha256: str
+    inputs: int
+
+
+class EpsilonRecord(Record):
+    """An ε with all that a reader needs to understand it."""
+
+    epsilon: float
+    delta: float
+    order: float
+    conversion: str
+
+
+class UnitSpending(Record):
+    """ε of all charges for one privacy unit; see `report.spending` for the four analyses."""
+
+    votes: int | None
+    """How many votes one unit can change; None where the terms in force do not say."""
+    wide: EpsilonRecord
+    classic: EpsilonRecord
+    paper: EpsilonRecord
+    pld: float | None
+
+
+class TermsRecord(Record):
+    """The terms on which queries are charged; see `privacy.ledger.entry.Terms`."""
+
+    mechanism: str
+    parameters: dict[str, float | int | str]
+    noise_source: str = ""
+    unit: str
+    """The privacy unit in which the budget is counted."""
+    budget: float | None
+    votes_per_unit: dict[str, int] = {}
+    """How many votes one unit can change, by the unit's name."""
+
+
+class PrivacyRecord(TermsRecord):
+    """The terms in force, and what was charged: `units` is empty until the labels are counted."""
+
+    source: str
+    """The paper and theorem from which the mechanism's charge follows."""
+    noise: str
+    earlier_terms: list[TermsRecord] = []
+    """Those under which something was charged before."""
+    guarantee: float | None = None
+    """The ε that may be published for the budget's unit, by the ledger's entries alone."""
+    delta: float | None = None
+    epsilon: EpsilonRecord | None = None
+    """As the ledger counts it."""
+    adaptive: bool = False
+    """Whether charges depended on earlier answers: then the guarantee is a budget that the ledger's filter kept."""
+    queries_charged: int = 0
+    units: dict[str, UnitSpending] = {}
+    by_queries: list[tuple[int, float]] = []
+    """Pairs of the queries asked so far and the ε after them."""
+    adjacency: list[str] = []
+    from_utc: str | None = None
+    until_utc: str | None = None
+
+
+class PartyFailure(Record):
+    """What went wrong with a party, and when: ``preparation`` or ``round N``."""
+
+    when: str
+    outcome: str
+
+
+class PartyRecord(Record):
+    """One party of the run."""
+
+    status: str = "unreachable"
+    """``ready``, or what went wrong when it was last prepared."""
+    teachers: int = 0
+    software: str = ""
+    teacher_kind: str = ""
+    rounds_asked: int = 0
+    rounds_answered: int = 0
+    failures: list[PartyFailure] = []
+
+
+class RoundRecord(Record):
+    """One batch of queries that was put to the parties."""
+
+    round: int
+    round_id: str
+    queries: int
+    asked: int
+    """Parties asked."""
+    answered: int
+    """Parties whose answers are in the sum."""
+    teachers: int
+    failed: dict[str, str]
+    """The outcome of each party that is not in the sum."""
+    seconds: float
+
+
+class ChosenRound(Record):
+    """The queries that were chosen together, with a digest of everything that the choice followed from."""
+
+    origin: str
+    choice: str
+    indices: list[int]
+
+
+class ClassCount(Record):
+    """How many labels of one class were issued."""
+
+    class_name: str
+    labels: int
+
+
+class LabelsRecord(Record):
+    """How many queries got a label, and why not all of them did."""
+
+    asked: int
+    answered: int
+    abstained: int
+    left_out: int
+    stopped: str | None
+    """Why the run asked no more queries; None where all of them were asked."""
+    per_class: list[ClassCount]
+    quality: Quality | None = None
+    """Against the pool's own public labels, where it has any."""
+
+
+class StudentRecord(Record):
+    """The published student."""
+
+    method: str
+    fitted_from: str
+    """A digest of the labels and settings from which it was fitted."""
+    quality: Quality | None = None
+    """On the holdout, where there is one."""
+
+
+class BaselineRecord(Record):
+    """A model trained without privacy on the pooled records of a simulation."""
+
+    method: str
+    records: int
+    accuracy: float | None
+
+
+class LedgerRecord(Record):
+    """The last entry of the ledger when the labels were counted."""
+
+    head: str
+    signed: bool
+
+
+class GapHistogram(Record):
+    """Queries by the gap between their two largest counts, as a share of the teachers."""
+
+    edges: list[float]
+    queries: list[int]
+
+
+class DataDependentEpsilon(Record):
+    """ε that follows from the votes themselves; see `report.research`. An analysis that does not apply is None."""
+
+    source: str
+    paper: EpsilonRecord | None = None
+    paper_wide: EpsilonRecord | None = None
+    exact: EpsilonRecord | None = None
+
+
+class ResearchRecord(Record):
+    """Figures computed from the votes without noise: private, for simulations alone."""
+
+    caution: str
+    queries: int
+    queries_without_votes: int
+    gap_mean_votes: float
+    gap_mean_fraction: float
+    gap_histogram: GapHistogram
+    epsilon_data_dependent: DataDependentEpsilon
+    teacher_accuracy_mean: float | None = None
+    plurality_accuracy: float | None = None
+
+
+class RunRecord(Record):
+    """Everything that is known of a run. What is not known yet is None or empty."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
+
+    format: Literal[2] = RUN_FORMAT
+    name: str
+    state: str = "labelling"
+    """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
+    asked: dict[str, JsonValue]
+    """The whole configuration, as it was given."""
+    versions: dict[str, str]
+    private: bool
+    """Whether what is published of the run is private: false where its noise came from a seed."""
+    cautions: list[str]
+    pool: PoolRecord
+    sum_mode: str
+    privacy: PrivacyRecord
+    parties: dict[str, PartyRecord] = {}
+    rounds: list[RoundRecord] = []
+    chosen: list[ChosenRound] = []
+    labels: LabelsRecord | None = None
+    student: StudentRecord | None = None
+    baseline: BaselineRecord | None = None
+    ledger: LedgerRecord | None = None
+    research_only: ResearchRecord | None = None
+    timings_s: dict[str, float] = {}
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """What was asked, without what only a simulation or a consortium adds to it."""
+        return RunConfig.model_validate({name: self.asked[name] for name in RunConfig.model_fields})
+
+    @property
+    def label_accuracy(self) -> float | None:
+        """Fraction of the issued labels that agree with the pool's own; None where it is not known."""
+        return self.labels.quality.accuracy if self.labels is not None and self.labels.quality is not None else None
+
+    @property
+    def student_accuracy(self) -> float | None:
+        """Fraction of the holdout that the student predicts right; None where it is not known."""
+        return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
+
+    def note_statuses(self, statuses: Mapping[str, PartyStatus]) -> None:
+        """Note whether each party is ready for a round."""
+        for name, status in statuses.items():
+            party = self.parties.setdefault(name, PartyRecord())
+            party.status, party.teachers = status.outcome, status.teachers
+            party.software, party.teacher_kind = status.software, status.teacher_kind
+            known = any(failure.outcome == status.outcome for failure in party.failures)
+            if status.outcome != READY and not known:
+                party.failures.append(PartyFailure(when="preparation", outcome=status.outcome))
+
+    def note_round(self, round_id: str, queries: int, result: RoundResult, seconds: float) -> None:
+        """Note a round, and which parties failed in it and how."""
+        number = len(self.rounds) + 1
+        self.rounds.append(
+            RoundRecord(
+                round=number,
+                round_id=round_id,
+                queries=queries,
+                asked=len(result.outcomes),
+                answered=len(result.answered),
+                teachers=result.teachers,
+                failed={party: outcome for party, outcome in result.outcomes.items() if outcome != ANSWERED},
+                seconds=seconds,
+            )
+        )
+        for name, outcome in result.outcomes.items():
+            party = self.parties[name]
+            party.rounds_asked += 1
+            if outcome == ANSWERED:
+                party.rounds_answered += 1
+            else:
+                party.failures.append(PartyFailure(when=f"round {number}", outcome=outcome))
+
+    def note_choice(self, number: int, origin: str, choice: str, indices: IntArray) -> None:
+        """Note the queries of round ``number``, so that a resumed run asks the same; later choices are forgotten."""
+        chosen = ChosenRound(origin=origin, choice=choice, indices=indices.tolist())
+        self.chosen = [*self.chosen[:number], chosen]
+
+    def note_seconds(self, step: str, seconds: float) -> None:
+        """Add to the time that a step has taken."""
+        self.timings_s[step] = self.timings_s.get(step, 0.0) + seconds
+
+
+Part = TypeVar("Part")
+
+
+def reached(part: Part | None) -> Part:
+    """A part of the record that is there once the run has come so far; ConfigurationError where it has not."""
+    if part is None:
+        raise ConfigurationError("the run has not come so far yet: start it again, and it goes on where it was")
+    return part
+
+
+def check_same_run(record: RunRecord, config: RunConfig, pool: ArraySpec, folder: Path) -> None:
+    """Raise ConfigurationError when ``config`` has other data, another mechanism or another privacy unit.
+
+    Parameters
+    ----------
+    record : what the folder holds.
+    pool : names the pool as it was loaded now.
+    """
+    now = config.model_dump(mode="json")
+    asked = json.loads(record.config.model_dump_json())
+    differing = [key for key in _FIXED if asked[key] != now[key]]
+    differing += [f"budget.{key}" for key in _FIXED_IN_BUDGET if asked["budget"][key] != now["budget"][key]]
     if differing:
         raise ConfigurationError(
             f"{folder} holds a run with another {', '.join(differing)}; choose another run folder, "
             "or put the setting back to resume that run"
         )
-
-
-def begin(run: Record, config: RunConfig, mechanism: Mechanism, sum_mode: str, private: bool, pool: ArraySpec) -> None:
-    """Fill in what is known before anything is asked; ConfigurationError when the pool is another one than before."""
-    if run.get("pool", {}).get("sha256", pool.sha256) != pool.sha256:
+    if record.pool.sha256 != pool.sha256:
         raise ConfigurationError("the pool's content is not what this run began with; restore it or use a new folder")
+
+
+def begun(
+    held: RunRecord | None,
+    config: RunConfig,
+    mechanism: Mechanism,
+    *,
+    sum_mode: str,
+    private_noise: bool,
+    pool: ArraySpec,
+) -> RunRecord:
+    """The record of a run that starts or goes on now.
+
+    Parameters
+    ----------
+    held : the record of an earlier start of this run, None where there is none. What it says of parties, rounds,
+        choices, student and times stays.
+    private_noise : whether the noise comes from the operating system's randomness.
+    """
     learned_votes = config.student.method == DISTILLATION
-    run |= {
-        "format": RUN_FORMAT,
-        "name": config.name,
-        "state": "labelling",
-        "asked": config.model_dump(mode="json"),
-        "versions": _versions(),
-        "private": private and not learned_votes,
-        "cautions": ([] if private else [NOT_PRIVATE]) + ([LEARNED_VOTES] if learned_votes else []),
-        "pool": {"sha256": pool.sha256, "inputs": pool.shape[0]},
-        "sum_mode": sum_mode,
-    }
-    run["privacy"] = {
-        "mechanism": mechanism.name,
-        "parameters": mechanism.parameters(),
-        "source": mechanism.source,
-        "noise": config.mechanism.noise,
-        "unit": config.budget.unit,
-        "budget": config.budget.epsilon,
-    }
-    run.setdefault("parties", {})
-    run.setdefault("rounds", [])
+    record = RunRecord(
+        name=config.name,
+        asked=config.model_dump(mode="json"),
+        versions=_versions(),
+        private=private_noise and not learned_votes,
+        cautions=([] if private_noise else [NOT_PRIVATE]) + ([LEARNED_VOTES] if learned_votes else []),
+        pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
+        sum_mode=sum_mode,
+        privacy=PrivacyRecord(
+            mechanism=mechanism.name,
+            parameters=dict(mechanism.parameters()),
+            source=mechanism.source,
+            noise=config.mechanism.noise,
+            unit=config.budget.unit,
+            budget=config.budget.epsilon,
+        ),
+    )
+    if held is None:
+        return record
+    kept = ("parties", "rounds", "chosen", "labels", "student", "baseline", "ledger", "research_only", "timings_s")
+    return record.model_copy(update={name: getattr(held, name) for name in kept})
 
 
 def _versions() -> dict[str, str]:
@@ -89,90 +396,40 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def readiness(run: Record, statuses: Mapping[str, PartyStatus]) -> None:
-    """Note how each party stands before a round."""
-    for name, status in statuses.items():
-        party = run["parties"].setdefault(name, {"rounds_asked": 0, "rounds_answered": 0, "failures": []})
-        party |= {
-            "standing": status.outcome,
-            "teachers": status.teachers,
-            "software": status.software,
-            "teacher_kind": status.teacher_kind,
-        }
-        failed_before = any(failure["outcome"] == status.outcome for failure in party["failures"])
-        if status.outcome != READY and not failed_before:
-            party["failures"].append({"when": "preparation", "outcome": status.outcome})
+def labels_record(
+    labels: IntArray, indices: IntArray, unchosen: int, public: PublicData, task: Task, stopped: str | None
+) -> LabelsRecord:
+    """Count what was issued, and compare it with the pool's own labels where those are public.
 
-
-def round_done(run: Record, round_id: str, queries: int, result: RoundResult, seconds: float) -> None:
-    """Note a round and who failed in it, and how."""
-    number = len(run["rounds"]) + 1
-    failed = {party: outcome for party, outcome in result.outcomes.items() if outcome != ANSWERED}
-    run["rounds"].append(
-        {
-            "round": number,
-            "round_id": round_id,
-            "queries": queries,
-            "asked": len(result.outcomes),
-            "answered": len(result.answered),
-            "teachers": result.teachers,
-            "failed": failed,
-            "seconds": seconds,
-        }
-    )
-    for name, outcome in result.outcomes.items():
-        party = run["parties"][name]
-        party["rounds_asked"] += 1
-        if outcome == ANSWERED:
-            party["rounds_answered"] += 1
-        else:
-            party["failures"].append({"when": f"round {number}", "outcome": outcome})
-
-
-def chosen(run: Record, number: int, origin: str, choice: str, indices: IntArray) -> None:
-    """Note the queries of round ``number``, so that a resumed run asks the same; of later rounds nothing remains."""
-    entry = {"origin": origin, "choice": choice, "indices": indices.tolist()}
-    run["chosen"] = [*run.get("chosen", ())[:number], entry]
-
-
-def labels(
-    issued: IntArray, indices: IntArray, unchosen: int, data: PublicData, task: Task, stopped: str | None
-) -> Record:
-    """What was issued; its quality too where the pool's own labels are public.
-
-    ``unchosen`` queries were never chosen because the run stopped before their round.
+    Parameters
+    ----------
+    labels : a class, ABSTAIN or UNASKED for each query, shape ``[queries]``.
+    indices : the queries' positions in the pool, shape ``[queries]``.
+    unchosen : queries that were never chosen, because the run stopped before their round.
     """
-    given = issued[issued >= 0]
-    record: Record = {
-        "asked": len(issued) + unchosen,
-        "answered": len(given),
-        "abstained": int((issued == ABSTAIN).sum()),
-        "left_out": int((issued == UNASKED).sum()) + unchosen,
-        "stopped": stopped,
-        "per_class": [
-            {"class": name, "labels": count}
-            for name, count in zip(task.classes, _given_of_class(given, task), strict=True)
+    given = labels[labels >= 0]
+    truth = public.pool.y
+    return LabelsRecord(
+        asked=len(labels) + unchosen,
+        answered=len(given),
+        abstained=int((labels == ABSTAIN).sum()),
+        left_out=int((labels == UNASKED).sum()) + unchosen,
+        stopped=stopped,
+        per_class=[
+            ClassCount(class_name=name, labels=count)
+            for name, count in zip(task.classes, _labels_per_class(given, task), strict=True)
         ],
-    }
-    if data.pool.y is not None:
-        record["quality"] = label_quality(issued, data.pool.y[indices], task)
-    return record
+        quality=None if truth is None else label_quality(labels, truth[indices], task),
+    )
 
 
-def _given_of_class(given: IntArray, task: Task) -> list[int]:
+def _labels_per_class(given: IntArray, task: Task) -> list[int]:
     classes = len(task.classes)
     counts = held_in(given, classes).sum(axis=0) if task.multilabel else np.bincount(given, minlength=classes)
     return [int(count) for count in counts]
 
 
-def student_origin(indices: IntArray, issued: IntArray, student: StudentConfig, seed: int, pool: ArraySpec) -> str:
+def student_origin(indices: IntArray, labels: IntArray, student: StudentConfig, seed: int, pool: ArraySpec) -> str:
     """A digest of everything that a student is fitted from."""
-    text = json.dumps([indices.tolist(), issued.tolist(), student.model_dump(mode="json"), seed, pool.sha256])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def student_quality(predict: Callable[[Any], IntArray], holdout: Examples | None, task: Task) -> Record:
-    """Accuracy on the holdout, empty where there is none."""
-    if holdout is None or holdout.y is None:
-        return {}
-    return prediction_quality(predict(holdout.x), holdout.y, task)
+    made_of: list[Any] = [indices.tolist(), labels.tolist(), student.model_dump(mode="json"), seed, pool.sha256]
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run import run_record
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.progress import Tell
+from collegium.coordinator.run.run_record import student_origin
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
@@ -64,7 +64,7 @@ class StudentTrainer:
     def origin(self, issued: LabelSet) -> str:
         """A digest of everything that a student of ``issued`` is fitted from."""
         seed = self._config.seed or 0
-        return run_record.student_origin(issued.indices, issued.labels, self._config.student, seed, self._spec)
+        return student_origin(issued.indices, issued.labels, self._config.student, seed, self._spec)
 
     def fit(self, issued: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None) -> Student:
         """The student of these labels; whatever `fit_student` raises."""

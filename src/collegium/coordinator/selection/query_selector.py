@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.label_set import LabelSet
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.selection.pool_geometry import fit_features
 from collegium.coordinator.selection.queries import check_count, least_confident, query_key, random_queries
@@ -70,19 +71,18 @@ class Plan:
             made_of += [issued.indices.tolist(), issued.labels.tolist()]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
-    def noted(self, run: Mapping[str, Any], number: int, issued: LabelSet) -> IntArray | None:
-        """The queries that ``run``, what run.json says, has for round ``number`` after ``issued``; None: none yet."""
-        rounds = run.get("chosen", ())
-        if number >= len(rounds) or rounds[number]["origin"] != self.origin(number, issued):
+    def noted(self, record: RunRecord, number: int, issued: LabelSet) -> IntArray | None:
+        """The queries that ``record`` has for round ``number`` after ``issued``; None where none are chosen yet."""
+        if number >= len(record.chosen) or record.chosen[number].origin != self.origin(number, issued):
             return None
-        return np.array(rounds[number]["indices"], dtype=np.int64)
+        return np.array(record.chosen[number].indices, dtype=np.int64)
 
 
-def all_labelled(plan: Plan, run: Mapping[str, Any], pool: NDArray[Any], held: Mapping[str, int]) -> bool:
+def all_labelled(plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int]) -> bool:
     """Whether every round of the plan is chosen and all its queries have a label or an abstention in ``held``."""
     issued = LabelSet.nothing()
     for number in range(len(plan.sizes)):
-        indices = plan.noted(run, number, issued)
+        indices = plan.noted(record, number, issued)
         keys = None if indices is None else [query_key(pool[index]) for index in indices]
         if indices is None or keys is None or not held.keys() >= set(keys):
             return False

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.label_jobs.service import LabelJobService
@@ -22,6 +21,7 @@ from collegium.coordinator.label_jobs.servicer import LabelServicer
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.run.coordinator import Coordinator, Progress
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.service.one_server import only_one
 from collegium.coordinator.service.peer_events import OnEvent
@@ -112,8 +112,8 @@ class CoordinatorService:
                 if desk is not None:
                     desk.close()
 
-    def run(self) -> dict[str, Any]:
-        """The whole run of the consortium's own, or what is left of it; what run.json says.
+    def run(self) -> RunRecord:
+        """The whole run of the consortium's own, or what is left of it; returns its record.
 
         Raises BudgetExceeded and whatever else `Coordinator.run` raises. Unless there are students to serve, parties
         are told farewell by that end; all others come back when this is started again.
@@ -146,8 +146,8 @@ class CoordinatorService:
                 f"; stopped: {reason}" if reason else "",
                 extra=told,
             )
-            finished = (RunFolder(self._folder.run).read() or {}).get("state") == "finished"
-            if finished and self._all_labelled(self._own):
+            record = RunFolder(self._folder.run).read()
+            if record is not None and record.state == "finished" and self._all_labelled(self._own):
                 self._complete(self._own)  # asks nobody: its report says what the ledger has spent since
 
     def _why_not(self, job: QueuedJob) -> str:
@@ -162,7 +162,7 @@ class CoordinatorService:
         asked = self._config.queries.model_copy(update={"count": len(job.positions)})
         work = _Work(self._config.run.model_copy(update={"queries": asked}), self._folder.jobs / job.id, job)
         try:
-            stopped = self._complete(work)["labels"]["stopped"]
+            labels = self._complete(work).labels
         except (BudgetExceeded, Refused) as error:
             return str(error)
         except QuorumNotReached as error:
@@ -173,9 +173,9 @@ class CoordinatorService:
         except CollegiumError as error:
             logger.error("job %s: %s", job.id[:8], error)
             return "the coordinator cannot do this job: its log says why"
-        return "" if stopped is None else str(stopped)
+        return "" if labels is None or labels.stopped is None else labels.stopped
 
-    def _complete(self, work: _Work) -> dict[str, Any]:
+    def _complete(self, work: _Work) -> RunRecord:
         """Run it to its end, whoever joins or leaves meanwhile."""
         failed, rounds_before = 0, -1
         while True:
@@ -192,7 +192,8 @@ class CoordinatorService:
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
-                rounds = len((RunFolder(work.folder).read() or {}).get("rounds", ()))
+                record = RunFolder(work.folder).read()
+                rounds = 0 if record is None else len(record.rounds)
                 failed = (failed if rounds == rounds_before else 0) + self._attendance.has_quorum()
                 rounds_before = rounds
                 if failed >= FRUITLESS_ROUNDS:
@@ -248,12 +249,12 @@ class CoordinatorService:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
         if work.job is not None and self._desk is not None:
             return len(self._desk.released(work.job)) == len(work.job.positions)
-        ledger, pool = self._folder.run / "ledger.sqlite", self._public.pool.x
-        run = RunFolder(self._folder.run).read()
-        if run is None or not ledger.exists():
+        folder, pool = RunFolder(self._folder.run), self._public.pool.x
+        record = folder.read()
+        if record is None or not folder.ledger.exists():
             return False
-        with Ledger.read(ledger) as held:
-            return all_labelled(Plan(self._config.run, array_spec(pool)), run, pool, held.labels())
+        with Ledger.read(folder.ledger) as held:
+            return all_labelled(Plan(self._config.run, array_spec(pool)), record, pool, held.labels())
 
 
 __all__ = ["CoordinatorService"]

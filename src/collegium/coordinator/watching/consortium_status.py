@@ -14,6 +14,7 @@ from collegium.coordinator.label_jobs.status import job_runs, job_standing, stud
 from collegium.coordinator.membership.members import Member
 from collegium.coordinator.report.spending import epsilon_by_unit
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import PartyRecord, RoundRecord
 from collegium.coordinator.service.one_server import is_served
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
@@ -34,28 +35,31 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     members = folder.members.read()
     served = is_served(folder)
     connected = _connected(folder) if served else set()
-    run = RunFolder(folder.run).read() or {}
+    run = RunFolder(folder.run).read()
     jobs = job_runs(folder)
-    runs = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
-    if run.get("state") == "labelling":
-        runs = [*runs[1:], runs[0]]  # it goes on after jobs that came before
-    rounds = [(whose, entry) for whose, held in runs for entry in held.get("rounds", ())]
+    begun = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
+    if run is not None and run.state == "labelling":
+        begun = [*begun[1:], begun[0]]  # it goes on after jobs that came before
+    runs = [(whose, held) for whose, held in begun if held is not None]
+    rounds = [(whose, entry) for whose, held in runs for entry in held.rounds]
     failures = _failures(rounds)
     return {
         "consortium": members.consortium,
         "served": served,
-        "state": run.get("state", "not started"),
-        "sum_mode": run.get("sum_mode"),
+        "state": "not started" if run is None else run.state,
+        "sum_mode": None if run is None else run.sum_mode,
         "parties": {
-            name: _party(member, name in connected, [held.get("parties", {}).get(name, {}) for _, held in runs], now)
+            name: _party(
+                member, name in connected, [held.parties[name] for _, held in runs if name in held.parties], now
+            )
             for name, member in sorted(members.members.items())
         },
         "students": students_standing(folder, members),
         "jobs": [job_standing(job, held) for job, held in jobs],
         "rounds": len(rounds),
-        "own_rounds": len(run.get("rounds", ())),
-        "round_seconds": _durations([entry["seconds"] for _, entry in rounds]),
-        "queries": run.get("asked", {}).get("queries", {}).get("count"),
+        "own_rounds": 0 if run is None else len(run.rounds),
+        "round_seconds": _durations([entry.seconds for _, entry in rounds]),
+        "queries": None if run is None else run.config.queries.count,
         "privacy": _privacy(folder),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],
@@ -69,7 +73,7 @@ def _connected(folder: ConsortiumFolder) -> set[str]:
         return set()
 
 
-def _party(member: Member, connected: bool, records: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
+def _party(member: Member, connected: bool, records: Sequence[PartyRecord], now: datetime) -> dict[str, Any]:
     """One party; ``records`` are what each run noted of it."""
     days = None
     if member.enrolled and member.certificate_pem is not None:
@@ -80,14 +84,14 @@ def _party(member: Member, connected: bool, records: Sequence[Mapping[str, Any]]
         "connected": connected,
         "certificate_days_left": days,
         "join_code_until_utc": code,
-        "rounds_asked": sum(record.get("rounds_asked", 0) for record in records),
-        "rounds_answered": sum(record.get("rounds_answered", 0) for record in records),
+        "rounds_asked": sum(record.rounds_asked for record in records),
+        "rounds_answered": sum(record.rounds_answered for record in records),
     }
 
 
 def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
-    ledger = folder.run / "ledger.sqlite"
+    ledger = RunFolder(folder.run).ledger
     if not ledger.exists():
         held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None}
         return {"unit": None, "epsilon_budget": None, **held, "epsilon_left": None, "units": {}}
@@ -150,10 +154,10 @@ def code_of(outcome: str) -> str:
     return code if code in known_codes() or code in ("deadline", "internal") else "other"
 
 
-def _failures(rounds: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+def _failures(rounds: Sequence[tuple[str, RoundRecord]]) -> list[dict[str, str]]:
     """Failures of all rounds in their order; each round comes with whose it is."""
     return [
-        {"when": f"{whose}round {entry['round']}", "party": party, "outcome": outcome}
+        {"when": f"{whose}round {entry.round}", "party": party, "outcome": outcome}
         for whose, entry in rounds
-        for party, outcome in sorted(entry["failed"].items())
+        for party, outcome in sorted(entry.failed.items())
     ]
