@@ -1,8 +1,31 @@
-"""Collegium: institutions that may not share data train one publishable classifier together."""
+"""Collegium: institutions that may not share data train one publishable classifier together.
+
+The names that a program or a notebook needs are here; docs/python.md shows them at work. Each is loaded when it is
+first used, so that ``import collegium`` takes no time.
+"""
+
+from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from collegium import errors as errors
+    from collegium.coordinator.students.published import load_student as load_student
+    from collegium.data.in_memory import encode as encode
+    from collegium.data.in_memory import task_of as task_of
+    from collegium.parties.party import Party as Party
+    from collegium.parties.policy import PolicyConfig as PolicyConfig
+    from collegium.privacy.analysis.account import account as account
+    from collegium.privacy.mechanisms.confident_gnmax import ConfidentGNMax as ConfidentGNMax
+    from collegium.privacy.mechanisms.exponential import Exponential as Exponential
+    from collegium.privacy.mechanisms.gnmax import GNMax as GNMax
+    from collegium.privacy.mechanisms.lnmax import LNMax as LNMax
+    from collegium.simulations.local import Coordinator as Coordinator
+    from collegium.simulations.local import LocalParties as LocalParties
+
+from collegium.version import __version__
 
 # TLS 1.3 only. gRPC has no option for it but lets the TLS 1.2 suites be chosen, once, when it is first
 # imported: the one below needs an RSA certificate, ours are ECDSA, so every TLS 1.2 handshake fails.
@@ -10,3 +33,35 @@ __version__ = "0.1.0"
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
 # Every refused handshake would otherwise be printed by gRPC itself, between a user's lines.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+_DEFINED_IN = {
+    "ConfidentGNMax": "collegium.privacy.mechanisms.confident_gnmax",
+    "Coordinator": "collegium.simulations.local",
+    "Exponential": "collegium.privacy.mechanisms.exponential",
+    "GNMax": "collegium.privacy.mechanisms.gnmax",
+    "LNMax": "collegium.privacy.mechanisms.lnmax",
+    "LocalParties": "collegium.simulations.local",
+    "Party": "collegium.parties.party",
+    "PolicyConfig": "collegium.parties.policy",
+    "account": "collegium.privacy.analysis.account",
+    "encode": "collegium.data.in_memory",
+    "load_student": "collegium.coordinator.students.published",
+    "task_of": "collegium.data.in_memory",
+}
+"""The module that defines each public name."""
+
+__all__ = ["__version__", "errors", *sorted(_DEFINED_IN)]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name at its first use (PEP 562)."""
+    if name == "errors":
+        return import_module("collegium.errors")
+    if name not in _DEFINED_IN:
+        raise AttributeError(f"module 'collegium' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_DEFINED_IN[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,11 +19,11 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from collegium import __version__
 from collegium.errors import CollegiumError
 from collegium.extras import optional_import
 from collegium.interrupts import INTERRUPTED, stoppable
 from collegium.privacy.accounting.progress import SearchLines, listening
+from collegium.version import __version__
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium import __version__, limits
+from collegium import limits
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError, ProtocolViolation
 from collegium.parties.memory import fingerprint
@@ -30,6 +30,7 @@ from collegium.protocol.messages import (
     VoteRequest,
     Votes,
 )
+from collegium.version import __version__
 
 if TYPE_CHECKING:
     from collegium.data import PoolStore

@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
-from collegium import __version__, limits
+from collegium import limits
 from collegium.data.task import Task
 from collegium.errors import (
     CollegiumError,
@@ -40,6 +40,7 @@ from collegium.protocol.channels import (
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Failure, Reply, Request
 from collegium.protocol.v1 import collegium_pb2 as pb
+from collegium.version import __version__
 
 logger = logging.getLogger("collegium.party")
 

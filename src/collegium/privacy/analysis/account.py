@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from numpy.typing import ArrayLike
+
+from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.renyi import Conversion, Epsilon, FloatArray, RenyiCurve
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
+from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium.privacy.vote_counts import checked_counts
 
 SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_released")
 """Figures that depend on the votes: they may leave a consortium only through smooth sensitivity."""
@@ -87,11 +91,76 @@ class PrivacyReport:
     notes: tuple[str, ...]
     extra: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def epsilon(self) -> float:
+        """The ε to publish: it holds whatever the votes are."""
+        return self.epsilon_data_independent
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: infinite values as the string "inf"."""
         plain = asdict(self)
         plain.update(plain.pop("extra"))
         return {key: _json(value) for key, value in plain.items()}
+
+
+def account(
+    mechanism: Mechanism,
+    *,
+    queries: int | None = None,
+    votes: ArrayLike | None = None,
+    delta: float = 1e-5,
+    answered: int | None = None,
+    unit: Literal["record", "party"] = "record",
+    teachers_per_party: int = 1,
+    adjacency: Adjacency | None = None,
+) -> PrivacyReport:
+    """The ε of a plan, or of saved votes, by every analysis that applies.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What releases the labels, such as ``GNMax(sigma=40)``; its noise is in votes.
+    queries : int, optional
+        Number of queries. Give it or ``votes``.
+    votes : array_like, optional
+        Whole numbers of votes, shape ``[queries, classes]``. Figures computed from them are secret.
+    delta : float
+        δ of the guarantee, in (0, 1).
+    answered : int, optional
+        Queries that pass the first stage of a mechanism with several; all of them where it is left out.
+    unit : str
+        Whose data the ε is about: ``record`` or ``party``.
+    teachers_per_party : int
+        Votes that one party casts; for the unit ``party``.
+    adjacency : Adjacency, optional
+        Whether a vote moves (``replace``) or comes and goes; the mechanism's own where it is left out.
+
+    Returns
+    -------
+    PrivacyReport
+        Its ``epsilon`` may be published; ``as_dict()`` holds all figures.
+
+    Raises
+    ------
+    ConfigurationError
+        If neither or both of ``queries`` and ``votes`` are given, or a number is out of range.
+    DataError
+        If ``votes`` are not counts.
+    UnsupportedAccounting
+        If the mechanism's analysis does not cover the unit, the adjacency or votes.
+
+    References
+    ----------
+    Papernot et al. 2017 and 2018 for the mechanisms; Canonne, Kamath and Steinke 2020, Proposition 12, for the
+    conversion of Rényi divergences; docs/privacy.md for the bound of the argmax.
+    """
+    if (queries is None) == (votes is None):
+        raise ConfigurationError("say what to account for: either queries=N or votes=[queries, classes]")
+    counts = None if votes is None else checked_counts(votes)
+    protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
+    number = queries if queries is not None else 0 if counts is None else len(counts)
+    question = AccountQuery(mechanism, number, delta, WIDE_ORDERS, unit=protected, answered=answered)
+    return state(question, counts)
 
 
 def _json(value: Any) -> Any:

@@ -1,0 +1,256 @@
+"""A whole consortium in this process, for notebooks and experiments: no transport, nothing to configure in files.
+
+Parties and coordinator are the objects that real consortia run. Parties are asked one after the other, their votes are
+summed under masks, and what a run keeps goes to a temporary folder unless another one is given.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import ArrayLike
+
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.run_folder import RunFolder, read_labels
+from collegium.coordinator.run.run_record import RunRecord, reached
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples, PoolStore
+from collegium.data.in_memory import encode, examples_of
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError
+from collegium.parties.account import Account
+from collegium.parties.party import Party
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.summing import Membership
+from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
+from collegium.settings import validate_config
+from collegium.simulations.in_process import InProcessParties
+
+if TYPE_CHECKING:
+    from collegium.coordinator.students import Student
+
+_NAME = "local"
+_PUBLIC_ARRAY = "the pool that the coordinator was given"
+
+
+class LocalParties(InProcessParties):
+    """Institutions in this process, from their records.
+
+    Parameters
+    ----------
+    records : mapping
+        By the party's name, its inputs and its labels, as `collegium.data.in_memory.examples_of` takes them. Names
+        consist of small letters, digits and hyphens. A secure sum needs three parties.
+    task : Task
+        What the consortium agreed to learn.
+    policy : PolicyConfig, optional
+        What every institution agrees to answer. Without it each has the default of a `Party`, which asks for noise of
+        at least 20 votes and limits queries and ε.
+    folder : Path, optional
+        Where the institutions keep what they answered; a temporary folder by default.
+    device : str
+        Where teachers compute: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+
+    Raises
+    ------
+    DataError
+        If records do not fit the task, or a party has none.
+    ConfigurationError
+        If a name or the device is not valid.
+    """
+
+    def __init__(
+        self,
+        records: Mapping[str, tuple[ArrayLike, ArrayLike]],
+        task: Task,
+        *,
+        policy: PolicyConfig | None = None,
+        folder: Path | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.task = task
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="collegium-parties-")
+        place = Path(self._temporary.name) if self._temporary is not None else Path(folder or "")
+        keys = {name: Ed25519PrivateKey.generate() for name in records}
+        self.signing_keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+        pools = PoolStore(None)
+
+        def party(name: str, examples: Examples) -> Party:
+            own = place / name
+            own.mkdir(parents=True, exist_ok=True)
+            agreed: dict[str, Any] = {}
+            if policy is not None:
+                agreed["policy"], agreed["allowed_imports"] = Policy(policy), policy.teacher_imports
+                agreed["charge"] = Account(own, name, policy, keys[name]).charge
+                agreed["record_rho"] = policy.record_rho
+            member = Membership(_NAME, self.signing_keys, keys[name].sign)
+            return Party(name, examples, task, folder=own, pools=pools, device=device, membership=member, **agreed)
+
+        super().__init__([party(name, examples_of(x, y, task)) for name, (x, y) in records.items()], _NAME)
+
+
+class Coordinator:
+    """The coordinator of parties in this process: asks for labels, then fits the student that is published.
+
+    It makes the settings of one run and leaves the run to `collegium.coordinator.run.coordinator.Coordinator`. The
+    privacy unit is one record. Votes are summed under masks, so that it sees their exact sum alone.
+
+    Parameters
+    ----------
+    parties : LocalParties
+        The institutions.
+    pool : array_like
+        Public inputs without labels, as `collegium.data.in_memory.encode` takes them. Queries come from them, and the
+        student learns from them.
+    mechanism : Mechanism
+        How the summed votes become labels, such as ``GNMax(sigma=40)``.
+    epsilon, delta : float
+        The budget: no label is released once (ε, δ) would be passed.
+    teachers : str
+        The kind of teacher that every party fits: a built-in name, the name of an installed one, or
+        ``package.module:Class``.
+    teachers_per_party : int
+        Teachers among which each party divides its records, 1 to 1,000. More teachers carry more noise.
+    teacher_options : mapping, optional
+        Options of that kind.
+    folder : Path, optional
+        Where ledger, labels and student go; a temporary folder by default.
+    device : str
+        Where the student computes: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+
+    Raises
+    ------
+    DataError
+        If the pool does not fit the task.
+    """
+
+    def __init__(
+        self,
+        parties: LocalParties,
+        pool: ArrayLike,
+        mechanism: Mechanism,
+        *,
+        epsilon: float,
+        delta: float = 1e-5,
+        teachers: str = "random-forest",
+        teachers_per_party: int = 1,
+        teacher_options: Mapping[str, float | int | str | bool] | None = None,
+        folder: Path | None = None,
+        device: str = "auto",
+    ) -> None:
+        self._parties = parties
+        self._public = PublicData(Examples(encode(pool, parties.task)))
+        self._device = device
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="collegium-run-")
+        place = Path(self._temporary.name) if self._temporary is not None else Path(folder or "")
+        self._folder = RunFolder(place)
+        self._asked: dict[str, Any] = {
+            "name": _NAME,
+            "task": parties.task,
+            "pool": {"source": _PUBLIC_ARRAY},
+            "teachers": {
+                "kind": teachers,
+                "per_party": teachers_per_party,
+                "options": dict(teacher_options or {}),
+            },
+            "mechanism": {"name": mechanism.name, "parameters": mechanism.parameters()},
+            "budget": {"epsilon": epsilon, "delta": delta},
+        }
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its ledger, labels, student and report."""
+        return self._folder.path
+
+    def label(self, queries: int = 100, *, choice: str = "random") -> IntArray:
+        """Ask the parties for labels of inputs of the pool.
+
+        Asking again for inputs that have a label costs nothing and gives the same label.
+
+        Parameters
+        ----------
+        queries : int
+            How many inputs to ask about, at most as many as the pool holds.
+        choice : str
+            How they are chosen: ``random``, ``representative`` or ``farthest-first``.
+
+        Returns
+        -------
+        int64 array, shape ``[inputs of the pool]``
+            The class number of each input that got a label, -1 for all others.
+
+        Raises
+        ------
+        BudgetExceeded
+            If not one label fits the budget.
+        QuorumNotReached
+            If too few parties answer, for example because their policies refuse; the text names them and why.
+        ConfigurationError
+            If a setting is not valid.
+        """
+        self._asked["queries"] = {"count": queries, "choice": choice}
+        self._run().run(only_labels=True)
+        labels = np.full(len(self._public.pool), ABSTAIN, dtype=np.int64)
+        for index, label in read_labels(self._folder.labels_csv):
+            labels[index] = ABSTAIN if label is None else label
+        return labels
+
+    def fit(self, method: str = "random-forest", **options: float | int | str | bool) -> Student:
+        """Fit the student on the labels and the pool; it may be published under the ε of the labels.
+
+        Parameters
+        ----------
+        method : str
+            A student method, such as ``random-forest`` for tables or ``consistency`` for images.
+        **options
+            Options of the method.
+
+        Returns
+        -------
+        Student
+            It has ``predict(x)`` and ``probabilities(x)`` for inputs as `encode` gives them. The file
+            ``student.safetensors`` in `folder` holds it.
+
+        Raises
+        ------
+        ConfigurationError
+            If no labels were asked for, or the method or an option is unknown or does not suit the task.
+        DataError
+            If the labels cannot teach anything, such as labels of one class alone.
+        TrainingDiverged
+            If the training came to nothing.
+        """
+        if "queries" not in self._asked:
+            raise ConfigurationError("there are no labels to learn from: call label() first")
+        from collegium.coordinator.students import load_student
+
+        self._asked["student"] = {"method": method, "options": options}
+        self._run().run()
+        return load_student(self._folder.student, device=self._device)
+
+    @property
+    def record(self) -> RunRecord:
+        """Everything that is known of the run; ConfigurationError before `label`."""
+        return reached(self._folder.read())
+
+    @property
+    def epsilon(self) -> float:
+        """The ε that the labels cost one record, at the budget's δ; ConfigurationError before `label`."""
+        privacy = self.record.privacy
+        return privacy.budget if privacy.adaptive else reached(privacy.epsilon).epsilon
+
+    def _run(self) -> run.Coordinator:
+        return run.Coordinator(
+            validate_config(self._asked, RunConfig, "the coordinator's settings"),
+            self._parties,
+            self._folder.path,
+            public=self._public,
+            signing_keys=self._parties.signing_keys,
+            device=self._device,
+        )
