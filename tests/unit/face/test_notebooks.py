@@ -24,7 +24,7 @@ def test_a_notebook_runs_as_it_is(
     names: dict[str, object] = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook)):
         exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
-    assert len(capsys.readouterr().out.splitlines()) >= 6
+    assert len(capsys.readouterr().out.splitlines()) >= 5
     assert list(tmp_path.iterdir()) == []
 
 
