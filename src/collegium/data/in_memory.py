@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,7 +44,7 @@ def task_of(public: ArrayLike, classes: Sequence[object]) -> Task:
     if len(names) < 2 or len(set(names)) != len(names):
         raise DataError(f"a task has at least two classes with different names, not {list(names)}")
     if inputs.ndim in (3, 4):
-        return Task(classes=names, inputs=ImageInputs(**_image_size(inputs)))
+        return Task(classes=names, inputs=_image_inputs(inputs))
     if inputs.ndim != 2 or inputs.dtype.kind not in "iufb" or len(inputs) == 0:
         raise DataError(
             f"inputs are a table of numbers [n, columns] or images [n, height, width]; got {inputs.dtype} of shape "
@@ -117,8 +118,8 @@ def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayL
     return Examples(x, encode_labels(texts, task, origin=_ORIGIN, numbered=False), members)
 
 
-def _image_size(images: NDArray[np.uint8]) -> dict[str, int]:
+def _image_inputs(images: NDArray[Any]) -> ImageInputs:
     if images.dtype != np.uint8:
         raise DataError(f"images are unsigned bytes (uint8, 0 to 255), not {images.dtype}: convert them")
-    sizes = dict(zip(("height", "width", "channels"), images.shape[1:], strict=False))
-    return {"channels": 1} | sizes
+    height, width, channels = (*images.shape[1:], 1)[:3]
+    return ImageInputs(height=height, width=width, channels=channels)

@@ -241,9 +241,8 @@ class Coordinator:
 
     @property
     def epsilon(self) -> float:
-        """The ε that the labels cost one record, at the budget's δ; ConfigurationError before `label`."""
-        privacy = self.record.privacy
-        return privacy.budget if privacy.adaptive else reached(privacy.epsilon).epsilon
+        """The ε that may be published for one record, at the budget's δ; ConfigurationError before `label`."""
+        return reached(self.record.privacy.guarantee)
 
     def _run(self) -> run.Coordinator:
         return run.Coordinator(
