@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,10 @@ RUNS = Path("runs")
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment; see --list.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--check", help="Compute kept results again where no training is needed; only compare."),
+    ] = False,
     page: Annotated[bool, typer.Option(help="Only write the page of all results, and their pictures.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with the seeds 0, 1, …")] = 3,
     student: Annotated[bool, typer.Option(help="Also fit students where an experiment can do without.")] = False,
@@ -37,6 +42,8 @@ def reproduce(
       collegium reproduce --list
 
       collegium reproduce pate-figure-2 --seeds 3 --data-root ~/data
+
+      collegium reproduce --check
     """
     import json
 
@@ -54,9 +61,13 @@ def reproduce(
     if list_them:
         _list(as_json)
         return
+    if name not in EXPERIMENTS and not page and not (again and name is None):
+        raise ConfigurationError(f"there is no experiment {name!r}; there are: {', '.join(sorted(EXPERIMENTS))}")
+    if again:
+        _check([name] if name else sorted(EXPERIMENTS), results, data_root, workers, as_json)
+        return
     if not page:
-        if name not in EXPERIMENTS:
-            raise ConfigurationError(f"there is no experiment {name!r}; there are: {', '.join(sorted(EXPERIMENTS))}")
+        assert name is not None
         with RunProgress(Console(stderr=True)) as progress:
             setting = Setting(
                 run or RUNS / name,
@@ -74,6 +85,48 @@ def reproduce(
         typer.echo(json.dumps(measured, indent=1) if as_json else EXPERIMENTS[name].render(measured))
     save_figures(results)
     results.with_suffix(".md").write_text(render_results(results), encoding="utf-8")
+
+
+def _check(names: Sequence[str], results: Path, data_root: Path | None, workers: int | None, as_json: bool) -> None:
+    """Compare, print a line for each experiment, and end with status 1 where a figure differs."""
+    import json
+    import tempfile
+    from dataclasses import asdict
+
+    from collegium.data import data_root as find_data_root
+    from collegium_reproduction.experiments import EXPERIMENTS
+    from collegium_reproduction.experiments.base import MADE, Setting
+    from collegium_reproduction.experiments.checking import check, read_results
+
+    found = []
+    for name in names:
+        kept = read_results(results, name)
+        if kept is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            setting = Setting(
+                Path(folder),
+                find_data_root(data_root),
+                kept.get(MADE, {}).get("seeds", [0]),
+                lambda line: None,
+                ensembles=Path(folder) / "ensembles",
+                workers=workers or len(os.sched_getaffinity(0)),
+            )
+            checked = check(EXPERIMENTS[name], kept, setting)
+        found.append(checked)
+        if as_json:
+            continue
+        typer.echo(
+            f"{name}: {checked.skipped}"
+            if checked.skipped
+            else f"{name}: {checked.compared - len(checked.differences)} of {checked.compared} figures are the same"
+        )
+        for one in checked.differences:
+            typer.echo(f"  {one.place}: kept {one.kept!r}, now {one.now!r}")
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=1))
+    if any(one.differences for one in found):
+        raise typer.Exit(1)
 
 
 def _list(as_json: bool) -> None:

@@ -8,11 +8,23 @@ from typing import Any
 import numpy as np
 
 from collegium.privacy.analysis.account import AccountQuery, state
-from collegium.privacy.mechanisms import ABSTAIN, Adjacency, IntArray, Mechanism, SeededNoise, Unit
+from collegium.privacy.mechanisms import ABSTAIN, Adjacency, IntArray, Mechanism, SeededNoise, Unit, create
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import two_digits
 
 DELTA = 1e-5
+
+
+def independent_epsilons(
+    mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
+) -> dict[str, float | None]:
+    """The ε of `epsilons` that hold whatever the votes are."""
+    plan = state(AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered))
+    return {
+        "independent": plan.epsilon_data_independent,
+        "pld": plan.epsilon_data_independent_pld,
+        "classic": plan.epsilon_data_independent_classic,
+    }
 
 
 def epsilons(
@@ -26,11 +38,8 @@ def epsilons(
     ``classic``: as published accountants have it. ``answered`` of the queries (all, by default) are released after
     a threshold test; the figures that depend on the votes cover test and release of every query.
     """
-    plan = state(AccountQuery(mechanism, len(votes), delta, WIDE_ORDERS, answered=answered))
     found: dict[str, float | None] = {
-        "independent": plan.epsilon_data_independent,
-        "pld": plan.epsilon_data_independent_pld,
-        "classic": plan.epsilon_data_independent_classic,
+        **independent_epsilons(mechanism, len(votes), delta, answered=answered),
         "theorem": None,
         "theorem_wide": None,
         "exact": None,
@@ -46,6 +55,12 @@ def epsilons(
     if losses is not None:
         found["exact"] = RenyiCurve(WIDE_ORDERS, losses.sum(axis=0)).to_epsilon(delta).epsilon
     return found
+
+
+def participation_epsilons(sigma: float, participations: int) -> dict[str, float | None]:
+    """ε of a record that takes part so often in sums with Gaussian noise: individual nearest neighbours."""
+    found = independent_epsilons(create("individual-knn", sigma=sigma, participations=participations), participations)
+    return {"epsilon": found["independent"], "epsilon_pld": found["pld"]}
 
 
 def label_accuracy(mechanism: Mechanism, votes: IntArray, truth: IntArray, *, draws: int, seed: int) -> float:

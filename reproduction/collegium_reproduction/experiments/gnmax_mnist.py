@@ -14,7 +14,7 @@ from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoi
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import DELTA, epsilons
+from collegium_reproduction.experiments.epsilons import DELTA, epsilons, independent_epsilons
 from collegium_reproduction.experiments.exams import Exam
 
 ANSWERED = 286
@@ -74,6 +74,14 @@ class GnmaxMnist:
                     row["student"] = exam.accuracy(exam.fit("consistency", chosen[given], labels[given], seed))
                 rows.append(row)
         return {"rows": rows}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "rows": [
+                independent_epsilons(ROWS[row["row"]], row["asked"], answered=row["answered"])
+                for row in results["rows"]
+            ]
+        }
 
     def render(self, results: Mapping[str, Any]) -> str:
         paper = ["the paper, Confident-GNMax", "–", str(ANSWERED), "–", percent(PAPER["student"])]

@@ -22,6 +22,7 @@ from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
+from collegium_reproduction.experiments.epsilons import participation_epsilons
 
 _DIGITS = tuple("0123456789")
 
@@ -100,6 +101,11 @@ class IndividualKnn:
         for row in rows:
             row["labels_sha256"] = hashlib.sha256(row.pop("labels_csv").encode()).hexdigest()
         return {"rows": rows, "records": len(private)}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        plans = {plan.queries: plan for plan in PLANS}
+        rows = [plans[row["queries"]] for row in results["rows"]]
+        return {"rows": [participation_epsilons(plan.sigma, plan.participations) for plan in rows]}
 
     def render(self, results: Mapping[str, Any]) -> str:
         lines = []

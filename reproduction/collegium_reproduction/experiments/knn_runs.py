@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from collegium.privacy.renyi import WIDE_ORDERS, Conversion
 from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 from collegium_reproduction.experiments.base import Setting, percent
+from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 
 if TYPE_CHECKING:
     from collegium.coordinator.students import Student
@@ -183,6 +184,20 @@ def _iteration(
         "labels_cpu_s": round(labels_s, 1),
         "cpu_s": round(time.process_time() - began_s, 1),
     }
+
+
+def recounted(plans: Sequence[NearestPlan], results: Mapping[str, Any]) -> dict[str, Any]:
+    """The ε of rows that were measured, from how many queries were screened and answered."""
+    mechanisms = {plan.key: plan.mechanism for plan in plans}
+    rows = []
+    for row in results["rows"]:
+        mechanism, screened, answered = mechanisms[row["row"]], row["screened"], row["answered"]
+        if isinstance(mechanism, IndividualKNN):
+            improved = participation_epsilons(mechanism.sigma, mechanism.participations)["epsilon"]
+        else:
+            improved = independent_epsilons(mechanism, screened, answered=answered)["independent"]
+        rows.append({"epsilon": improved, "epsilon_classic": _classic(mechanism, screened, answered, DELTA)})
+    return {"rows": rows}
 
 
 def learning_of(config: RunConfig, public: PublicData, setting: Setting) -> StudentTrainer:

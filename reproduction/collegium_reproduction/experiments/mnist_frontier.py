@@ -25,7 +25,7 @@ from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons
+from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, participation_epsilons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,6 +116,15 @@ class MnistFrontier:
             for record_plan in RECORD_PLANS:
                 rows.append(_once(record_plan, seed, setting, partial(records.measure, record_plan)))
         return {"rows": rows}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        counted = {}
+        for plan in TEACHER_PLANS:
+            found = independent_epsilons(plan.mechanism, plan.queries)
+            counted[plan.key] = {"epsilon": found["independent"], "epsilon_pld": found["pld"]}
+        for record_plan in RECORD_PLANS:
+            counted[record_plan.key] = participation_epsilons(record_plan.sigma, record_plan.participations)
+        return {"rows": [counted[row["row"]] for row in results["rows"]]}
 
     def render(self, results: Mapping[str, Any]) -> str:
         lines = [[title, "", "", f"{epsilon:g}", "", percent(accuracy)] for title, epsilon, accuracy in PAPERS]

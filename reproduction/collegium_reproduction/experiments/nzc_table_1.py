@@ -11,15 +11,17 @@ import numpy as np
 from collegium.privacy.mechanisms import IntArray, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
-from collegium_reproduction.experiments.epsilons import epsilons
+from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons
 from collegium_reproduction.experiments.exams import Exam
 from collegium_reproduction.experiments.nzc_votes import (
     NARROW,
     PTR_EPSILON,
     PUBLISHED,
     claimed_and_honest,
+    claimed_epsilon,
     honest,
     propose_test_release,
+    ptr_for,
 )
 
 GAMMA = 0.05
@@ -86,6 +88,21 @@ class NzcTable1:
                 exam = Exam.of(self.ensemble, pool, setting)
                 rows[name]["student"] = exam.accuracy(exam.fit("supervised", np.arange(len(given)), given, seed))
         return {"rows": rows}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        lnmax = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("lnmax")}
+        nzc = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("nzc")}
+        mechanism = create("lnmax", gamma=GAMMA)
+        return {
+            "rows": {
+                name: {
+                    **independent_epsilons(mechanism, queries),
+                    "ptr": {"epsilon": independent_epsilons(ptr_for(queries), queries)["independent"]},
+                }
+                for name, queries in lnmax.items()
+            }
+            | {name: {"claimed": claimed_epsilon(queries)} for name, queries in nzc.items()}
+        }
 
     def render(self, results: Mapping[str, Any]) -> str:
         lines = []

@@ -28,15 +28,25 @@ def claimed_and_honest(votes: IntArray) -> dict[str, Any]:
     ordered = np.sort(votes, axis=1)
     gaps = ordered[:, -1] - ordered[:, -2]
     return {
-        "claimed": PUBLISHED.claimed_epsilon(len(votes), DELTA, WIDE_ORDERS),
+        "claimed": claimed_epsilon(len(votes)),
         "honest": str(PUBLISHED.honest_epsilon(votes)),
         "narrow": int((gaps <= NARROW).sum()),
     }
 
 
+def claimed_epsilon(queries: int) -> float:
+    """What the authors say that so many answers cost."""
+    return PUBLISHED.claimed_epsilon(queries, DELTA, WIDE_ORDERS)
+
+
+def ptr_for(queries: int) -> ProposeTestRelease:
+    """Propose-test-release for so many queries."""
+    return ProposeTestRelease(PTR_EPSILON, DELTA / (2 * queries))
+
+
 def propose_test_release(votes: IntArray, truth: IntArray, seed: int) -> dict[str, Any]:
     """The sound mechanism on the same votes: how many it answers, how many of those rightly, and ε."""
-    mechanism = ProposeTestRelease(PTR_EPSILON, DELTA / (2 * len(votes)))
+    mechanism = ptr_for(len(votes))
     labels = mechanism.release(votes, noise=SeededNoise(seed))
     answered = labels != ABSTAIN
     return {

@@ -12,7 +12,7 @@ from collegium.data import DataSource, default_task, load
 from collegium.data.task import TableInputs
 from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
-from collegium_reproduction.experiments.epsilons import epsilons, shown
+from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, shown
 from collegium_reproduction.experiments.tables import Table, agreement, forest, forest_votes, numbered
 
 PAPER = {
@@ -111,6 +111,10 @@ class PateAppendixC:
                     }
                 )
         return {"rows": rows, "parties": self.parties}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        counted = {name: independent_epsilons(plan.mechanism, plan.queries) for name, plan in PLANS.items()}
+        return {"rows": [{"plans": {name: counted[name] for name in row["plans"]}} for row in results["rows"]]}
 
     def render(self, results: Mapping[str, Any]) -> str:
         parts = []

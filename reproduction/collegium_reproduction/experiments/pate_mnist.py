@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from collegium.coordinator.run.run_record import RunRecord, reached
+from collegium.privacy.mechanisms import create
 from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import prepare_run, simulate
@@ -18,6 +19,7 @@ from collegium_reproduction.experiments.base import (
     table,
     two_digits,
 )
+from collegium_reproduction.experiments.epsilons import independent_epsilons
 
 QUERIES = (100, 1000)
 
@@ -69,6 +71,14 @@ class PateMnist:
                 rows.append(_row(simulate(run, setting.progress), seed, queries, time.monotonic() - began_s))
                 setting.say(f"student {percent(rows[-1]['student'])}, ε {rows[-1]['epsilon']:.2f}")
         return {"rows": rows}
+
+    def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        mechanism = create("lnmax", gamma=0.05)
+        return {
+            "rows": [
+                {"epsilon": independent_epsilons(mechanism, row["queries"])["independent"]} for row in results["rows"]
+            ]
+        }
 
     def render(self, results: Mapping[str, Any]) -> str:
         lines = []
