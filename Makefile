@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test dist audit stubs clean
+.PHONY: demo check test style types fast-tests dist audit stubs clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -13,11 +13,22 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/collegium demo
 
-test: .venv/installed
+# What a contributor runs before every commit: style, types, import rules and the fast tests.
+check: .venv/installed
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target style types fast-tests
+
+test: style types
+	$(BIN)/python -m pytest
+
+style: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/installed
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+
+fast-tests: .venv/installed
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests/unit tests/privacy tests/fuzz
 
 # Source archives and wheels of both distributions.
 dist: .venv/installed

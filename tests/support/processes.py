@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ def start(
     *words: str | Path,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    background: bool = False,
+    ignoring: Collection[signal.Signals] = (),
     **options: Any,
 ) -> subprocess.Popen[str]:
     """Start Python with these arguments, as a user without a terminal and without a data folder would.
@@ -44,15 +44,15 @@ def start(
         Where the process runs; the tests' own working directory if None.
     environment
         Variables that are set besides those of the tests.
-    background
-        Whether SIGINT is ignored when the process starts, as it is for what a script starts with ``&``. Otherwise it
-        is not, however the tests themselves were started.
+    ignoring
+        Which of SIGINT, SIGTERM and SIGHUP the process ignores at its start, as a script's background job ignores
+        SIGINT, and what ``nohup`` starts SIGHUP. The others it does not, however the tests themselves were started.
     options
         Further options of `subprocess.Popen`; its three streams are a closed input and two pipes unless given.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLLEGIUM_DATA", "NO_COLOR")}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with _interrupts_ignored(background):
+    with _signals_ignored(ignoring):
         return subprocess.Popen(
             [sys.executable, *map(str, words)],
             cwd=folder,
@@ -154,10 +154,13 @@ def _is_running(pid: int) -> bool:
 
 
 @contextmanager
-def _interrupts_ignored(ignored: bool) -> Iterator[None]:
-    """A process that is started within inherits that SIGINT is ignored, or that it is not."""
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+def _signals_ignored(ignored: Collection[signal.Signals]) -> Iterator[None]:
+    """A process that is started within inherits which of three signals are ignored and which are not."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # In a process that is started the default takes the place of any handler.
+    former = {n: signal.signal(n, signal.SIG_IGN if n in ignored else signal.default_int_handler) for n in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)

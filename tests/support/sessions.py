@@ -251,8 +251,16 @@ class Cable:
                         continue
                     far = socket.create_connection(("127.0.0.1", self._target))
                     self._pairs.append((near, far))
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=_carry, args=(near, far), daemon=True).start()
+
+
+def _carry(near: socket.socket, far: socket.socket) -> None:
+    """Pass bytes on in both directions until each has ended."""
+    with near, far:
+        back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+        back.start()
+        _pump(near, far)
+        back.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

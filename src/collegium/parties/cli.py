@@ -183,8 +183,8 @@ def serve(
 
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
-    log.info("%s dials %s", credentials.name, config.coordinator)
     with recording(tensorboard), stoppable(session.stop):
+        log.info("%s dials %s", credentials.name, config.coordinator)
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
 

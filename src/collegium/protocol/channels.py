@@ -63,7 +63,7 @@ _SERVER_OPTIONS: Options = [
 
 MIN_CONNECTIONS = 2048
 """So many may be open at a coordinator's port, however small its roster is."""
-_OTHER_FILES = 256
+OTHER_FILES = 256
 """Files that a coordinator needs for everything else: its ledger, logs, enrolment, the status page."""
 
 
@@ -75,10 +75,10 @@ def server_options(parties: int) -> Options:
     """
     wanted = max(MIN_CONNECTIONS, 2 * parties)
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed < wanted + _OTHER_FILES:
-        allowed = wanted + _OTHER_FILES if most == resource.RLIM_INFINITY else min(most, wanted + _OTHER_FILES)
+    if allowed < wanted + OTHER_FILES:
+        allowed = wanted + OTHER_FILES if most == resource.RLIM_INFINITY else min(most, wanted + OTHER_FILES)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    connections = min(wanted, max(1, allowed - _OTHER_FILES))
+    connections = min(wanted, max(1, allowed - OTHER_FILES))
     return [*_SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections)]
 
 

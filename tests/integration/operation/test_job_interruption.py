@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ FIRST, SECOND = list(range(12)), [3, 50, 11, 51, 0]
 def serve(scene: Scene) -> subprocess.Popen[str]:
     """As a script starts it in the background, where SIGINT is ignored at first."""
     words = ("coordinator", "serve", scene.path, "--wait", "0")
-    return start_collegium(*words, background=True, stdout=subprocess.DEVNULL)
+    return start_collegium(*words, ignoring=[signal.SIGINT], stdout=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True)

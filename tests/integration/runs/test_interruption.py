@@ -119,7 +119,8 @@ def test_one_key_signed_it_through_all_interruptions(story: Story) -> None:
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: signal.Signals, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny.toml", **TWO)
     run = tmp_path / "run"
-    process = start_collegium(how, config, "--run", run, folder=tmp_path, background=True, start_new_session=True)
+    as_in_a_script: dict[str, Any] = {"ignoring": [signal.SIGINT], "start_new_session": True}
+    process = start_collegium(how, config, "--run", run, folder=tmp_path, **as_in_a_script)
     try:
         read_until(process.stdout, "labels issued: 5 of 12")
         parties = children(process.pid)  # of the engine: its own processes

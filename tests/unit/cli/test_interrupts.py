@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Collection
 
 import pytest
+from support.processes import read_until, start
 
 from collegium.interrupts import stoppable
 
@@ -43,22 +44,18 @@ print("told", flush=True)
 """
 
 
-def begun(program: str, *arguments: str, ignoring: str = "") -> subprocess.Popen[str]:
-    """A process that runs ``program``, started by a shell that ignores the signals named in ``ignoring``."""
-    trap = f"trap '' {ignoring}; " if ignoring else ""
-    process = subprocess.Popen(
-        ["sh", "-c", trap + 'exec "$0" -c "$@"', sys.executable, program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+def begun(program: str, *arguments: str, ignoring: Collection[signal.Signals] = ()) -> subprocess.Popen[str]:
+    """A process that runs ``program`` and was started with these signals ignored."""
+    process = start("-c", program, *arguments, ignoring=ignoring)
+    read_until(process.stdout, "begun")
     return process
 
 
-@pytest.mark.parametrize("ignoring", ["", "INT", "INT TERM"])
+@pytest.mark.parametrize("ignoring", [(), (signal.SIGINT,), (signal.SIGINT, signal.SIGTERM)])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_every_way_to_stop_a_command_ends_it_with_one_line(number: signal.Signals, ignoring: str) -> None:
+def test_every_way_to_stop_a_command_ends_it_with_one_line(
+    number: signal.Signals, ignoring: Collection[signal.Signals]
+) -> None:
     process = begun(WAITING, ignoring=ignoring)
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -76,14 +73,14 @@ def test_a_second_interrupt_ends_a_command_that_does_not_come_to_its_end() -> No
 
 
 def test_a_command_that_asked_to_be_told_is_told() -> None:
-    process = begun(TOLD, ignoring="INT")
+    process = begun(TOLD, ignoring=[signal.SIGINT])
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (0, "told\n", "")
 
 
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
-    process = begun(TOLD, ignoring="HUP")
+    process = begun(TOLD, ignoring=[signal.SIGHUP])
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=PATIENCE_S)[0] == "told\n"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import resource
 import socket
+import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import grpc
 import numpy as np
 import pytest
+from support.processes import killed_at_the_end, start
 
 from collegium import limits
 from collegium.errors import CollegiumError, ConfigurationError, Unreachable, VersionMismatch
 from collegium.protocol.channels import (
     MIN_CONNECTIONS,
+    OTHER_FILES,
     channel_options,
     error_of,
     refusal,
@@ -82,8 +84,8 @@ def test_the_most_counts_of_an_answer_fit_into_a_message() -> None:
 @pytest.mark.parametrize(
     ("parties", "soft", "hard", "raised", "connections"),
     [
-        (5, 1024, 524_288, MIN_CONNECTIONS + 256, MIN_CONNECTIONS),
-        (5, 1024, resource.RLIM_INFINITY, MIN_CONNECTIONS + 256, MIN_CONNECTIONS),
+        (5, 1024, 524_288, MIN_CONNECTIONS + OTHER_FILES, MIN_CONNECTIONS),
+        (5, 1024, resource.RLIM_INFINITY, MIN_CONNECTIONS + OTHER_FILES, MIN_CONNECTIONS),
         (5, 65_536, 65_536, 65_536, MIN_CONNECTIONS),
         (5, 1024, 1024, 1024, 1024 - 256),
         (5_000, 1024, 524_288, 10_256, 10_000),
@@ -99,34 +101,44 @@ def test_connections_leave_files_for_everything_else(
     assert held[-1] == (raised, hard)
 
 
-def test_whoever_connects_beyond_the_limit_is_turned_away_until_another_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (256 + 3, 256 + 3))
-    server = grpc.server(ThreadPoolExecutor(1), options=server_options(3))
-    port = server.add_insecure_port("localhost:0")
-    server.start()
+SERVER = f"""
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+from collegium.protocol.channels import server_options
 
-    def settings(connection: socket.socket) -> bool:
-        """Whether an HTTP/2 server answers."""
-        connection.settimeout(10.0)
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
-        try:
-            return connection.recv(16) != b""
-        except ConnectionError:
-            return False
+resource.setrlimit(resource.RLIMIT_NOFILE, ({OTHER_FILES} + 3, {OTHER_FILES} + 3))
+server = grpc.server(ThreadPoolExecutor(1), options=server_options(3))
+print(server.add_insecure_port("localhost:0"), flush=True)
+server.start()
+sys.stdin.read()
+"""
+"""A server that may hold so few files open that three connections are all that it takes."""
 
+
+def answers(connection: socket.socket) -> bool:
+    """Whether an HTTP/2 server is at the other end."""
+    connection.settimeout(10.0)
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
     try:
+        return connection.recv(16) != b""
+    except ConnectionError:
+        return False
+
+
+def test_whoever_connects_beyond_the_limit_is_turned_away_until_another_leaves() -> None:
+    with killed_at_the_end() as started:
+        started.append(start("-c", SERVER, stdin=subprocess.PIPE))
+        assert started[0].stdout is not None
+        port = int(started[0].stdout.readline())
         with ExitStack() as held:
             three = [held.enter_context(socket.create_connection(("localhost", port))) for _ in range(3)]
-            assert all(settings(connection) for connection in three)
+            assert all(answers(connection) for connection in three)
             with socket.create_connection(("localhost", port)) as fourth:
-                assert not settings(fourth)
+                assert not answers(fourth)
         answered, deadline_s = False, time.monotonic() + 60.0
         while not answered and time.monotonic() < deadline_s:  # the server has to notice that they left
             with socket.create_connection(("localhost", port)) as next_one:
-                answered = settings(next_one)
+                answered = answers(next_one)
             time.sleep(0.02)  # between two looks at the condition
         assert answered
-    finally:
-        server.stop(None).wait()
