@@ -36,6 +36,8 @@ def read_config(path: Path, kind: type[Config]) -> Config:
         values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ConfigurationError(f"{path}: its brackets are nested too deep for settings") from None
     return validate_config(values, kind, str(path))
 
 

@@ -36,6 +36,16 @@ def replacing(path: Path, doing: str) -> Iterator[Path]:
         raise
 
 
+def make_private(folder: Path) -> None:
+    """Make ``folder``, readable by this user alone, and let this process write files that nobody else can read."""
+    os.umask(0o077)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder} private: {error.strerror}") from error
+
+
 def remove_stale_temp_files(folder: Path) -> None:
     """Remove what processes that are no more left half-written under ``folder``; what cannot be removed stays.
 

@@ -31,7 +31,7 @@ from collegium.parties.teachers.choice import OwnTeacher
 from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config
-from collegium.whole_files import remove_stale_temp_files
+from collegium.whole_files import make_private, remove_stale_temp_files
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
 
@@ -136,6 +136,7 @@ def serve(
     configure_logging(log_format)
     log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
+    make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party")
     for place in {config.folder, (config.roster or config.folder).parent}:
         remove_stale_temp_files(place)
@@ -204,6 +205,10 @@ def enrol(
     ],
     folder: Annotated[Path, typer.Option(help="Where keys and settings go.", show_default=False)],
     code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+    code_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with the join code, or - to type it: ps shows it to nobody then."),
+    ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="FILE", help="The party's records, for party.toml; records.csv otherwise.")
     ] = None,
@@ -220,13 +225,14 @@ def enrol(
     --folder clinic-1
     """
     from collegium.parties.enrolment import enrol as enrol_party
+    from collegium.protocol.enrolment import given_code
 
     if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
         raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
     source = data or "records.csv"
     if Path(source).exists():
         source = str(Path(source).resolve())
-    done = enrol_party(coordinator, name, code, fingerprint, folder, data=source, label=label, group=group)
+    done = enrol_party(coordinator, name, given_code(code, code_file), fingerprint, folder, data=source, label=label, group=group)
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     typer.echo(f"on the roster so far: {', '.join(done.parties)}")
@@ -245,6 +251,7 @@ def show(
     Example: collegium party show clinic-1.toml
     """
     config = PartyConfig.read(config_file)
+    make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party")
     subject = credentials.subject
     known = known_roster(config, credentials)

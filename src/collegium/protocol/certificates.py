@@ -64,7 +64,7 @@ class Authority:
     def create(cls, consortium: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> Authority:
         now = now or utc_now()
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} authority")])
+        name = _common_name(f"{consortium} authority")
         certificate = (
             _builder(name, name, key.public_key(), now, days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -111,7 +111,8 @@ class Authority:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "coordinator" else ExtendedKeyUsageOID.CLIENT_AUTH
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = (
-            _builder(request.subject, self.certificate.subject, tls_key, now or utc_now(), days)
+            # The name alone: what else a request says of its maker is nothing that the authority has looked into.
+            _builder(_common_name(name), self.certificate.subject, tls_key, now or utc_now(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -135,7 +136,7 @@ def signing_request(
     )
     request = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(_common_name(name))
         .add_extension(x509.SubjectAlternativeName([_uri(name, role)]), critical=False)
         .add_extension(extension, critical=False)
         .sign(tls_key, hashes.SHA256())
@@ -183,6 +184,10 @@ def verify_issued(certificate: x509.Certificate, authority: x509.Certificate) ->
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise IdentityError("the certificate was issued by another authority") from error
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _builder(

@@ -8,6 +8,7 @@ authority issued: the join code goes to nobody else.
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import hmac
 import secrets
@@ -103,6 +104,20 @@ def code_digest(name: str, code: str) -> str:
     """What is kept of a party's join code: SHA-256 of name and digits, hexadecimal. 128 bits need no slow hash."""
     digits = "".join(code.lower().replace("-", "").split())
     return hashlib.sha256(_CODE_PURPOSE + name.encode() + b"\x00" + digits.encode()).hexdigest()
+
+
+def given_code(code: str, code_file: str | None) -> str:
+    """The join code that was given, or that of a file, or what somebody types (``-``); StorageError, ConfigurationError."""
+    if code_file is None:
+        return code
+    if code:
+        raise ConfigurationError("give the join code or a file that holds it, not both")
+    if code_file == "-":
+        return getpass.getpass("join code: ")
+    try:
+        return Path(code_file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"cannot read a join code from {code_file}: {error}") from error
 
 
 def is_code(name: str, code: str, digest: str) -> bool:

@@ -56,14 +56,19 @@ def enrol(
     ],
     folder: Annotated[Path, typer.Option(help="Where keys and certificate go.", show_default=False)],
     code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+    code_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with the join code, or - to type it: ps shows it to nobody then."),
+    ] = None,
 ) -> None:
     """Make this student's keys and have them certified; the private keys never leave the folder.
 
     Run again with the same keys, it renews the certificate, without a code.
     """
     from collegium.coordinator.label_jobs.ordering import enrol_student
+    from collegium.protocol.enrolment import given_code
 
-    credentials, sessions = enrol_student(coordinator, name, code, fingerprint, folder)
+    credentials, sessions = enrol_student(coordinator, name, given_code(code, code_file), fingerprint, folder)
     typer.echo(f"{credentials.name} is enrolled until {credentials.subject.not_after.date()}; ask for labels with:")
     typer.echo(f"collegium student fit labels --coordinator {sessions} --credentials {folder} --queries 20")
 

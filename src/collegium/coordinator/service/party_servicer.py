@@ -284,7 +284,11 @@ class PartyServicer:
         self._sessions[name] = session
         if earlier is not None:
             earlier.outbox.put_nowait(
-                IdentityError(f"another process has connected as {name}: run one process for each party")
+                # Not for good: where its keys were copied, the honest party comes back and its owner reads this.
+                Unreachable(
+                    f"another process has connected as {name}: run one process for each party; if there is none of "
+                    "yours, its keys were copied: have the consortium revoke them"
+                )
             )
         else:
             with self.changed:

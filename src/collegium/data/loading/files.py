@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import warnings
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,11 @@ from collegium.extras import optional_import
 IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_LYING_HEADER = (MemoryError, OverflowError, TypeError, SyntaxError, RecursionError, AttributeError, TokenError)
+"""What numpy raises besides where the header of an array promises what the file does not hold."""
+MAX_COLUMNS = 20_000
+"""Of a CSV file: the time that pandas takes grows with the square of their number."""
+_OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 def find(name: str, root: Path | None) -> Path:
@@ -57,6 +66,11 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     """A CSV file, every value as text: what a column looks like must not hang on its other rows."""
     settings: dict[str, Any] = {"index_col": False} | options
     try:
+        opened = _OPENED_BY.get(path.suffix.lower(), open)
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            columns = file.readline().count(",") + 1
+        if columns > MAX_COLUMNS:
+            raise DataError(f"{path} has {columns} columns, and {MAX_COLUMNS} are the most: is it one record a line?")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.DataFrame(pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **settings))
@@ -70,6 +84,8 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
         # numpy leaves a file open that it opened itself and cannot read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
+    except _LYING_HEADER:
+        raise DataError(f"cannot read {path}: an array's header does not say what it holds; save it again") from None
     except UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise DataError(f"{path} holds pickled objects, which are not read: save plain arrays") from error
