@@ -232,7 +232,9 @@ def enrol(
     source = data or "records.csv"
     if Path(source).exists():
         source = str(Path(source).resolve())
-    done = enrol_party(coordinator, name, given_code(code, code_file), fingerprint, folder, data=source, label=label, group=group)
+    done = enrol_party(
+        coordinator, name, given_code(code, code_file), fingerprint, folder, data=source, label=label, group=group
+    )
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     typer.echo(f"on the roster so far: {', '.join(done.parties)}")

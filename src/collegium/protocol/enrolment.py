@@ -107,7 +107,10 @@ def code_digest(name: str, code: str) -> str:
 
 
 def given_code(code: str, code_file: str | None) -> str:
-    """The join code that was given, or that of a file, or what somebody types (``-``); StorageError, ConfigurationError."""
+    """The join code that was given, or that of a file, or what somebody types (``-``).
+
+    Raises StorageError where the file cannot be read, ConfigurationError where both are given.
+    """
     if code_file is None:
         return code
     if code:

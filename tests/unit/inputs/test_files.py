@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,32 @@ def test_npz_of_images(tmp_path: Path) -> None:
     assert examples.x.dtype == np.uint8
     assert examples.labels().tolist() == [0, 1, 1, 0, 1]
     assert examples.columns["hospital"].tolist() == list("aabbb")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 1000), }",
+        f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({'9' * 4000},), }}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 4), }",
+        "{'descr': 7, 'fortran_order': False, 'shape': (1,), }",
+        "[" * 3000,
+    ],
+)
+def test_an_npz_header_that_lies_is_one_clear_error(tmp_path: Path, header: str) -> None:
+    path, line = tmp_path / "data.npz", f"{header}\n".encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + bytes(64))
+    with pytest.raises(DataError, match=r"cannot read .*data\.npz"):
+        read(path, IMAGES)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_csv_of_far_too_many_columns_is_refused_before_it_is_read(tmp_path: Path, ending: str) -> None:
+    path, text = tmp_path / f"wide.{ending}", ",".join(["1"] * 200_000) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    with pytest.raises(DataError, match="200000 columns, and 20000 are the most"):
+        read(path, TABLE)
 
 
 def test_npz_with_splits(tmp_path: Path) -> None:

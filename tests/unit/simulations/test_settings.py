@@ -145,3 +145,10 @@ def test_a_virtual_party_is_made_once_and_bears_its_name(config: SimulationConfi
     party = virtual_party(tmp_path, 2)
     assert party.name == "party-2"
     assert virtual_party(tmp_path, 2) is party
+
+
+def test_brackets_nested_three_thousand_deep_are_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("x = " + "[" * 3000 + "]" * 3000)
+    with pytest.raises(ConfigurationError, match=r"deep\.toml: its brackets are nested too deep"):
+        read_config(path, SimulationConfig)

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
 
 from collegium.errors import IdentityError, StorageError
 from collegium.protocol import certificates
@@ -121,6 +122,21 @@ def test_a_request_is_issued_only_for_what_it_asks(authority: Authority, tmp_pat
     for name, role in (("birch", "party"), ("ash", "coordinator")):
         with pytest.raises(IdentityError, match="signing request is for party ash"):
             authority.issue(request, name=name, role=role)  # type: ignore[arg-type]
+
+
+def test_what_a_request_says_besides_the_name_does_not_reach_the_certificate(authority: Authority) -> None:
+    tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
+    plain = x509.load_pem_x509_csr(signing_request("ash", "party", tls_key, signing_key))
+    boasting = x509.CertificateSigningRequestBuilder(
+        x509.Name([*plain.subject, x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Ministry of Health")]),
+        list(plain.extensions),
+    )
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    request = boasting.add_extension(constraints, critical=True).sign(tls_key, hashes.SHA256())
+    pem = authority.issue(request.public_bytes(serialization.Encoding.PEM), name="ash", role="party")
+    certificate = read_certificate(pem)
+    assert certificate.subject == plain.subject
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
 def test_nobody_gets_another_s_signing_key_certified(authority: Authority) -> None:

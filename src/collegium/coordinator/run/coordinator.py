@@ -43,7 +43,8 @@ from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import DISTILLATION, RunConfig
 from collegium.data import array_spec
-from collegium.errors import BudgetExceeded, CollegiumError
+from collegium.errors import BudgetExceeded, CollegiumError, LedgerCorrupt
+from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Unit
 from collegium.whole_files import remove_stale_temp_files
@@ -166,28 +167,25 @@ class Coordinator:
     @contextmanager
     def _opened(self) -> Iterator[Ledger]:
         self._folder.prepare()
-        with (
-            self._folder.lock(),
-            closing(
-                open_ledger(
-                    self._config,
-                    self._mechanism,
-                    self._ledger_file,
-                    self._signer,
-                    noised_sum=self._vote_sum.mode == "masked+noised",
-                )
-            ) as ledger,
-        ):
+        with self._folder.lock():
             remove_stale_temp_files(self._folder.path)
             self._data = self._public or load_public(self._config, self._data_root)
-            self._begin(ledger)
-            yield ledger
+            self._pool = array_spec(self._data.pool.x)
+            if (held := self._folder.read()) is not None:
+                check_same_run(held, self._config, self._pool, self._folder.path)
+                if held.ledger is not None and not self._ledger_file.exists():
+                    raise LedgerCorrupt(f"{self._ledger_file} is gone: restore it, or start in another folder")
+            noised = self._vote_sum.mode == "masked+noised"
+            with closing(
+                open_ledger(self._config, self._mechanism, self._ledger_file, self._signer, noised_sum=noised)
+            ) as ledger:
+                if held is not None and held.ledger is not None:
+                    ledger.require(Head.parse(held.ledger.head))
+                self._begin(ledger, held)
+                yield ledger
 
-    def _begin(self, ledger: Ledger) -> None:
+    def _begin(self, ledger: Ledger, held: RunRecord | None) -> None:
         pool = self._data.pool.x
-        self._pool = array_spec(pool)
-        if (held := self._folder.read()) is not None:
-            check_same_run(held, self._config, self._pool, self._folder.path)
         self._plan = Plan(self._config, self._pool, self._positions)
         self._learning = StudentTrainer(
             self._config, pool, self._pool, self._cache, device=self._device, threads=self._threads, tell=self._tell
@@ -250,6 +248,12 @@ class Coordinator:
             tell=self._tell,
             keep=self._remember if self._research or self._keep_votes else None,
         )
+
+        def labelled() -> None:
+            self._note_head(ledger)
+            self._folder.write(self._run)
+            self._tell_labels(labeller)
+
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self._run, number, self._label_set)
@@ -267,12 +271,16 @@ class Coordinator:
             if stopped is None and labeller.pending(queries):
                 questions, predictions = self._with_student(queries)
                 with self._timed("labels"):
-                    if not asking.ask(questions, queries, predictions, lambda: self._tell_labels(labeller)):
+                    if not asking.ask(questions, queries, predictions, labelled):
                         stopped = labeller.why_stopped(self._config.budget.epsilon)
             self._label_set = self._label_set.followed_by(LabelSet.of(indices, keys, labeller.labels(keys)))
             if stopped is not None:
                 break
         self._note_labels(ledger, stopped)
+
+    def _note_head(self, ledger: Ledger) -> None:
+        """So that an older copy of the ledger is noticed when the run is taken up again."""
+        self._run.ledger = LedgerRecord(head=str(ledger.head()), signed=self._signer is not None)
 
     def _choose(self, number: int) -> IntArray:
         with self._timed("choosing"):
@@ -300,7 +308,7 @@ class Coordinator:
         unchosen = sum(self._plan.sizes) - len(indices)
         self._run.labels = labels_record(labels, indices, unchosen, self._data, self._config.task, stopped)
         self._run.privacy = PrivacyRecord.model_validate(self._run.privacy.model_dump() | spending(ledger))
-        self._run.ledger = LedgerRecord(head=str(ledger.head()), signed=self._signer is not None)
+        self._note_head(ledger)
         self._run.state = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)
         given = [(index, label if label >= 0 else None) for index, label in rows]

@@ -1,0 +1,75 @@
+"""A consortium whose operator does what it likes with configurations and files: several runs under one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scripted_parties import LocalParties, ScriptedParty, images
+
+from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.settings import validate_config
+
+
+def configuration(**changes: Any) -> RunConfig:
+    """A small run; ``section__key`` changes a value of a section."""
+    values: dict[str, Any] = {
+        "name": "trial",
+        "task": {
+            "classes": ["north", "east", "south", "west"],
+            "inputs": {"kind": "image", "height": 2, "width": 4, "channels": 1},
+        },
+        "pool": {"source": "digits"},
+        "teachers": {"per_party": 5},
+        "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
+        "budget": {"epsilon": 10.0},
+        "queries": {"count": 10, "batch": 4},
+        "student": {"method": "stand-in"},
+        "votes": {"mode": "clear", "quorum": 0.5},
+    }
+    for dotted, value in changes.items():
+        section, _, key = dotted.partition("__")
+        values[section] = {**values[section], key: value} if key else value
+    return validate_config(values, RunConfig, "test")
+
+
+@dataclass
+class Study:
+    """Runs and jobs of one consortium, all paid from one ledger."""
+
+    folder: Path
+    parties: LocalParties = field(
+        default_factory=lambda: LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n) for n in range(6)})
+    )
+    public: PublicData = field(default_factory=lambda: PublicData(images(60, 1), images(40, 2)))
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "own" / "ledger.sqlite"
+
+    def label(self, folder: str = "own", positions: range | None = None, **changes: Any) -> RunRecord:
+        """The labels of the consortium's own run, or of a student's job in another folder."""
+        if positions is not None:
+            changes["queries__count"] = len(positions)
+        return Coordinator(
+            configuration(**changes),
+            self.parties,
+            self.folder / folder,
+            public=self.public,
+            positions=positions,
+            ledger=self.ledger,
+        ).run(only_labels=True)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(tmp_path)
+
+
+Label = Callable[..., RunRecord]

@@ -1,0 +1,94 @@
+"""An operator with the run's folder in hand: it puts old files back, edits the configuration and starts again."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from adversaries.conftest import Study
+from support.scripted_parties import LocalParties, ScriptedParty
+
+from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
+
+
+def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(study: Study) -> None:
+    study.label()
+    shutil.copyfile(study.ledger, study.folder / "older")
+    before = study.label(budget__epsilon=12.0, queries__count=20)
+    assert before.labels is not None and before.labels.answered > 10
+    shutil.copyfile(study.folder / "older", study.ledger)
+    with pytest.raises(LedgerCorrupt, match="an older copy was put in its place"):
+        study.label(budget__epsilon=12.0, queries__count=20)
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew_under_the_same_run(study: Study) -> None:
+    study.label()
+    study.ledger.unlink()
+    with pytest.raises(LedgerCorrupt, match="is gone"):
+        study.label()
+    assert not study.ledger.exists()
+
+
+def test_a_budget_that_is_lowered_afterwards_does_not_become_the_guarantee(study: Study) -> None:
+    """7.797 were charged once and the report said: the guarantee to publish is ε = 1."""
+    adaptive = {
+        "mechanism": {"name": "confident-gnmax", "parameters": {"sigma1": 20.0, "sigma2": 6.0, "threshold": 5.0}}
+    }
+    first = study.label(**adaptive)
+    assert first.privacy.guarantee == 10.0 and first.privacy.adaptive
+    again = study.label(**adaptive, budget__epsilon=1.0)
+    assert again.privacy.guarantee == verify(study.ledger).guarantee() == 10.0
+
+
+def test_a_job_in_another_unit_is_charged_for_what_the_jobs_before_cost_that_unit(study: Study) -> None:
+    study.label()
+    with Ledger.read(study.ledger) as ledger:
+        record, party = ledger.epsilon().epsilon, ledger.epsilon(("party", "replace")).epsilon
+        assert record < party
+    study.label("job", range(30, 34), budget__unit="party")
+    with Ledger.read(study.ledger) as ledger:
+        assert ledger.epsilon().epsilon > party, "in the party's unit, what came before included"
+        assert ledger.epsilon(("record", "replace")).epsilon > record
+    spent = verify(study.ledger).charges
+    try:
+        late = study.label("late", range(40, 44), budget__unit="party", budget__epsilon=record)
+        assert late.labels is not None and late.labels.stopped
+    except BudgetExceeded:
+        pass  # where none of its inputs had a label before
+    assert verify(study.ledger).charges == spent
+
+
+def test_jobs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(study: Study) -> None:
+    few_teachers = LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n, teachers=1) for n in range(6)})
+    Study(study.folder, few_teachers).label(budget__unit="party", teachers__per_party=1)
+    few = verify(study.ledger).epsilon(("party", "replace"))
+    study.label("job", range(30, 40), budget__unit="party", teachers__per_party=5)
+    more = verify(study.ledger).epsilon(("party", "replace"))
+    assert more > 2 * few
+    stopped = study.label(
+        "third", range(40, 60), budget__unit="party", mechanism__parameters={"sigma": 20.0}, budget__epsilon=more * 1.2
+    )
+    found = verify(study.ledger)
+    assert stopped.labels is not None and stopped.labels.stopped
+    assert found.epsilon(("party", "replace")) <= more * 1.2
+    assert [terms["mechanism"]["sigma"] for terms, _ in found.periods] == [40.0, 40.0, 20.0]
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, 7), (7, None)])
+def test_labels_drawn_from_a_seed_are_never_sold_as_private(study: Study, first: int | None, then: int | None) -> None:
+    study.label(seed=first)
+    with pytest.raises(ConfigurationError, match="keep the seed as it was"):
+        study.label("job", range(30, 34), seed=then)
+    assert verify(study.ledger).seeded == (first is not None)
+
+
+def test_a_run_that_is_refused_leaves_the_terms_as_they_were(study: Study) -> None:
+    study.label()
+    with Ledger.read(study.ledger) as ledger:
+        head = ledger.head()
+    with pytest.raises(ConfigurationError, match="another"):
+        study.label(mechanism={"name": "lnmax", "parameters": {"gamma": 0.05}})
+    with Ledger.read(study.ledger) as ledger:
+        assert ledger.head() == head
