@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo check test style types fast-tests dist audit stubs clean
+.PHONY: docs demo check test style types fast-tests dist audit stubs clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -30,6 +30,10 @@ types: .venv/installed
 fast-tests: .venv/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow" tests/unit tests/privacy tests/fuzz
 
+# The documentation as a site, in site/; a broken link or reference is an error.
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 # Source archives and wheels of both distributions.
 dist: .venv/installed
 	$(BIN)/python -m build --outdir dist .
@@ -45,4 +49,4 @@ stubs: .venv/installed
 		--grpc_python_out=src src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
-	rm -rf .venv build dist src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist site src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

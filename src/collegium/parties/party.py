@@ -205,7 +205,10 @@ class Party:
                 return Reply(request.request_id, _internal(self.name, request, error))
 
     def prepared_votes(self, run_id: str, round_id: str) -> NDArray[np.int64]:
-        """The votes kept for a masked round, shape ``[queries, classes]``; ProtocolViolation if there are none."""
+        """The votes kept for round ``round_id`` of run ``run_id``, shape ``[queries, classes]``.
+
+        Raises ProtocolViolation if there are none.
+        """
         return self._votes.prepared(run_id, round_id)[1]
 
     def _prepared(self, run_id: str, round_id: str) -> tuple[VoteRequest, NDArray[np.int64]]:

@@ -40,6 +40,7 @@ class PolicyConfig(Frozen):
     epsilon: float | None = Field(default=None, gt=0)
     """What its own votes may cost it altogether, at party level."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
+    """The δ at which ``epsilon`` and ``record_epsilon`` are counted."""
     record_rho: float = Field(default=DEFAULT_RECORD_RHO, gt=0)
     """Zero-concentrated privacy that one record may spend on neighbours over all runs."""
     record_epsilon: float | None = Field(default=None, gt=0)
@@ -49,7 +50,7 @@ class PolicyConfig(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> PolicyConfig:
-        """Read the file; StorageError or ConfigurationError says what is wrong with it."""
+        """Read the file at ``path``; StorageError or ConfigurationError says what is wrong with it."""
         return read_config(path, cls)
 
 

@@ -19,12 +19,16 @@ class InProcessParties:
         self._numbers = itertools.count()
 
     def names(self) -> list[str]:
+        """The names of the parties, sorted."""
         return sorted(self._parties)
 
     def ask(
         self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
     ) -> dict[str, ReplyBody]:
-        """See `Parties.ask`; nobody is late here."""
+        """Give each party in ``requests`` its request and return the replies by name; see `Parties.ask`.
+
+        Nobody is late here, so that ``timeout_s`` (seconds) does not matter. ``on_reply`` is called with each reply.
+        """
         replies: dict[str, ReplyBody] = {}
         for name, body in requests.items():
             request = Request(f"request-{next(self._numbers)}", self._run_id, body)

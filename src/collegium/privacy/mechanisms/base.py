@@ -201,7 +201,7 @@ class Mechanism(ABC):
         return {name: value for name, value in given.items() if value is not None}
 
     def with_parameters(self, **values: Value) -> Self:
-        """The same mechanism with some parameters changed; raises ConfigurationError for a wrong value."""
+        """The same mechanism with the parameters in ``values`` changed; ConfigurationError for a wrong value."""
         return type(self)(**(self.parameters() | values))
 
     @classmethod
@@ -252,11 +252,19 @@ class Mechanism(ABC):
         return None
 
     def screen_law(self, discrete: bool) -> ThresholdTestLaw | None:
-        """The law of the noisy test that the largest count passes before a release; None where there is none."""
+        """The law of the noisy test that the largest count passes before a release; None where there is none.
+
+        ``discrete`` as for `noise_law`.
+        """
         return None
 
     def expected_agreement(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         """How good its labels are on histograms whose first class has most votes.
+
+        Parameters
+        ----------
+        counts : int64 array
+            Vote histograms, shape ``[queries, classes]``.
 
         Returns
         -------
@@ -279,7 +287,7 @@ class Mechanism(ABC):
         return self.checked_unit(Unit(votes, adjacency or self.adjacencies[0]))
 
     def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        """The privacy unit of a party that hosts ``teachers`` teachers.
+        """The privacy unit of a party that hosts ``teachers`` teachers, under its own adjacency or ``adjacency``.
 
         Raises UnsupportedAccounting where records vote: a party then casts as many votes as it has records.
         """
@@ -342,7 +350,11 @@ class Mechanism(ABC):
         return total
 
     def queries_per_stage(self, queries: int, answered: int | None = None) -> tuple[int, ...]:
-        """Queries that each stage is charged for; see `charge`."""
+        """Queries that each stage is charged for where ``queries`` enter the first and ``answered`` reach the others.
+
+        All queries reach them where ``answered`` is None. Raises ConfigurationError unless it lies between 0 and
+        ``queries``.
+        """
         if queries < 0 or (answered is not None and not 0 <= answered <= queries):
             raise ConfigurationError(f"answered must lie between 0 and the {queries} queries; got {answered}")
         later = queries if answered is None else answered
@@ -354,8 +366,9 @@ class Mechanism(ABC):
     ) -> FloatArray | None:
         """Exact Rényi loss of each query over all neighbours, both directions, shape ``[queries, orders]``, or None.
 
-        The votes decide it, so it is secret. ``discrete`` for the noise of a release, else the continuous noise of
-        the papers. Raises UnsupportedAccounting where no analysis of votes is valid.
+        The neighbours are those of the vote histograms ``counts``, shape ``[queries, classes]``, under ``adjacency``.
+        The votes decide the loss, so it is secret. ``discrete`` for the noise of a release, else the continuous noise
+        of the papers. Raises UnsupportedAccounting where no analysis of votes is valid.
         """
         self.check_votes_may_be_analysed()
         noise = self.noise_law(discrete)
@@ -364,7 +377,10 @@ class Mechanism(ABC):
         return exact_divergences(counts, noise, orders, adjacency=adjacency, screen=self.screen_law(discrete))
 
     def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray | None:
-        """The published data-dependent bound, one direction only, shape ``[queries, orders]``, or None."""
+        """The published data-dependent bound for ``unit``, one direction only, shape ``[queries, orders]``, or None.
+
+        ``counts`` are vote histograms, shape ``[queries, classes]``.
+        """
         self.check_votes_may_be_analysed()
         return None
 
@@ -376,7 +392,11 @@ class Mechanism(ABC):
     def other_figures(
         self, queries: int, delta: float, orders: tuple[float, ...], counts: IntArray | None
     ) -> dict[str, float]:
-        """Further values of ε that an account shows, by the name that they have in its JSON."""
+        """Further values of ε that an account shows, by the name that they have in its JSON.
+
+        They are for ``queries`` queries at ``delta``, with the Rényi ``orders`` of the account; ``counts`` are the
+        vote histograms, shape ``[queries, classes]``, or None for a plan.
+        """
         return {}
 
     # Parties.
@@ -436,5 +456,5 @@ class Mechanism(ABC):
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
-        """Which settings to try with noise of about so many votes, for a target ε; none by default."""
+        """Which settings to try with noise of about ``noise_votes`` votes and so many ``teachers``; none by default."""
         return ()
