@@ -6,7 +6,9 @@ summed under masks, and what a run keeps goes to a temporary folder unless anoth
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,8 +77,7 @@ class LocalParties(InProcessParties):
         device: str = "auto",
     ) -> None:
         self.task = task
-        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="collegium-parties-")
-        place = Path(self._temporary.name) if self._temporary is not None else Path(folder or "")
+        place = folder or _temporary_folder(self)
         keys = {name: Ed25519PrivateKey.generate() for name in records}
         self.signing_keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
         pools = PoolStore(None)
@@ -147,9 +148,7 @@ class Coordinator:
         self._parties = parties
         self._public = PublicData(Examples(encode(pool, parties.task)))
         self._device = device
-        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="collegium-run-")
-        place = Path(self._temporary.name) if self._temporary is not None else Path(folder or "")
-        self._folder = RunFolder(place)
+        self._folder = RunFolder(folder or _temporary_folder(self))
         self._asked: dict[str, Any] = {
             "name": _NAME,
             "task": parties.task,
@@ -253,3 +252,10 @@ class Coordinator:
             signing_keys=self._parties.signing_keys,
             device=self._device,
         )
+
+
+def _temporary_folder(owner: object) -> Path:
+    """A folder that goes away with its owner."""
+    folder = tempfile.mkdtemp(prefix="collegium-")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
