@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_votes import class_orders, exact_shares, exact_votes
+from collegium.coordinator.rounds.nearest_votes import class_orders, shares_of_nearest
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.multilabel import clipped_votes, held_in
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, VoteRequest
 
 
@@ -65,3 +66,28 @@ class ExactNearest:
         for around, sampled in held.samples(self.run_id, request, asked):
             rows, distances = around.closest(sampled, k)
             yield distances, held.labels[rows]
+
+
+def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, classes: int) -> IntArray:
+    """The votes, shape ``[classes]``, where every record's own squared distance is known: nearest first, then by class.
+
+    Parameters
+    ----------
+    distances, labels : of at least the k nearest records, ties with the k-th included; shape ``[n]``.
+    order : the query's permutation of the classes.
+    """
+    rank = np.argsort(order)
+    first = np.lexsort((rank[labels], distances))[:k]
+    votes: IntArray = np.bincount(labels[first], minlength=classes).astype(np.int64)
+    return votes
+
+
+def exact_shares(distances: IntArray, votes: IntArray, k: int) -> IntArray:
+    """The same of clipped votes ``[n, labels]``, in parts: records level with the k-th share the places left."""
+    if len(distances) == 0:
+        return np.zeros(votes.shape[1], dtype=np.int64)
+    last = np.partition(distances, min(k, len(distances)) - 1)[min(k, len(distances)) - 1]
+    nearer, level = distances < last, distances == last
+    by_label = np.concatenate([votes[nearer].sum(axis=0), votes[level].sum(axis=0)])
+    shares: IntArray = shares_of_nearest(np.array([[nearer.sum(), level.sum()]]), by_label[None], k)[0]
+    return shares

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_votes import class_orders, edges_of_cut, exact_votes, votes_of_nearest
+from collegium.coordinator.rounds.nearest_votes import class_orders, edges_of_cut, votes_of_nearest
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load
@@ -23,6 +23,7 @@ from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
 from collegium.protocol.neighbours import PURPOSES
+from collegium_reproduction.exact_nearest import exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
 

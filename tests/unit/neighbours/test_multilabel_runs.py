@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium_reproduction.exact_nearest import ExactNearest
+from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from support.digit_parties import NAMES, ROSTER, members, run_config
 from support.digit_parties import TASK as DIGITS
 
-from collegium.coordinator.rounds.nearest_votes import exact_shares
 from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import coordinator as coordinator_module
 from collegium.coordinator.run.coordinator import Coordinator

@@ -95,31 +95,6 @@ def shares_of_nearest(by_distance: IntArray, by_label: IntArray, k: int) -> IntA
     return votes
 
 
-def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, classes: int) -> IntArray:
-    """The votes, shape ``[classes]``, where every record's own squared distance is known: nearest first, then by class.
-
-    Parameters
-    ----------
-    distances, labels : of at least the k nearest records, ties with the k-th included; shape ``[n]``.
-    order : the query's permutation of the classes.
-    """
-    rank = np.argsort(order)
-    first = np.lexsort((rank[labels], distances))[:k]
-    votes: IntArray = np.bincount(labels[first], minlength=classes).astype(np.int64)
-    return votes
-
-
-def exact_shares(distances: IntArray, votes: IntArray, k: int) -> IntArray:
-    """The same of clipped votes ``[n, labels]``, in parts: records level with the k-th share the places left."""
-    if len(distances) == 0:
-        return np.zeros(votes.shape[1], dtype=np.int64)
-    last = np.partition(distances, min(k, len(distances)) - 1)[min(k, len(distances)) - 1]
-    nearer, level = distances < last, distances == last
-    by_label = np.concatenate([votes[nearer].sum(axis=0), votes[level].sum(axis=0)])
-    shares: IntArray = shares_of_nearest(np.array([[nearer.sum(), level.sum()]]), by_label[None], k)[0]
-    return shares
-
-
 def _around_cut(by_distance: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Records nearer than the cut and within it, ``[queries, 1]`` each."""
     before = np.cumsum(by_distance, axis=1) - by_distance
