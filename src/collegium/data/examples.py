@@ -23,12 +23,18 @@ class Examples:
     y : int64 ``[n]``, numbers of the task's classes; None where there is no label.
     groups : str ``[n]``, equal for records that belong together; None when every record stands alone.
     columns : the raw columns that are no inputs, as text ``[n]`` each, to partition by.
+    rows : SHA-256 of each raw record without its label, bytes ``[n]``; None where records were given as arrays.
+    rows_of : what the rows are made of: the names of the columns.
+    group_of : the column of the groups; empty where there are none, or arrays alone.
     """
 
     x: NDArray[Any] = field(repr=False)
     y: NDArray[np.int64] | None = field(default=None, repr=False)
     groups: NDArray[np.str_] | None = field(default=None, repr=False)
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict, repr=False)
+    rows: NDArray[np.void] | None = field(default=None, repr=False)
+    rows_of: str = ""
+    group_of: str = ""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -40,6 +46,9 @@ class Examples:
             None if self.y is None else self.y[indices],
             None if self.groups is None else self.groups[indices],
             {name: values[indices] for name, values in self.columns.items()},
+            None if self.rows is None else self.rows[indices],
+            self.rows_of,
+            self.group_of,
         )
 
     def labels(self) -> NDArray[np.int64]:
@@ -64,3 +73,17 @@ class Examples:
             hashlib.sha256(b"record\0" + int(label).to_bytes(8, "little", signed=True) + row.tobytes()).digest()
             for row, label in zip(np.ascontiguousarray(self.x), labels, strict=True)
         ]
+
+    def lasting_identities(self, task_json: str) -> tuple[list[bytes], str]:
+        """32 bytes per record that stay the same for good, and the scheme that they follow.
+
+        A record is its group, or its raw row without its label, so that neither another task nor a corrected label
+        makes it somebody new. Where there are arrays alone, it is its encoded row, and the scheme names the task. Two
+        schemes know the same record by two names: whoever counts by identities compares the scheme.
+        """
+        if self.groups is not None:
+            return self.identities(), f"group {self.group_of}"
+        if self.rows is not None:
+            return [bytes(row) for row in self.rows], f"row of {self.rows_of}"
+        unlabelled = Examples(self.x)
+        return unlabelled.identities(), f"encoded row of {hashlib.sha256(task_json.encode()).hexdigest()}"

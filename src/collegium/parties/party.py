@@ -161,7 +161,8 @@ class Party:
 
         @functools.cache
         def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
-            budgets = RecordBudgets(folder, key, examples.identities(), record_rho)
+            identities, scheme = examples.lasting_identities(task.model_dump_json())
+            budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person), budgets
 
         self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, lambda request: charge(request, None))

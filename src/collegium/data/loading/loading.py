@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,12 +53,31 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     """The part of ``records`` that ``source`` takes, encoded for ``task``; see `load` for errors."""
     chosen = _chosen(source, records)
     frame = records.frame.iloc[chosen]
+    inputs = None if records.inputs is None else records.inputs(chosen)
+    labels = set(task.classes) if task.multilabel else {source.label or records.label}
     return Examples(
-        _encoded(records, frame, chosen, task),
+        _encoded(records, frame, inputs, task),
         _labels(records, frame, source, task),
         _groups(records, frame, source),
         _other_columns(frame, task),
+        *_rows(frame, inputs, labels),
+        source.group or records.group or "",
     )
+
+
+def _rows(frame: pd.DataFrame, inputs: NDArray[Any] | None, labels: set[str]) -> tuple[NDArray[np.void], str]:
+    """SHA-256 of every raw record without its label, and the columns that it is made of."""
+    names = sorted(str(name) for name in frame.columns if name not in labels)
+    texts = [texts_of(frame[name]) for name in names]
+    told = zip(*texts, strict=True) if texts else [()] * len(frame)
+    digests = []
+    for number, values in enumerate(told):
+        digest = hashlib.sha256(json.dumps(values).encode())
+        if inputs is not None:
+            digest.update(np.ascontiguousarray(inputs[number]).tobytes())
+        digests.append(digest.digest())
+    whole = [*names, *(["inputs"] if inputs is not None else [])]
+    return np.frombuffer(b"".join(digests), dtype="V32"), json.dumps(whole)
 
 
 def _chosen(source: DataSource, records: Records) -> Indices:
@@ -74,14 +96,16 @@ def _chosen(source: DataSource, records: Records) -> Indices:
     return chosen
 
 
-def _encoded(records: Records, frame: pd.DataFrame, chosen: Indices, task: Task) -> NDArray[np.uint8 | np.float32]:
+def _encoded(
+    records: Records, frame: pd.DataFrame, inputs: NDArray[Any] | None, task: Task
+) -> NDArray[np.uint8 | np.float32]:
     if isinstance(task.inputs, ImageInputs):
-        if records.inputs is None:
+        if inputs is None:
             raise DataError(f"{records.origin} is a table, but the task has images")
-        return encode_images(records.inputs(chosen), task.inputs, origin=records.origin)
-    if records.inputs is None:
+        return encode_images(inputs, task.inputs, origin=records.origin)
+    if inputs is None:
         return encode_table(frame, task.inputs, origin=records.origin)
-    return encode_matrix(records.inputs(chosen), task.inputs, origin=records.origin)
+    return encode_matrix(inputs, task.inputs, origin=records.origin)
 
 
 def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:

@@ -21,13 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import Refused, StorageError
+from collegium.errors import ConfigurationError, Refused, StorageError
 from collegium.parties.neighbours.terms import RunTerms
 from collegium.parties.teachers.splits import derive_key
 
 FILE = "record-budgets.sqlite"
 
 _TABLES = (
+    "CREATE TABLE IF NOT EXISTS scheme (only_one INTEGER PRIMARY KEY CHECK (only_one = 0), identity TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, terms TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL)",
     "CREATE TABLE IF NOT EXISTS spent (run TEXT NOT NULL REFERENCES runs, record BLOB NOT NULL, "
     "units_squared INTEGER NOT NULL, retired INTEGER NOT NULL, PRIMARY KEY (run, record)) WITHOUT ROWID",
@@ -45,15 +46,19 @@ class RecordBudgets:
     folder : where they are kept; None keeps them in memory (tests).
     key : the party's secret.
     identities : who each record is; equal ones share a budget.
+    scheme : how identities are made; see `Examples.lasting_identities`. It stays while anything is spent: by another
+        scheme a record that has spent its budget would be somebody new.
     rho : what one record may spend over all runs, whatever a run's terms say.
 
     Raises
     ------
     StorageError
         If the file cannot be used.
+    ConfigurationError
+        If records have spent under another scheme.
     """
 
-    def __init__(self, folder: Path | None, key: bytes, identities: Sequence[bytes], rho: float) -> None:
+    def __init__(self, folder: Path | None, key: bytes, identities: Sequence[bytes], scheme: str, rho: float) -> None:
         naming = derive_key(key, "record budgets")
         self._rho = rho
         self._numbers: dict[bytes, int] = {}
@@ -77,6 +82,18 @@ class RecordBudgets:
             with self._connected() as database:
                 for table in _TABLES:
                     database.execute(table)
+                self._keep_scheme(database, scheme)
+
+    def _keep_scheme(self, database: sqlite3.Connection, scheme: str) -> None:
+        spent = database.execute("SELECT EXISTS (SELECT * FROM spent)").fetchone()[0]
+        held = database.execute("SELECT identity FROM scheme").fetchone()
+        if spent and held != (scheme,):
+            raise ConfigurationError(
+                "this party's records have spent budgets under other columns, another group or another task: restore "
+                "those, as by the new ones every record would begin anew"
+            )
+        if held != (scheme,):
+            database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
     def book(self, run: str, terms: RunTerms) -> Iterator[BudgetTransaction]:

@@ -1,0 +1,83 @@
+"""A record that has spent its budget stays out, whatever task the coordinator sends and however its file is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.record_votes import KEY, Clinic, plane
+
+from collegium.data import DataSource, Examples, load
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.parties.party import Party
+from collegium.protocol.messages import Failure, Neighbours
+
+EVERYTHING = 10**6
+"""A squared radius that holds every record."""
+ROWS = 30
+
+
+def file_of(folder: Path, *, labels: str = "yn", extra: str = "") -> Path:
+    path = folder / "records.csv"
+    lines = [f"{x[0]:.6f},{x[2]:.6f},{labels[n % 2]}" for n, x in enumerate(plane(ROWS, 1))]
+    if extra:
+        lines = [f"{line},{n // 2}" for n, line in enumerate(lines)]
+    path.write_text("\n".join([f"a,b,y{',' + extra if extra else ''}", *lines]) + "\n")
+    return path
+
+
+def task(classes: tuple[str, ...] = ("y", "n"), high: float = 1.0) -> Task:
+    return Task(
+        classes=classes,
+        inputs=TableInputs(columns=tuple(NumberColumn(name=name, low=0.0, high=high) for name in "ab")),
+    )
+
+
+def voters(clinic: Clinic, folder: Path, wanted: Task, source: DataSource, *, ledger: str) -> int | str:
+    """How many records still vote on one question when every record may do so once; or why none is asked."""
+    examples = load(source, wanted, data_root=folder)
+    clinic.party = Party(
+        "clinic", examples, wanted, folder=folder, pools=clinic.pools, split_key=KEY, record_rho=1 / (2 * 10.0**2)
+    )
+    answer = clinic.ask(clinic.question((4,), participations=1, radius_squared=EVERYTHING, ledger_id=ledger))
+    return int(answer.counts.sum()) if isinstance(answer, Neighbours) else str(answer.message)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels"),
+    [
+        (task(), "yn"),
+        (task(classes=("n", "y")), "yn"),
+        (task(classes=("n", "other", "y")), "yn"),
+        (task(high=2.0), "yn"),
+        (task(), "ny"),
+    ],
+    ids=["the same", "another order of classes", "one more class", "another range", "corrected labels"],
+)
+def test_no_task_and_no_correction_gives_a_record_a_second_budget(tmp_path: Path, wanted: Task, labels: str) -> None:
+    clinic, source = Clinic(tmp_path), DataSource(source=str(file_of(tmp_path)))
+    assert voters(clinic, tmp_path, task(), source, ledger="first") == ROWS
+    file_of(tmp_path, labels=labels)
+    assert voters(clinic, tmp_path, wanted, source, ledger="second") == 0
+
+
+@pytest.mark.parametrize("group", [None, "patient"])
+def test_another_scheme_is_refused_while_budgets_are_spent(tmp_path: Path, group: str | None) -> None:
+    """A new column, or a group that was not named before, would make every record somebody new."""
+    clinic = Clinic(tmp_path)
+    assert voters(clinic, tmp_path, task(), DataSource(source=str(file_of(tmp_path))), ledger="first") == ROWS
+    source = DataSource(source=str(file_of(tmp_path, extra="patient")), group=group)
+    refused = voters(clinic, tmp_path, task(), source, ledger="second")
+    assert isinstance(refused, str) and "every record would begin anew" in refused
+    assert voters(clinic, tmp_path, task(), DataSource(source=str(file_of(tmp_path))), ledger="second") == 0
+
+
+def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) -> None:
+    clinic = Clinic(tmp_path)
+    assert isinstance(clinic.ask(clinic.question((4,), radius_squared=EVERYTHING)), Neighbours)
+    other = Task(classes=("x", "y"), inputs=task().inputs)
+    examples = Examples(plane(ROWS, 1), np.zeros(ROWS, dtype=np.int64))
+    clinic.party = Party("clinic", examples, other, folder=tmp_path, pools=clinic.pools, split_key=KEY, record_rho=1.0)
+    answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING))
+    assert isinstance(answer, Failure) and "another task" in answer.message
