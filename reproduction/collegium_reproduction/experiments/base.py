@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import write_whole
 from collegium.errors import StorageError
 
 if TYPE_CHECKING:
@@ -82,6 +83,16 @@ def register(kind: _Kind) -> _Kind:
     """Class decorator: make an experiment known under its name."""
     EXPERIMENTS[kind.name] = kind()
     return kind
+
+
+def kept_or_measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What ``measure`` returns, kept as JSON at ``path``: an experiment that was interrupted finds it there."""
+    if not path.is_file():
+        measured = measure()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(measured))
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.label_set import LabelSet
-from collegium.coordinator.run.run_folder import read_labels, write_whole
+from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.public_data import PublicData, load_public
@@ -29,7 +29,7 @@ from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion
 from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
-from collegium_reproduction.experiments.base import Setting, percent
+from collegium_reproduction.experiments.base import Setting, kept_or_measured, percent
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 
 if TYPE_CHECKING:
@@ -114,16 +114,18 @@ def measure(plan: NearestPlan, seed: int, private: Examples, setting: Setting) -
     folder = setting.folder / f"{plan.key}-seed-{seed}"
     parties: InProcessParties | None = None
     rows = []
+
+    def iteration(number: int) -> dict[str, Any]:
+        nonlocal parties
+        setting.say(f"seed {seed}, {plan.title}: iteration {number}, {plan.sizes[number - 1]:,} queries")
+        config = plan.config(len(private), seed, number)
+        # One connection for all iterations: a party takes no request's number twice.
+        parties = parties or _parties(plan, config, private, folder, seed, setting)
+        row = {"row": plan.key, "seed": seed, "iteration": number}
+        return row | _iteration(plan, config, parties, folder, setting)
+
     for number in range(1, len(plan.sizes) + 1):
-        kept = folder / f"iteration-{number}.json"
-        if not kept.is_file():
-            setting.say(f"seed {seed}, {plan.title}: iteration {number}, {plan.sizes[number - 1]:,} queries")
-            config = plan.config(len(private), seed, number)
-            # One connection for all iterations: a party takes no request's number twice.
-            parties = parties or _parties(plan, config, private, folder, seed, setting)
-            row = {"row": plan.key, "seed": seed, "iteration": number}
-            write_whole(kept, json.dumps(row | _iteration(plan, config, parties, folder, setting)))
-        rows.append(json.loads(kept.read_text(encoding="utf-8")))
+        rows.append(kept_or_measured(folder / f"iteration-{number}.json", partial(iteration, number)))
         setting.say(
             f"seed {seed}: {rows[-1]['answered']} of {rows[-1]['screened']} answered, labels "
             f"{percent(rows[-1]['labels'])}, ε {rows[-1]['epsilon']:.3f}, student {percent(rows[-1]['student'])}"

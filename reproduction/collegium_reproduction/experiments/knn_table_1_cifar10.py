@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from collegium.coordinator.run.label_set import LabelSet
-from collegium.coordinator.run.run_folder import write_whole
 from collegium.coordinator.settings.public_data import load_public
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.feature_spec import Features
@@ -20,7 +18,7 @@ from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import Conversion
-from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
+from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED
 from collegium_reproduction.experiments.knn_runs import NearestPlan, accuracy, learning_of, measure, recounted
 from collegium_reproduction.experiments.knn_table_1 import HEADER, PAPER, measured_lines, paper_line
@@ -140,8 +138,8 @@ def _stated_epsilon(conversion: Conversion) -> float:
 
 def _baselines(seed: int, private: Examples, setting: Setting) -> dict[str, float]:
     """Accuracy of labels by the nearest of all records, and of the students of these labels and of the true ones."""
-    kept = setting.folder / f"baselines-seed-{seed}.json"
-    if not kept.is_file():
+
+    def measure_all() -> dict[str, Any]:
         config = plans(seed)[0].config(len(private), seed, 1)
         public = load_public(config, setting.data_root)
         learning = learning_of(config, public, setting)
@@ -153,10 +151,11 @@ def _baselines(seed: int, private: Examples, setting: Setting) -> dict[str, floa
         found["agreeing"] = float((votes.max(axis=1) / votes.sum(axis=1)).mean())
         found["nearest"] = float((labels == truth).mean())
         found["nearest_student"] = accuracy(learning.fit(LabelSet(everything, labels)), public)
-        write_whole(kept, json.dumps(found))
-    found = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+
+    found = kept_or_measured(setting.folder / f"baselines-seed-{seed}.json", measure_all)
     setting.say(f"seed {seed}: without noise, labels {percent(found['nearest'])}")
-    return dict(found)
+    return found
 
 
 def _nearest_votes(network: bytes, private: Examples, pool: Examples, device: str) -> IntArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.coordinator import Coordinator
-from collegium.coordinator.run.run_folder import write_whole
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore, load
@@ -23,7 +21,7 @@ from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
 from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
-from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
+from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, participation_epsilons
 
@@ -200,18 +198,18 @@ def _once(
     plan: TeacherPlan | RecordPlan, seed: int, setting: Setting, measure: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """The row of a plan and a seed: what an interrupted run has measured already is found in its folder."""
-    kept = setting.folder / "rows" / f"{plan.key}-seed-{seed}.json"
-    if not kept.is_file():
+
+    def timed() -> dict[str, Any]:
         setting.say(f"seed {seed}: {plan.title}, {plan.queries} queries")
         began_s = time.process_time()
         row = {"row": plan.key, "seed": seed, "queries": plan.queries, **measure()}
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(row | {"cpu_s": round(time.process_time() - began_s, 1)}))
-    row = json.loads(kept.read_text(encoding="utf-8"))
+        return row | {"cpu_s": round(time.process_time() - began_s, 1)}
+
+    row = kept_or_measured(setting.folder / "rows" / f"{plan.key}-seed-{seed}.json", timed)
     setting.say(
         f"seed {seed}: labels {percent(row['labels'])}, ε {row['epsilon']:.3f}, student {percent(row['student'])}"
     )
-    return dict(row)
+    return row
 
 
 def _pretrained(pool: Examples, seed: int, setting: Setting) -> Encoder:
