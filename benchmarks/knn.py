@@ -38,6 +38,7 @@ from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
+from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import CountNearest, PoolRange, Reply, ReplyBody, Request, RequestBody, Terms
 from collegium.protocol.secure_sum import plan_graph
 
@@ -176,11 +177,11 @@ def federated(parties: int, records: int, queries: int) -> Federated:
 
     def release(positions: NDArray[np.int64]) -> None:
         edges = nearest_edges_squared(values, positions, K / (RATE * records), BINS)
-        parameters = {"k": K, "sampling_rate": RATE, "sigma1": 75.0, "sigma2": 25.0}
-        terms = Terms("knn", parameters, "add-remove", "masked")
+        mechanism = PrivateKNN(K, CLASSES, 0.6 * K, 75.0, 25.0, RATE)
+        terms = Terms.of(mechanism, "masked", "release")
         asked = PoolRange(spec.sha256, tuple(positions.tolist()))
         named = round_id(spec.sha256, asked.indices, terms)
-        body = CountNearest(terms, Features("raw"), asked, edges, False, "release", named, "ledger")
+        body = CountNearest(terms, Features("raw"), asked, edges, False, named, "ledger")
         result = adding.sum_votes(
             body, dict.fromkeys(names, 0), queries=len(positions), classes=CLASSES, deadline_s=60.0, quorum=parties
         )

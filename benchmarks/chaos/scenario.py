@@ -31,7 +31,7 @@ _LOOK_S = 0.5
 _TRIES = 2
 """So often a coordinator stops since policies allow no more: the operator tries again once."""
 _MOST_STOPS = 20
-FORBIDDEN = "refused: policy"
+FORBIDDEN = "refused-"
 INTERRUPTED_LINE = "Interrupted. Nothing is lost: the same command goes on where this one was."
 
 

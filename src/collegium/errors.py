@@ -15,6 +15,8 @@ class CollegiumError(Exception):
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 1
+    told: ClassVar[str] = ""
+    """What a party tells others in place of the message, which then stays in its own log; empty for the message."""
 
 
 class ConfigurationError(CollegiumError):
@@ -79,10 +81,56 @@ class QuorumNotReached(CollegiumError):
 
 
 class Refused(CollegiumError):
-    """The party's own policy forbids the request."""
+    """The party's own policy forbids the request.
+
+    What a party refuses follows from its policy, from its own record of what it answered and from the request, never
+    from votes or records; so that a text cannot tell more than that, each kind of refusal has one constant text.
+    """
 
     code = "refused"
     exit_status = 6
+
+
+class ModeRefused(Refused):
+    """The party takes no part in sums of the mode that was asked for."""
+
+    code = "refused-mode"
+    told = "the party takes no part in sums of this mode: its policy says which (sum_modes)"
+
+
+class MechanismRefused(Refused):
+    """The party does not agree to the mechanism, or cannot tell what its terms would cost."""
+
+    code = "refused-mechanism"
+    told = "the party does not agree to this mechanism with these terms: its policy says which (mechanisms)"
+
+
+class NoiseRefused(Refused):
+    """The noise is below what the party agreed to."""
+
+    code = "refused-noise"
+    told = "the noise is less than the party agreed to: its policy says how much (minimum_noise_votes)"
+
+
+class HoursRefused(Refused):
+    """The party gives no answers at this hour."""
+
+    code = "refused-hours"
+    told = "the party gives no answers at this hour: its policy says when (hours_utc)"
+
+
+class QueriesRefused(Refused):
+    """The party has answered as many queries, or a query as often, as it agreed to."""
+
+    code = "refused-queries"
+    told = "the party has answered as much as it agreed to: its policy says how much (queries, times_per_query)"
+
+
+class CostRefused(Refused):
+    """The answer would cost the party or a record more than it agreed to."""
+
+    code = "refused-cost"
+    told = "the answer would cost more than the party agreed to (epsilon, record_epsilon or record_rho of its policy)"
 
 
 class FittingFailed(CollegiumError):

@@ -33,9 +33,9 @@ Person = tuple[str, tuple[tuple[int, int], ...]]
 """A name, and (place on the line in twelfths, class) of each of the person's records."""
 
 
-def question(k: int, rate: float, edges: np.ndarray, by_class: bool, purpose: str = "release") -> CountNearest:
-    terms = Terms("knn", {"k": k, "sampling_rate": rate, "sigma1": 9.0, "sigma2": 9.0}, "add-remove", "clear")
-    return CountNearest(terms, Features("raw"), POOL, edges, by_class, purpose, "round", "ledger")
+def question(k: int, rate: float, edges: np.ndarray, by_class: bool, stage: str = "release") -> CountNearest:
+    terms = Terms("knn", {"k": k, "sampling_rate": rate, "sigma1": 9.0, "sigma2": 9.0}, "add-remove", "clear", stage)
+    return CountNearest(terms, Features("raw"), POOL, edges, by_class, "round", "ledger")
 
 
 def party(people: list[Person]) -> SampledRecords | None:

@@ -19,7 +19,6 @@ from collegium.data.feature_spec import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours import counting
-from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
@@ -40,8 +39,8 @@ People = list[tuple[int, int]]
 
 def question(k: int, tau: float, edges: np.ndarray, by_class: bool, rate: float = 1.0) -> CountNearest:
     said = {"k": k, "labels": LABELS, "tau": tau, "sigma": 9.0, "sampling_rate": rate}
-    terms = Terms("multilabel-knn", said, "add-remove", "clear")
-    return CountNearest(terms, Features("raw"), POOL, edges, by_class, "release", "round", "ledger")
+    terms = Terms("multilabel-knn", said, "add-remove", "clear", "release")
+    return CountNearest(terms, Features("raw"), POOL, edges, by_class, "round", "ledger")
 
 
 def party(people: People, names: list[str]) -> SampledRecords:
@@ -172,7 +171,7 @@ def test_both_sides_charge_the_sampled_gaussian_of_that_sensitivity() -> None:
     mechanism = create("multilabel-knn", k=30, labels=LABELS, tau=2.0, sigma=9.0, sampling_rate=0.3)
     exact = sampled_gaussian_curve(swap_l2(2.0, LABELS), 9.0, 0.3, WIDE_ORDERS).values
     np.testing.assert_allclose(mechanism.charge(WIDE_ORDERS).values, exact)
-    own = sampled_cost(question(30, 2.0, EDGES[:, :2], True, 0.3), WIDE_ORDERS).values
+    own = mechanism.answer_charge(WIDE_ORDERS, mechanism.unit(), "release").values
     assert (own >= exact * (1 - 1e-6)).all()
     whole = [number for number, order in enumerate(WIDE_ORDERS) if order == int(order)]
     np.testing.assert_allclose(own[whole], exact[whole], rtol=1e-6)

@@ -69,9 +69,14 @@ class Clinic:
         mechanism: str = "individual-knn",
         adjacency: str = "add-remove",
     ) -> CastNeighbours:
-        parameters = {"sigma": sigma, "participations": participations, "levels": levels}
+        """A request; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
+        parameters = {"sigma": sigma / levels, "participations": participations, "levels": levels}
+        stage = ""
+        if mode == "masked+noised":
+            mechanism, stage = "noised-individual-knn", "noised release"
+            parameters["honest_survivors"] = 1
         return CastNeighbours(
-            Terms(mechanism, parameters, adjacency, mode),
+            Terms(mechanism, parameters, adjacency, mode, stage),
             features or Features("raw"),
             PoolRange(self.pool.sha256, positions),
             (radius_squared,) * len(positions),

@@ -22,7 +22,6 @@ from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
-from collegium.protocol.neighbours import PURPOSES
 from collegium_reproduction.exact_nearest import exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
@@ -42,7 +41,7 @@ MECHANISM = PrivateKNN(k=300, classes=10, threshold=180.0, sigma1=75.0, sigma2=2
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Votes of the exact k nearest and of the binned ones, for one purpose, from the same samples.
+    """Votes of the exact k nearest and of the binned ones, for one stage, from the same samples.
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ def votes_by_bins(
     features: Features,
     share: float,
     bins: Sequence[int],
-    purpose: str,
+    stage: str,
 ) -> Votes:
     """Votes around the inputs at ``positions`` of ``pool``.
 
@@ -74,9 +73,8 @@ def votes_by_bins(
     values = extract(features, pool, inputs)
     edges = {count: nearest_edges_squared(values, positions, share, count) for count in bins}
     asked = PoolRange(array_spec(pool).sha256, tuple(positions.tolist()))
-    numbers = {name: float(value) for name, value in mechanism.parameters().items()}
-    terms = Terms(mechanism.name, numbers, "add-remove", "clear")
-    body = CountNearest(terms, features, asked, edges[bins[0]], False, purpose, "round", "ledger")
+    terms = Terms.of(mechanism, "clear", stage)
+    body = CountNearest(terms, features, asked, edges[bins[0]], False, "round", "ledger")
     orders = class_orders(asked, classes)
     exact = np.empty((len(positions), classes), dtype=np.int64)
     binned = {count: np.empty_like(exact) for count in bins}
@@ -136,9 +134,9 @@ class KnnBins:
             records = SampledRecords(private, task.inputs, simulated_key(seed, "all"))
             positions = choose_queries(len(public), QUERIES, seed)
             made = {}
-            for purpose in PURPOSES:
-                setting.say(f"seed {seed}, {purpose}")
-                made[purpose] = votes_by_bins(
+            for stage in (one.name for one in MECHANISM.stages):
+                setting.say(f"seed {seed}, {stage}")
+                made[stage] = votes_by_bins(
                     records,
                     MECHANISM,
                     public.x,
@@ -147,7 +145,7 @@ class KnnBins:
                     features=Features("hog"),
                     share=share,
                     bins=BINS,
-                    purpose=purpose,
+                    stage=stage,
                 )
             rows.append({"seed": seed} | agreement(MECHANISM, made["threshold"], made["release"], seed))
             setting.say(f"64 bins: {percent(rows[-1]['labels']['64'])}")

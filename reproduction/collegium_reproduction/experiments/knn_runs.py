@@ -19,9 +19,9 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, array_spec, default_task
-from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
 from collegium.parties.party import Party
 from collegium.parties.teachers.splits import simulated_key
+from collegium.parties.terms import DEFAULT_RECORD_RHO
 from collegium.privacy.analysis.account import AccountQuery, data_independent
 from collegium.privacy.mechanisms import ABSTAIN
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
@@ -137,7 +137,8 @@ def _parties(
     plan: NearestPlan, config: RunConfig, private: Examples, folder: Path, seed: int, setting: Setting
 ) -> InProcessParties:
     told = plan.mechanism
-    agreed = told.participations / (2 * told.sigma**2) if isinstance(told, IndividualKNN) else DEFAULT_RECORD_RHO
+    budget = told.record_budget
+    agreed = DEFAULT_RECORD_RHO if budget is None else budget.participations * budget.rho_of_one_participation
     party = Party(
         _ONLY,
         private,

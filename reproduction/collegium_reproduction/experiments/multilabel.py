@@ -124,10 +124,10 @@ def clipped_sums(
     One party's counts stand for any number of parties': sums do not know how records are dealt.
     """
     asked = PoolRange(array_spec(pool).sha256, tuple(queries.tolist()))
-    terms = Terms(mechanism.name, {name: float(value) for name, value in mechanism.parameters().items()}, "add-remove")
+    terms = Terms.of(mechanism, "clear", "release")
     values, share = extract(features, pool, inputs), mechanism.k / (mechanism.sampling_rate * len(records.labels))
     edges = nearest_edges_squared(values, queries, share, BINS)
-    far = CountNearest(terms, features, asked, edges, False, "release", "round", "ledger")
+    far = CountNearest(terms, features, asked, edges, False, "round", "ledger")
     by_distance = records.counts("table-3", far, pool[queries], mechanism.labels)
     cut = edges_of_cut(by_distance, edges, mechanism.k)
     near = replace(far, edges_squared=cut, by_class=True)

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collegium.errors import BudgetExceeded, Refused, StorageError
-from collegium.parties.costs import own_cost
-from collegium.parties.neighbours.costs import sampled_cost
+from collegium.errors import BudgetExceeded, CostRefused, QueriesRefused, StorageError
 from collegium.parties.policy import PolicyConfig
+from collegium.parties.terms import mechanism_of
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
-from collegium.protocol.messages import CountNearest, InlineInputs, Terms, VoteRequest
+from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
+from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
+from collegium.protocol.messages import CountNearest, InlineInputs, VoteRequest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -43,7 +42,7 @@ class Account:
             signer=signer,
             orders=WIDE_ORDERS,
             delta=policy.delta,
-            terms=LedgerTerms(unit="party", votes_per_unit={"party": 1}, epsilon_budget=policy.epsilon),
+            terms=LedgerTerms("party", {"party": 1}, "add-remove", epsilon_budget=policy.epsilon),
             name=name,
             budget_setting="epsilon in the policy file",
         )
@@ -63,39 +62,43 @@ class Account:
         except sqlite3.Error as error:
             raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
 
-    def charge(self, request: VoteRequest, votes: NDArray[np.int64] | None) -> None:
+    def charge(self, request: VoteRequest) -> None:
         """Count and charge an answer about to be given; on the disk before it returns.
 
-        An answer about neighbours comes without votes. Within a radius, each record pays from its own budget and
-        the answer is counted alone. Of a sample, the answer by class, which makes the labels, is charged as what
-        it costs any record.
+        What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
+        the mechanism charges in the worst case for all votes of the party, which are there or not. Within a radius,
+        each record pays from its own budget and the answer is counted alone. Of a sample, the answer by class, which
+        makes the labels, is charged as what it costs any record.
 
-        Raises Refused, and charges nothing, where the policy's limits would be passed.
+        Raises
+        ------
+        QueriesRefused, CostRefused
+            Where a limit of the policy would be passed; nothing is charged then.
+        MechanismRefused, ModeRefused
+            Where the terms do not tell what an answer costs.
         """
+        mechanism, terms = mechanism_of(request), request.terms
         keys = _query_keys(request)
         self._count(keys)
-        terms = request.terms
-        if isinstance(request, CountNearest):
-            if request.by_class:
-                curve = sampled_cost(request, self._records.settings.orders)
-                self._charge(self._records, request.purpose, terms, curve, len(keys))
-        elif votes is not None:
-            curve = own_cost(votes, terms, self._ledger.settings.orders)
-            self._charge(self._ledger, "votes", terms, curve, 1, asked=len(keys))
-
-    def _charge(
-        self, ledger: Ledger, purpose: str, terms: Terms, curve: RenyiCurve, times: int, asked: int | None = None
-    ) -> None:
+        if mechanism.answered_by is AnsweredBy.TEACHERS:
+            ledger, votes = self._ledger, request.highest
+        elif isinstance(request, CountNearest) and request.by_class:
+            ledger, votes = self._records, 1
+        else:
+            return
+        unit = Unit(votes, Adjacency.ADD_REMOVE)
         described: dict[str, float | int | str] = {
-            "name": terms.mechanism,
+            "name": mechanism.name,
             "sum_mode": terms.sum_mode,
-            "queries": times if asked is None else asked,
-            **terms.parameters,
+            "votes_per_unit": votes,
+            "adjacency": unit.adjacency.value,
+            **mechanism.parameters(),
         }
+        curve = mechanism.answer_charge(ledger.settings.orders, unit, terms.stage)
         try:
-            ledger.charge(purpose=purpose, mechanism=described, curve=curve, queries=times)
+            ledger.charge(purpose=terms.stage or "votes", mechanism=described, curve=curve, queries=len(keys))
         except BudgetExceeded as error:
-            raise Refused(f"policy: {error}") from error
+            raise CostRefused(f"policy: {error}") from error
 
     def spent(self) -> Epsilon:
         """What this party's own votes have cost it so far, at party level."""
@@ -121,14 +124,16 @@ class Account:
             answered = int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
             limit = self._policy.queries
             if limit is not None and answered + len(keys) > limit:
-                raise Refused(f"policy: {answered} of {limit} queries are answered; {len(keys)} more are not agreed to")
+                raise QueriesRefused(
+                    f"policy: {answered} of {limit} queries are answered; {len(keys)} more are not agreed to"
+                )
             for key in keys:
                 database.execute(
                     "INSERT INTO answered VALUES (?, 1) ON CONFLICT (query) DO UPDATE SET times = times + 1", (key,)
                 )
                 times = database.execute("SELECT times FROM answered WHERE query = ?", (key,)).fetchone()[0]
                 if times > self._policy.times_per_query:
-                    raise Refused(
+                    raise QueriesRefused(
                         f"policy: a query was answered {self._policy.times_per_query} times already: sums of one query "
                         "with other parties would differ by their votes"
                     )
@@ -143,12 +148,12 @@ class Account:
 def _query_keys(request: VoteRequest) -> list[bytes]:
     """What was asked about, whatever the terms: other terms on the same input are a repeat as well.
 
-    A label by sampled neighbours takes an answer by distance and one by class for each purpose; none repeats another.
+    A label by sampled neighbours takes an answer by distance and one by class for each stage; none repeats another.
     """
     if isinstance(request.inputs, InlineInputs):
         rows = [np.ascontiguousarray(row).tobytes() for row in request.inputs.array]
     else:
         rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
     if isinstance(request, CountNearest):
-        rows = [b"%s:%s:%d" % (row, request.purpose.encode(), request.by_class) for row in rows]
+        rows = [b"%s:%s:%d" % (row, request.terms.stage.encode(), request.by_class) for row in rows]
     return [hashlib.sha256(row).digest() for row in rows]

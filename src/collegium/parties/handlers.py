@@ -40,9 +40,8 @@ _MAX_POOLS_REMEMBERED = 8
 _MAX_ROUNDS_PREPARED = 8
 
 
-ChargeAnswer = Callable[[VoteRequest, NDArray[np.int64] | None], None]
-"""Called with votes about to be given, or with a request for neighbours, whose answer costs the records rather than
-the party; raises Refused when it must not be."""
+ChargeAnswer = Callable[[VoteRequest], None]
+"""Called with every request for votes whose answer is about to be given; raises Refused when it must not be."""
 
 
 class Handler(Protocol):
@@ -137,7 +136,7 @@ class CastVotesHandler:
         assert isinstance(body, CastVotes)
         if body.terms.sum_mode == "clear":
             votes = self._votes(body)
-            self._charge(body, votes)
+            self._charge(body)
             return Votes(votes)
         asked, key = fingerprint(request), (request.run_id, body.round_id)
         if key in self._prepared:
@@ -146,7 +145,7 @@ class CastVotesHandler:
                 raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
             return Prepared(body.round_id)
         votes = self._votes(body)
-        self._charge(body, votes)
+        self._charge(body)
         self._prepared[key] = (asked, body, votes.astype(np.uint16))
         while len(self._prepared) > _MAX_ROUNDS_PREPARED:
             self._prepared.popitem(last=False)

@@ -36,12 +36,12 @@ from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler
 from collegium.parties.neighbours.index import NeighbourIndex
-from collegium.parties.neighbours.terms import DEFAULT_RECORD_RHO
 from collegium.parties.summing import Membership, SumHandler
 from collegium.parties.teachers.choice import OwnTeacher, settings_here
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.teachers.store import TeacherStore
+from collegium.parties.terms import DEFAULT_RECORD_RHO
 from collegium.protocol.messages import (
     CastNeighbours,
     CastVotes,
@@ -92,7 +92,7 @@ class Party:
     policy : callable or None
         Asked before every request that reaches the records.
     charge : callable or None
-        Called with every answer to a request for votes before it is given; see `account.Account.charge`.
+        Called with every request for votes before it is answered; see `account.Account.charge`.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     own_teacher : OwnTeacher or None
@@ -156,7 +156,7 @@ class Party:
 
         ensembles = EnsembleCache(fit)
         pool_handler = PoolHandler(task, pools)
-        charge = charge or (lambda request, votes: None)
+        charge = charge or (lambda request: None)
         self._votes = CastVotesHandler(task, pools, ensembles, charge)
 
         @functools.cache
@@ -165,9 +165,9 @@ class Party:
             budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person), budgets
 
-        self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, lambda request: charge(request, None))
+        self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, charge)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
-        self._nearest = CountNearestHandler(task, pools, sampled, lambda request: charge(request, None))
+        self._nearest = CountNearestHandler(task, pools, sampled, charge)
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, ensembles),
             HoldPool: pool_handler,

@@ -8,25 +8,20 @@ from pathlib import Path
 
 from pydantic import Field
 
-from collegium.errors import Refused
-from collegium.parties.costs import KNOWN_MECHANISMS, noise_votes
-from collegium.parties.neighbours.terms import (
-    DEFAULT_RECORD_RHO,
-    NEIGHBOUR_MECHANISMS,
-    SAMPLED_MECHANISMS,
-    neighbour_noise_votes,
-)
-from collegium.protocol.messages import CastVotes, InlineInputs, Request, VoteRequest
+from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, Refused
+from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
+from collegium.privacy.mechanisms import default_names
+from collegium.protocol.messages import InlineInputs, Request, VoteRequest
 from collegium.settings import Frozen, read_config
 
 
 class PolicyConfig(Frozen):
     """The institution's policy file (TOML)."""
 
-    mechanisms: tuple[str, ...] = (*KNOWN_MECHANISMS, *NEIGHBOUR_MECHANISMS, *SAMPLED_MECHANISMS)
-    """Mechanisms that may be applied to the sum that holds its votes."""
+    mechanisms: tuple[str, ...] = Field(default_factory=default_names)
+    """Mechanisms that may be applied to the sum that holds its votes; those of other installed packages by name."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
-    """Smallest noise scale (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
+    """Smallest noise scale of any stage (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
     sum_modes: tuple[str, ...] = ("masked", "masked+noised")
     """Ways to sum that it takes part in; `clear` shows its votes to the coordinator."""
     inline_inputs: bool = False
@@ -72,19 +67,23 @@ class Policy:
             return
         terms, allowed = body.terms, self._config
         if terms.sum_mode not in allowed.sum_modes:
-            raise Refused(f"policy: sums in the mode {terms.sum_mode!r} are not agreed to, only {allowed.sum_modes}")
+            raise ModeRefused(
+                f"policy: sums in the mode {terms.sum_mode!r} are not agreed to, only {allowed.sum_modes}"
+            )
         if terms.mechanism not in allowed.mechanisms:
-            raise Refused(f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}")
-        noise = noise_votes(terms) if isinstance(body, CastVotes) else neighbour_noise_votes(body)
+            raise MechanismRefused(
+                f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}"
+            )
+        noise = mechanism_of(body).noise_votes
         if noise < allowed.minimum_noise_votes:
-            raise Refused(
+            raise NoiseRefused(
                 f"policy: noise of {noise:g} votes is less than the {allowed.minimum_noise_votes:g} agreed to"
             )
         if isinstance(body.inputs, InlineInputs) and not allowed.inline_inputs:
             raise Refused("policy: only inputs of a pool that this party holds are answered")
         if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
             first, last = allowed.hours_utc
-            raise Refused(f"policy: answers are given from {first} to {last} o'clock UTC")
+            raise HoursRefused(f"policy: answers are given from {first} to {last} o'clock UTC")
 
 
 def _within(hour: int, first: int, last: int) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ProtocolViolation, Refused
-from collegium.privacy.noise.distributed import noise_reach, noise_share_sigma, sample_noise_share
+from collegium.errors import ProtocolViolation
+from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import (
     Request,
     SecureSumAnswer,
@@ -104,15 +104,17 @@ class SumHandler:
 
 
 def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | None:
-    """This party's noise where the terms of the round promise it; the promise is the party's to keep."""
-    if asked.terms.sum_mode == "masked":
+    """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
+
+    The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
+    """
+    share = mechanism_of(asked).stages_asked(asked.terms.stage)[0].share
+    if share is None:
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
         return None
-    sigma = asked.terms.parameters.get("sigma")
-    if sigma is None:
-        raise Refused("masked+noised needs the noise of this round as the parameter 'sigma'")
-    share = noise_share_sigma(sigma, setup.plan.honest_survivors)
-    if setup.noise_reach != noise_reach(share, setup.plan.parties, setup.length):
+    if share.honest_survivors != setup.plan.honest_survivors:
+        raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
+    if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
-    return sample_noise_share(share, setup.length)
+    return share.draw(setup.length)

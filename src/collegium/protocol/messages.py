@@ -112,7 +112,7 @@ class Request:
         return message
 
     def to_bytes(self) -> bytes:
-        return self.to_proto().SerializeToString()
+        return self.to_proto().SerializeToString(deterministic=True)
 
     @classmethod
     def from_proto(cls, message: pb.Request) -> Request:
@@ -182,7 +182,7 @@ class Reply:
         return message
 
     def to_bytes(self) -> bytes:
-        return self.to_proto().SerializeToString()
+        return self.to_proto().SerializeToString(deterministic=True)
 
     @classmethod
     def from_proto(cls, message: pb.Reply) -> Reply:
@@ -249,11 +249,13 @@ def _terms_to_proto(terms: Terms) -> pb.Terms:
         parameters=dict(terms.parameters),
         adjacency=terms.adjacency,
         sum_mode=terms.sum_mode,
+        stage=terms.stage,
     )
 
 
 def _terms_from_proto(message: pb.Terms) -> Terms:
-    return Terms(message.mechanism, dict(message.parameters), message.adjacency, message.sum_mode)
+    parameters = dict(message.parameters)
+    return Terms(message.mechanism, parameters, message.adjacency, message.sum_mode, message.stage)
 
 
 def _cast_votes_to_proto(body: CastVotes) -> pb.CastVotesRequest:
@@ -334,7 +336,6 @@ def _count_nearest_to_proto(body: CountNearest) -> pb.CountNearestRequest:
         edges=body.edges_squared.shape[1],
         edges_squared=_little(body.edges_squared),
         by_class=body.by_class,
-        purpose=body.purpose,
         round_id=body.round_id,
         ledger_id=body.ledger_id,
     )
@@ -350,7 +351,6 @@ def _count_nearest_from_proto(message: pb.CountNearestRequest) -> CountNearest:
         PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
         edges.reshape(queries, message.edges),
         message.by_class,
-        message.purpose,
         message.round_id,
         message.ledger_id,
     )

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.values import require
 
-PURPOSES = ("threshold", "release")
-"""What a sample of records is drawn for."""
-
 KERNELS = ("flat", "quadratic")
 """How a weight falls with the distance; see `weight_units`."""
 

@@ -82,7 +82,8 @@ class Failure:
 
     @classmethod
     def of(cls, error: CollegiumError) -> Failure:
-        return cls(error.code, str(error)[: limits.MAX_TEXT_CHARS])
+        """What may be said of ``error``: its constant text where it has one, else its message."""
+        return cls(error.code, (error.told or str(error))[: limits.MAX_TEXT_CHARS])
 
     def error(self) -> CollegiumError:
         return error_for_code(self.code, self.message)

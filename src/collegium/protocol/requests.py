@@ -14,8 +14,11 @@ from collegium import limits
 from collegium.data.feature_spec import Features
 from collegium.data.task import TeacherSettings
 from collegium.data.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
+from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
+from collegium.privacy.mechanisms.registry import from_numbers
 from collegium.privacy.multilabel import RESOLUTION
-from collegium.protocol.neighbours import KERNELS, PURPOSES
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.protocol.neighbours import KERNELS
 from collegium.protocol.v1 import secure_sum_pb2
 
 
@@ -40,12 +43,22 @@ class Fit:
 
 @dataclass(frozen=True)
 class Terms:
-    """What will be done with the votes: the party's policy decides by this."""
+    """What will be done with the votes: the party's policy decides by this.
+
+    Parameters
+    ----------
+    mechanism : its registered name.
+    parameters : all of its parameters, by name.
+    adjacency : under which the coordinator accounts for it.
+    sum_mode : how the votes are added up.
+    stage : the stage of the mechanism that the sum serves; empty where one sum serves all of them.
+    """
 
     mechanism: str
     parameters: Mapping[str, float]
     adjacency: str = "replace"
     sum_mode: str = "clear"
+    stage: str = WHOLE_MECHANISM
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
@@ -53,6 +66,23 @@ class Terms:
         require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
         require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
         require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
+        require(len(self.stage) <= 64, "the name of a stage is short")
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM) -> Terms:
+        """The terms under which parties are asked to answer for ``mechanism``."""
+        return cls(mechanism.name, mechanism.numbers(), mechanism.adjacencies[0].value, sum_mode, stage)
+
+    def described(self) -> Mechanism:
+        """The mechanism that the terms describe, from which check, charge and noise of an answer follow.
+
+        Raises ConfigurationError for an unknown mechanism and for a wrong, missing or surplus parameter.
+        """
+        return from_numbers(self.mechanism, self.parameters)
+
+    def share(self) -> NoiseShare | None:
+        """The noise that each party adds to the sum; None where the coordinator adds the noise."""
+        return self.described().stages_asked(self.stage)[0].share
 
 
 @dataclass(frozen=True)
@@ -143,13 +173,12 @@ class CountNearest:
     Parameters
     ----------
     terms : with the parameters ``k``, at which counts stop, and ``sampling_rate``; ``tau`` where records hold several
-        labels.
+        labels. Each stage has a sample of its own.
     features : made from public data alone, like the edges.
     edges_squared : int64 ``[queries, edges]``, ascending in each row; interval i holds the squared distances
         from edge i − 1 on and below edge i.
     by_class : with two edges: count the classes in the first two intervals in place of the intervals; where records
         hold several labels, add up their clipped votes (`multilabel.clipped_votes`).
-    purpose : each purpose has a sample of its own.
     ledger_id : the ledger under which the labels are released; part of what names a sample.
     """
 
@@ -158,14 +187,12 @@ class CountNearest:
     inputs: PoolRange
     edges_squared: NDArray[np.int64] = field(repr=False)
     by_class: bool
-    purpose: str
     round_id: str
     ledger_id: str
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
         require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
-        require(self.purpose in PURPOSES, f"a sample is drawn for one of {', '.join(PURPOSES)}")
         require(len(set(self.inputs.indices)) == len(self.inputs.indices), "a round asks an input once")
         edges = self.edges_squared
         require(edges.ndim == 2 and edges.dtype == np.int64, "edges are whole numbers per query")

@@ -99,7 +99,7 @@ def test_every_way_to_end_comes_in_a_few_runs_and_names_parties_that_no_round_ca
 
 def test_an_end_other_than_the_one_that_was_due_is_seen() -> None:
     finished, stopped = Outcome(state="finished"), Outcome(state="stopped")
-    refused = Outcome(state="stopped", clean_stops=["coordinator: QuorumNotReached: refused: policy"])
+    refused = Outcome(state="stopped", clean_stops=["coordinator: QuorumNotReached: refused-noise: the noise"])
     told = Outcome(state="stopped", clean_stops=["coordinator: Interrupted. Nothing is lost"])
     right = [
         ("every label", finished, 100),

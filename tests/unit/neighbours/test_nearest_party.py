@@ -21,30 +21,29 @@ from collegium.models import network_features
 from collegium.models.networks import build_network, save_network
 from collegium.parties.account import Account
 from collegium.parties.neighbours import search as search_module
-from collegium.parties.neighbours.costs import sampled_cost
 from collegium.parties.neighbours.sample import Sampler
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request, Terms
 from collegium.protocol.neighbours import Neighbours
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
-PARAMETERS = {"k": 30.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
+PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
 
 
 def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **changes: Any) -> CountNearest:
     parameters = PARAMETERS | changes.pop("parameters", {})
     terms = Terms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
-                  changes.pop("mode", "clear"))  # fmt: skip
+                  changes.pop("mode", "clear"), changes.pop("stage", "release"))  # fmt: skip
     body = CountNearest(
         terms,
         Features("raw"),
         PoolRange(clinic.pool.sha256, positions),
         np.array([[100**2, 300**2]] * len(positions), dtype=np.int64),
         False,
-        "release",
         "round",
         "ledger",
     )
@@ -84,7 +83,7 @@ def test_counts_by_distance_and_by_class_are_about_the_same_records() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"purpose": "threshold"}, {"ledger_id": "other"}, {"parameters": {"sigma1": 8.0}}, {"run": "other"}]
+    "other", [{"stage": "threshold"}, {"ledger_id": "other"}, {"parameters": {"sigma1": 8.0}}, {"run": "other"}]
 )
 def test_another_question_has_a_fresh_sample(other: dict[str, Any]) -> None:
     """800 coins of 0.4 agree with probability 0.52 where independent: within 0.3 to 0.7, 12 and 10 deviations."""
@@ -110,10 +109,13 @@ def test_counts_stop_at_k() -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"mode": "masked+noised"}, "refused", "exact sums"),
-        ({"mechanism": "gnmax"}, "refused", "cannot tell"),
-        ({"adjacency": "replace"}, "refused", "add-remove"),
-        ({"parameters": {"sigma2": 0.0}}, "refused", "sigma2"),
+        ({"mode": "masked+noised"}, "refused-mode", "of this mode"),
+        ({"mechanism": "gnmax"}, "refused-mechanism", "does not agree"),
+        ({"adjacency": "replace"}, "refused-mechanism", "does not agree"),
+        ({"parameters": {"sigma2": 0.0}}, "refused-mechanism", "does not agree"),
+        ({"parameters": {"classes": 7}}, "refused-mechanism", "does not agree"),
+        ({"stage": "curiosity"}, "refused-mechanism", "does not agree"),
+        ({"stage": ""}, "refused-mechanism", "does not agree"),
         ({"positions": (0, 99)}, "protocol", "outside the pool"),
         ({"features": Features("raw", np.ones((3, 1), dtype=np.float32))}, "data", "3 features"),
         ({"features": Features("standard", scaling=np.ones((2, 9), dtype=np.float32))}, "data", "9 columns"),
@@ -133,7 +135,6 @@ def test_a_party_refuses_what_it_cannot_answer(changes: dict[str, Any], code: st
         {"parameters": {"sampling_rate": 0.0}},
         {"parameters": {"sampling_rate": 1.5}},
         {"parameters": {"k": 0.5}},
-        {"purpose": "curiosity"},
         {"edges_squared": np.array([[2, 1]] * 3, dtype=np.int64)},
         {"edges_squared": np.array([[1, 2, 3]] * 3, dtype=np.int64), "by_class": True},
     ],
@@ -143,11 +144,12 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
         question(Clinic(None), **wrong)
 
 
-@pytest.mark.parametrize(("purpose", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
-def test_the_partys_own_charge_bounds_the_sampled_gaussian_from_above_and_closely(purpose: str, l2: float) -> None:
-    body = question(Clinic(None), purpose=purpose)
-    sigma = PARAMETERS["sigma1" if purpose == "threshold" else "sigma2"]
-    ours, exact = sampled_cost(body, WIDE_ORDERS).values, sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values
+@pytest.mark.parametrize(("stage", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
+def test_the_partys_own_charge_bounds_the_sampled_gaussian_from_above_and_closely(stage: str, l2: float) -> None:
+    mechanism = mechanism_of(question(Clinic(None), stage=stage))
+    sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
+    ours = mechanism.answer_charge(WIDE_ORDERS, mechanism.unit(), stage).values
+    exact = sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values
     assert (ours >= exact * (1 - 1e-6)).all()
     whole = [number for number, order in enumerate(WIDE_ORDERS) if order == int(order)]
     np.testing.assert_allclose(ours[whole], exact[whole], rtol=1e-6)
@@ -164,7 +166,7 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
             name = f"round-{number}-{by_class}"
             answered.append(clinic.ask(question(clinic, positions=positions, by_class=by_class, round_id=name)))
     refused = [one for one in answered if isinstance(one, Failure)]
-    assert 4 < len(refused) < 20 and "record_epsilon in the policy file" in refused[0].message
+    assert 4 < len(refused) < 20 and {one.code for one in refused} == {"refused-cost"}
     assert 1.0 < account.record_spent().epsilon <= 2.0 and account.spent().epsilon == 0.0
     account.close()
     again = Account(tmp_path, "clinic", config, None)
@@ -172,7 +174,7 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     again.close()
     poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):
-        poor.charge(question(clinic, by_class=True), None)
+        poor.charge(question(clinic, by_class=True))
     poor.close()
 
 

@@ -71,7 +71,9 @@ def labels(folder: Path) -> list[list[str]]:
 
 def purposes(consortium: Consortium) -> list[tuple[str, bool, int]]:
     return [
-        (body.purpose, body.by_class, len(body.inputs.indices)) for name, body in consortium.asked if name == NAMES[0]
+        (body.terms.stage, body.by_class, len(body.inputs.indices))
+        for name, body in consortium.asked
+        if name == NAMES[0]
     ]
 
 
@@ -98,7 +100,7 @@ def test_clear_and_masked_sums_give_the_same_labels_and_each_stage_its_own_sampl
     assert labels(tmp_path / "clear") == labels(tmp_path / "masked")
     assert clear.labels.answered > 15 and clear.labels.quality.accuracy > 0.9
     assert masked.privacy.epsilon == clear.privacy.epsilon
-    passed = [size for purpose, by_class, size in stages if purpose == "release" and by_class]
+    passed = [size for stage, by_class, size in stages if stage == "release" and by_class]
     assert [one[:2] for one in stages[:4]] == [
         ("threshold", False), ("threshold", True), ("release", False), ("release", True),
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def charges(folder: Path) -> list[Any]:
 @pytest.mark.parametrize("mode", ["clear", "masked"])
 def test_who_drops_out_between_the_sums_is_left_out_of_both(mode: str, go: Any, tmp_path: Path) -> None:
     dropped = go("dropped", votes__mode=mode, silent=lambda n, b: n == NAMES[3] and getattr(b, "by_class", False))
-    rounds = [sorted({name for name, body in go.consortium.asked if (body.purpose, body.by_class) == kind})
+    rounds = [sorted({name for name, body in go.consortium.asked if (body.terms.stage, body.by_class) == kind})
               for kind in (("threshold", False), ("threshold", True))]  # fmt: skip
     assert rounds == [NAMES, NAMES]
     assert NAMES[3] in dropped.rounds[0].failed
@@ -155,9 +157,9 @@ def test_an_interrupted_run_is_taken_up_without_another_charge_and_gives_the_sam
     go: Any, tmp_path: Path
 ) -> None:
     go("whole")
-    for purpose in ("threshold", "release"):
+    for stage in ("threshold", "release"):
         with pytest.raises(QuorumNotReached):
-            go("cut", silent=lambda n, b, p=purpose: getattr(b, "purpose", "") == p and b.by_class)
+            go("cut", silent=lambda n, b, p=stage: isinstance(b, CountNearest) and b.terms.stage == p and b.by_class)
     go("cut")
     assert labels(tmp_path / "whole") == labels(tmp_path / "cut")
     sizes = {name: [one.content.queries for one in charges(tmp_path / name)] for name in ("whole", "cut")}
@@ -215,9 +217,10 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
     student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
     informed = questions.informed_by(student)
     inputs = PoolRange("a" * 64, (3, 4))
-    first, second = (
-        one.request(mechanism, NOISE | {"k": 20}, "clear", inputs, "release") for one in (questions, informed)
-    )
+    sampled = create("knn", k=20, classes=10, **NOISE)
+    within = create("individual-knn", sigma=4.0, participations=1)
+    put, stage = (sampled, "release") if mechanism == "knn" else (within, "")
+    first, second = (one.request(put, "clear", inputs, stage) for one in (questions, informed))
     assert questions.want_student and first.features.name == "hog" and second.features.name == "network"
     assert second.features.projection.shape[1] == 16 and first.round_id != second.round_id
 
@@ -245,7 +248,10 @@ def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"votes__mode": "masked+noised"}, "needs exact sums"),
+        (
+            {"votes__mode": "masked+noised"},
+            "does not suit knn, which works with 'clear' or 'masked'; .* individual-knn",
+        ),
         ({"neighbours__records_at_least": 60}, "expected to hold 18"),
         ({"neighbours__k": None}, "neighbours.k and the mechanism knn or multilabel-knn belong together"),
         ({"neighbours": None}, "belong together"),

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult, heard, outcome_of, require_quorum
 from collegium.errors import CollegiumError, ProtocolViolation
-from collegium.privacy.noise.distributed import noise_reach, noise_share_sigma
 from collegium.protocol.messages import (
     CastVotes,
     Failure,
@@ -93,10 +92,8 @@ class MaskedSum:
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
 
     def _setup(self, request: VoteRequest, length: int) -> SumSetup:
-        reach = 0
-        if self.noised:
-            share = noise_share_sigma(request.terms.parameters["sigma"], self.plan.honest_survivors)
-            reach = noise_reach(share, self.plan.parties, length)
+        share = request.terms.share()
+        reach = 0 if share is None else share.reach(self.plan.parties, length)
         return SumSetup(
             self.consortium,
             request.round_id,

@@ -14,10 +14,8 @@ from collegium.protocol.messages import CountNearest, PoolRange, Terms
 class NearestQuestions(RecordQuestions):
     """Inputs put to a sample of the records."""
 
-    round_per_stage = True
-
-    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> CountNearest:
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CountNearest:
         """The first request of a round; `nearest_sum.NearestSum` derives the second from its sum."""
         edges = nearest_edges_squared(self._values, positions, self._settings.share, self._settings.bins)
-        name = round_id(asked.pool_sha256, asked.indices, (terms, self.features.digest(), edges.tolist(), purpose))
-        return CountNearest(terms, self.features, asked, edges, False, purpose, name, self._ledger_id)
+        name = round_id(asked.pool_sha256, asked.indices, (terms, self.features.digest(), edges.tolist()))
+        return CountNearest(terms, self.features, asked, edges, False, name, self._ledger_id)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.neighbour_features import STUDENT, features_of
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
 from collegium.data.features import extract
-from collegium.privacy.mechanisms import Adjacency
+from collegium.privacy.mechanisms import Mechanism
 from collegium.protocol.messages import PoolRange, Terms, VoteRequest
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ class RecordQuestions(ABC):
     student : of the labels so far, where the settings want its features.
     """
 
-    adjacency = Adjacency.ADD_REMOVE
     votes_per_unit: Mapping[str, int] = {"record": 1}
     teacher = None
 
@@ -51,13 +50,10 @@ class RecordQuestions(ABC):
     def informed_by(self, student: Student) -> Self:
         return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
-    def request(
-        self, mechanism: str, parameters: Mapping[str, float], mode: str, asked: PoolRange, purpose: str
-    ) -> VoteRequest:
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
         """See `RoundRequests.request`."""
-        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
-        return self._ask(terms, asked, np.asarray(asked.indices, dtype=np.int64), purpose)
+        return self._ask(Terms.of(mechanism, mode, stage), asked, np.asarray(asked.indices, dtype=np.int64))
 
     @abstractmethod
-    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> VoteRequest:
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> VoteRequest:
         """The request for the inputs at ``positions`` of the pool."""

@@ -16,24 +16,17 @@ from collegium.coordinator.rounds.nearest_requests import NearestQuestions
 from collegium.coordinator.rounds.record_requests import RecordQuestions
 from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
-from collegium.coordinator.settings.run_config import SAMPLED, RunConfig
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
-from collegium.privacy.mechanisms import Adjacency
+from collegium.privacy.mechanisms import AnsweredBy, Mechanism
 from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Terms, VoteRequest
 
 if TYPE_CHECKING:
     from collegium.coordinator.students import Student
 
-Parameters = Mapping[str, float]
-
 
 class RoundRequests(Protocol):
     """How inputs of the pool become requests; which inputs is chosen elsewhere (`choosing`)."""
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """What neighbouring data sets are."""
-        ...
 
     @property
     def votes_per_unit(self) -> Mapping[str, int]:
@@ -57,22 +50,18 @@ class RoundRequests(Protocol):
         """
         ...
 
-    @property
-    def round_per_stage(self) -> bool:
-        """Whether every stage of the mechanism is asked, and paid for, by itself."""
-        ...
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
+        """The request of a round for a stage of ``mechanism``; equal requests on equal terms make equal rounds.
 
-    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> VoteRequest:
-        """The request of a round for the stage called ``purpose``; equal questions on equal terms make equal rounds."""
+        ``stage`` is `WHOLE_MECHANISM` where one sum serves every stage.
+        """
         ...
 
 
 class VoteQuestions:
     """Inputs put to the parties' teachers."""
 
-    adjacency = Adjacency.REPLACE
     want_student = False
-    round_per_stage = False
 
     def __init__(self, config: RunConfig) -> None:
         self.teacher = config.teachers
@@ -81,17 +70,15 @@ class VoteQuestions:
     def informed_by(self, student: Student) -> VoteQuestions:
         return self
 
-    def request(self, mechanism: str, parameters: Parameters, mode: str, asked: PoolRange, purpose: str) -> CastVotes:
-        terms = Terms(mechanism, dict(parameters), self.adjacency.value, mode)
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
+        terms = Terms.of(mechanism, mode, stage)
         return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
 
 
 class NeighbourQuestions(RecordQuestions):
     """Inputs put to the records around them."""
 
-    round_per_stage = False
-
-    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64], purpose: str) -> CastNeighbours:
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CastNeighbours:
         radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
         kernel = self._settings.kernel
         name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel))
@@ -104,6 +91,6 @@ def build_requests(
     """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
     if config.neighbours is None:
         return VoteQuestions(config)
-    if config.mechanism.name in SAMPLED:
+    if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
         return NearestQuestions(config, config.neighbours, pool, ledger_id, pretrained)
     return NeighbourQuestions(config, config.neighbours, pool, ledger_id, pretrained)

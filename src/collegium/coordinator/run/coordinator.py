@@ -46,7 +46,7 @@ from collegium.data import array_spec
 from collegium.errors import BudgetExceeded, CollegiumError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import IntArray, Unit
+from collegium.privacy.mechanisms import IntArray
 from collegium.whole_files import remove_stale_temp_files
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ class Coordinator:
         )
 
     def _labeller(self, ledger: Ledger) -> Labeller:
-        adjacency = self._questions.adjacency
-        units = {name: Unit(votes, adjacency) for name, votes in self._questions.votes_per_unit.items()}
+        units = {name: self._mechanism.unit(votes) for name, votes in self._questions.votes_per_unit.items()}
         return Labeller(
             ledger,
             self._mechanism,

@@ -11,13 +11,14 @@ from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.rounds import ClearSum, VoteSum
 from collegium.coordinator.run.labeller import NoiseStrategy, SeededNoiseStrategy, SystemNoiseStrategy, charge_of
-from collegium.coordinator.settings.run_config import MULTILABEL_KNN, SAMPLED, MechanismConfig, RunConfig
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.accounting.filters import best_order
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, create
+from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
+from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
 from collegium.protocol.secure_sum import plan_graph
 
@@ -27,24 +28,30 @@ if TYPE_CHECKING:
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
+    counts = _count_sum_of(config, parties, signing_keys)
+    return NearestSum(counts) if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
+
+
+def _count_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     votes = config.votes
-    if config.mechanism.name in SAMPLED:
-        plain = config.model_copy(update={"mechanism": MechanismConfig()})
-        return NearestSum(vote_sum_of(plain, parties, signing_keys))
-    if votes.mode == "clear":
+    if votes.mode == SumMode.CLEAR:
         return ClearSum(parties)
     if signing_keys is None:
         raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == "masked+noised")
+    return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == SumMode.MASKED_AND_NOISED)
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
-    """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
-    known: dict[str, float] = {}
-    if config.neighbours is not None and config.neighbours.k is not None:
-        counted = "labels" if config.mechanism.name == MULTILABEL_KNN else "classes"
-        known = {"k": config.neighbours.k, counted: len(config.task.classes)}
+    """The mechanism as it runs on that sum: the parties' own noise makes another one of it.
+
+    What the task and the section neighbours decide (the number of classes, k) is filled in where the mechanism has
+    such a parameter.
+    """
+    classes = len(config.task.classes)
+    decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
+    fields = fields_of(config.mechanism.kind)
+    known = {name: value for name, value in decided.items() if name in fields and value is not None}
     mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
         return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)

@@ -17,6 +17,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.privacy.mechanisms import IntArray, Mechanism
+from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.messages import ArraySpec, PoolRange
 
 NO_ANSWER = -1
@@ -79,10 +80,10 @@ class QueryRunner:
             if not asked:
                 continue
             teachers = self._ready(questions)
-            if questions.round_per_stage or self._vote_sum.mode == "masked+noised":
+            if self._mechanism.sum_per_stage:
                 fitted = self._pay_then_ask(questions, {key: queries[key] for key in asked}, teachers)
             else:
-                result = self._round(questions, [queries[key] for key in asked], teachers, self._parameters)
+                result = self._round(questions, [queries[key] for key in asked], teachers)
                 if self._keep is not None:
                     self._keep(asked, result.counts)
                 answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
@@ -120,31 +121,21 @@ class QueryRunner:
             if not chunk:
                 return False
             stage = self._mechanism.stages[number]
-            noise = {"sigma": stage.share.sigma} if stage.share else {}
             self._labeller.pay(number, chunk)
             indices = [queries[key] for key in chunk]
-            result = self._round(questions, indices, teachers, self._parameters | noise, stage.name)
+            result = self._round(questions, indices, teachers, stage.name)
             self._labeller.settle(number, chunk, result.counts)
         return True
-
-    @property
-    def _parameters(self) -> dict[str, float]:
-        """The mechanism's numbers, as the parties' policies see them."""
-        said = {key: float(v) for key, v in self._mechanism.parameters().items() if not isinstance(v, str)}
-        if "levels" in said:
-            said["sigma"] *= said["levels"]  # the noise on an entry of the sum
-        return said
 
     def _round(
         self,
         questions: RoundRequests,
         indices: Sequence[int],
         teachers: Mapping[str, int],
-        parameters: dict[str, float],
-        purpose: str = "release",
+        stage: str = WHOLE_MECHANISM,
     ) -> RoundResult:
         asked = PoolRange(self._spec.sha256, tuple(indices))
-        request = questions.request(self._mechanism.name, parameters, self._vote_sum.mode, asked, purpose)
+        request = questions.request(self._mechanism, self._vote_sum.mode, asked, stage)
         began_s = self._clock()
         result = self._vote_sum.sum_votes(
             request,

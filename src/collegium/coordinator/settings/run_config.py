@@ -11,20 +11,10 @@ from collegium.data import DataSource
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_NEIGHBOUR_COUNT
+from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.renyi import Conversion
 from collegium.settings import Frozen
-
-INDIVIDUAL_KNN = "individual-knn"
-"""The mechanism that asks the records within a radius instead of teachers."""
-
-SAMPLED_KNN = "knn"
-"""The mechanism that asks the nearest of a sample of the records."""
-
-MULTILABEL_KNN = "multilabel-knn"
-"""The same where records hold several labels."""
-
-SAMPLED = (SAMPLED_KNN, MULTILABEL_KNN)
 
 DISTILLATION = "distillation"
 """The student method that learns votes without noise: for simulations alone, and never private."""
@@ -33,7 +23,7 @@ DISTILLATION = "distillation"
 class VotesConfig(Frozen):
     """How votes are gathered."""
 
-    mode: Literal["clear", "masked", "masked+noised"] = "masked"
+    mode: SumMode = SumMode.MASKED
     """What the coordinator sees: every party's votes, their exact sum alone, or their sum with noise in it."""
     dropout: float = Field(default=0.3, ge=0, lt=1)
     """Fraction of the roster that may drop out in the middle of a masked sum."""
@@ -52,6 +42,11 @@ class MechanismConfig(Frozen):
     parameters: dict[str, float] = Field(default_factory=dict)
     noise: Literal["discrete", "continuous"] = "discrete"
     """``discrete`` samples exactly from the system's randomness; ``continuous`` only reproduces papers."""
+
+    @property
+    def kind(self) -> type[Mechanism]:
+        """The mechanism's class; raises ConfigurationError, listing the known names, where there is none."""
+        return mechanism_named(self.name)
 
 
 class BudgetConfig(Frozen):
@@ -190,19 +185,37 @@ class RunConfig(Frozen):
     student: StudentConfig = StudentConfig()
 
     @model_validator(mode="after")
+    def _mechanism_fits(self) -> RunConfig:
+        name, kind, mode = self.mechanism.name, self.mechanism.kind, self.votes.mode
+        if mode not in kind.sum_modes:
+            voters = (AnsweredBy.TEACHERS,) if kind.answered_by is AnsweredBy.TEACHERS else _RECORDS
+            others = [one for one in _names(*voters) if mode in mechanism_named(one).sum_modes]
+            instead = f"; mechanisms for it are {' and '.join(others)}" if others else ""
+            modes = " or ".join(repr(one.value) for one in kind.sum_modes) or "none"
+            raise ValueError(f"votes.mode = {mode.value!r} does not suit {name}, which works with {modes}{instead}")
+        if self.task.multilabel != kind.several_labels:
+            several = [one for one in known_names() if _configurable(one) and mechanism_named(one).several_labels]
+            raise ValueError(f"task.multilabel and the mechanism {' or '.join(several)} belong together")
+        if self.task.multilabel and self.queries.choice in BY_STUDENT:
+            raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
+        return self
+
+    @model_validator(mode="after")
     def _neighbours_fit(self) -> RunConfig:
-        name = self.mechanism.name
-        if (name in (INDIVIDUAL_KNN, *SAMPLED)) != (self.neighbours is not None):
+        name, answered_by = self.mechanism.name, self.mechanism.kind.answered_by
+        if (answered_by is not AnsweredBy.TEACHERS) != (self.neighbours is not None):
             raise ValueError(
-                f"the section neighbours and the mechanism {INDIVIDUAL_KNN}, {' or '.join(SAMPLED)} belong together"
+                f"the section neighbours and the mechanism {' or '.join(_names(*_RECORDS))} belong together"
             )
         if self.neighbours is None:
             return self
         if self.budget.unit != "record":
             raise ValueError(f"{name} protects records: budget.unit must be 'record'")
-        if (name in SAMPLED) != (self.neighbours.k is not None):
-            raise ValueError(f"neighbours.k and the mechanism {' or '.join(SAMPLED)} belong together")
-        if name in SAMPLED:
+        sampled = answered_by is AnsweredBy.SAMPLED_RECORDS
+        if sampled != (self.neighbours.k is not None):
+            of_samples = _names(AnsweredBy.SAMPLED_RECORDS)
+            raise ValueError(f"neighbours.k and the mechanism {' or '.join(of_samples)} belong together")
+        if sampled:
             self._sampling_fits(self.neighbours)
         fine = self.mechanism.parameters.get("levels", 1) > 1
         if fine != (self.neighbours.kernel != "flat"):
@@ -214,31 +227,18 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _answers_fit(self) -> RunConfig:
         counts = len(self.task.classes)
-        if self.neighbours is not None and self.mechanism.name in SAMPLED:
+        if self.neighbours is not None and self.neighbours.k is not None:
             counts = max(2 * counts, self.neighbours.bins)
         most = MAX_COUNTS_PER_ANSWER // counts
         if min(self.queries.batch, self.queries.count) > most:
             raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
         return self
 
-    @model_validator(mode="after")
-    def _labels_fit(self) -> RunConfig:
-        if self.task.multilabel != (self.mechanism.name == MULTILABEL_KNN):
-            raise ValueError(f"task.multilabel and the mechanism {MULTILABEL_KNN} belong together")
-        if self.task.multilabel and self.queries.choice in BY_STUDENT:
-            raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
-        return self
-
     def _sampling_fits(self, settings: NeighboursConfig) -> None:
         name, k = self.mechanism.name, settings.k or 0
-        if self.votes.mode == "masked+noised":
-            raise ValueError(
-                f"{name} needs exact sums, by which the k-th neighbour is found: votes.mode must be 'masked' or "
-                f"'clear'; {INDIVIDUAL_KNN} works under 'masked+noised'"
-            )
         if 2 * len(self.task.classes) > MAX_CLASSES:
             raise ValueError(f"{name} works with at most {MAX_CLASSES // 2} classes")
-        if name == MULTILABEL_KNN and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
+        if self.task.multilabel and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
             raise ValueError(f"neighbours.k is at most {MAX_NEIGHBOUR_COUNT // RESOLUTION} with {name}")
         rate = self.mechanism.parameters.get("sampling_rate", 1.0)
         if settings.records_at_least is not None and k > rate * settings.records_at_least:
@@ -246,3 +246,16 @@ class RunConfig(Frozen):
                 f"neighbours.k is {settings.k}, but a sample of {settings.records_at_least} records at the rate "
                 f"{rate:g} is expected to hold {rate * settings.records_at_least:g}: lower k or raise sampling_rate"
             )
+
+
+_RECORDS = (AnsweredBy.RECORDS_WITHIN_A_RADIUS, AnsweredBy.SAMPLED_RECORDS)
+
+
+def _configurable(name: str) -> bool:
+    """Whether a configuration may name the mechanism: those that parties noise are made from others."""
+    return mechanism_named(name).sum_modes not in ((), (SumMode.MASKED_AND_NOISED,))
+
+
+def _names(*answered_by: AnsweredBy) -> list[str]:
+    """The mechanisms that a configuration may name and that such voters answer."""
+    return [one for one in known_names() if _configurable(one) and mechanism_named(one).answered_by in answered_by]

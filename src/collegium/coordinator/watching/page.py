@@ -55,6 +55,11 @@ _MEANING = {
 }
 
 
+def _meaning(code: str) -> str:
+    """Why a party was left out, in words; every refusal is one of its policy."""
+    return _MEANING.get(code) or _MEANING.get(code.partition("-")[0], code)
+
+
 @functools.cache
 def _template() -> Template:
     environment = Environment(
@@ -139,11 +144,11 @@ def _lasting(span: timedelta) -> str:
 def _troubles(snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What went wrong, by kind, most frequent first; empty when nothing did."""
     found = [
-        {"what": "left out of a round", "why": _MEANING.get(code, code), "count": count}
+        {"what": "left out of a round", "why": _meaning(code), "count": count}
         for code, count in snapshot["dropouts"].items()
     ]
     found += [
-        {"what": "connection refused", "why": _MEANING.get(code, code), "count": count}
+        {"what": "connection refused", "why": _meaning(code), "count": count}
         for code, count in snapshot["refused_connections"].items()
     ]
     found += [

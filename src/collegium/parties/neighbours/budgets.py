@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ConfigurationError, Refused, StorageError
-from collegium.parties.neighbours.terms import RunTerms
+from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, StorageError
 from collegium.parties.teachers.splits import derive_key
+from collegium.privacy.mechanisms import RecordBudget
 
 FILE = "record-budgets.sqlite"
 
@@ -96,16 +96,18 @@ class RecordBudgets:
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
-    def book(self, run: str, terms: RunTerms) -> Iterator[BudgetTransaction]:
+    def book(self, run: str, terms: RecordBudget) -> Iterator[BudgetTransaction]:
         """The run's book, to be written in; on the disk when the block ends, unchanged if it raises.
 
         Raises
         ------
-        Refused
-            If one full-weight participation is more than a record may spend, or the run began on other terms.
+        CostRefused
+            If one full-weight participation is more than a record may spend.
+        MechanismRefused
+            If the run began on other terms.
         """
         if terms.rho_of_one_participation > self._rho * (1 + _ROUNDING):
-            raise Refused(
+            raise CostRefused(
                 f"policy: one participation costs a record ρ = {terms.rho_of_one_participation:.3g}, more than its "
                 f"whole budget of {self._rho:.3g}: ask with more noise"
             )
@@ -122,13 +124,15 @@ class RecordBudgets:
                     database.execute("ROLLBACK")
                 raise
 
-    def _pin(self, database: sqlite3.Connection, run: str, terms: RunTerms) -> None:
-        text = json.dumps([terms.sigma, terms.levels, terms.participations])
+    def _pin(self, database: sqlite3.Connection, run: str, terms: RecordBudget) -> None:
+        text = json.dumps([terms.rho_per_unit_squared, terms.levels, terms.participations])
         known = database.execute("SELECT terms FROM runs WHERE run = ?", (run,)).fetchone()
         if known is None:
             database.execute("INSERT INTO runs VALUES (?, ?, ?)", (run, text, terms.rho_per_unit_squared))
         elif known[0] != text:
-            raise Refused("this run began with other noise or other budgets per record: keep them or begin a new run")
+            raise MechanismRefused(
+                "this run began with other noise or other budgets per record: keep them or begin a new run"
+            )
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -156,7 +160,7 @@ class BudgetTransaction:
         self,
         database: sqlite3.Connection,
         run: str,
-        terms: RunTerms,
+        terms: RecordBudget,
         rho: float,
         numbers: dict[bytes, int],
         names: list[bytes],
@@ -190,7 +194,7 @@ class BudgetTransaction:
         """
         wanted = self._units_squared[people] + units**2
         rho = self._elsewhere[people] + wanted * self._terms.rho_per_unit_squared
-        within = (wanted <= self._terms.budget_units_squared) & (rho <= self._rho * (1 + _ROUNDING))
+        within = (wanted <= self._terms.units_squared) & (rho <= self._rho * (1 + _ROUNDING))
         admitted: NDArray[np.bool_] = within & ~self._retired[people]
         self._units_squared[people[admitted]] = wanted[admitted]
         self._retired[people[~within]] = True

@@ -16,7 +16,7 @@ from collegium.parties.neighbours.handler import Count, inputs_asked
 from collegium.parties.neighbours.prepared import PreparedRounds
 from collegium.parties.neighbours.sample import Sampler, sample_names
 from collegium.parties.neighbours.search import DistanceView, Search
-from collegium.parties.neighbours.terms import check_sampled, check_task
+from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.protocol.messages import CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
@@ -122,8 +122,7 @@ class CountNearestHandler:
     def __call__(self, request: Request) -> Neighbours | Prepared:
         body = request.body
         assert isinstance(body, CountNearest)
-        check_sampled(body)
-        check_task(body, self._task)
+        check_task(mechanism_of(body), self._task)
         if body.terms.sum_mode == "clear":
             return Neighbours(self._answer(request.run_id, body))
         return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))

@@ -16,7 +16,7 @@ from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.neighbours.index import NeighbourIndex
 from collegium.parties.neighbours.prepared import PreparedRounds
-from collegium.parties.neighbours.terms import RunTerms
+from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
 
@@ -57,16 +57,17 @@ class CastNeighboursHandler:
         return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
 
     def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
-        terms = RunTerms.of(body.terms)
+        allowance = mechanism_of(body).record_budget
+        assert allowance is not None  # records within a radius have budgets
         classes = len(self._task.classes)
         asked = inputs_asked(self._pools, body, classes)
         dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
         index, budgets = self._neighbourhood()
-        voters = index.voters(body, asked, terms.levels)
+        voters = index.voters(body, asked, allowance.levels)
         questions = _questions(run_id, body)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._count(body)
-        with budgets.book(f"{run_id}/{body.ledger_id}", terms) as book:
+        with budgets.book(f"{run_id}/{body.ledger_id}", allowance) as book:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
                 counts[row] = _answer_once(book, question, people, labels, units, classes)
         return counts

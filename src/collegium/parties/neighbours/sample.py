@@ -1,7 +1,7 @@
 """The party's own coins: which people take part in one question, known to nobody outside.
 
 A coin is a keyed function of the question and of the person alone. So a question that comes again finds the same
-sample and cannot be averaged, another question (another purpose, ledger, run, input or features) a fresh one, and
+sample and cannot be averaged, another question (another stage, ledger, run, input or features) a fresh one, and
 a person who comes or goes changes nobody else's coin.
 """
 
@@ -30,7 +30,7 @@ def sample_names(run_id: str, body: CountNearest) -> list[bytes]:
             "collegium-sample-v1",
             run_id,
             body.ledger_id,
-            body.purpose,
+            body.terms.stage,
             body.terms.mechanism,
             repr(sorted(body.terms.parameters.items())),
             body.features.digest(),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, AnsweredBy, Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.base import (
+    ABSTAIN,
+    NEXT_STAGE,
+    AnsweredBy,
+    Mechanism,
+    Noise,
+    RecordBudget,
+    Stage,
+    SumMode,
+)
 from collegium.privacy.mechanisms.registry import create, default_names, known_names, mechanism_named, register
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.units import Adjacency, IntArray, Unit
@@ -15,6 +24,7 @@ __all__ = [
     "IntArray",
     "Mechanism",
     "Noise",
+    "RecordBudget",
     "SeededNoise",
     "Stage",
     "SumMode",

@@ -200,6 +200,13 @@ class Mechanism(ABC):
         given = {name: getattr(self, name) for name in fields_of(type(self))}
         return {name: value for name, value in given.items() if value is not None}
 
+    def numbers(self) -> dict[str, float]:
+        """Its parameters as they travel in a request; raises ConfigurationError where one is a text."""
+        texts = [name for name, value in self.parameters().items() if isinstance(value, str)]
+        if texts:
+            raise ConfigurationError(f"{self.name}: parties cannot be told {texts[0]!r}, which is no number")
+        return {name: float(value) for name, value in self.parameters().items()}
+
     def with_parameters(self, **values: Value) -> Self:
         """The same mechanism with the parameters in ``values`` changed; ConfigurationError for a wrong value."""
         return type(self)(**(self.parameters() | values))

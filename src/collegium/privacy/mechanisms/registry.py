@@ -7,6 +7,7 @@ nothing else. A plug-in names its module or class under the entry-point group ``
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.mechanisms.parameters import Value, check_names
+from collegium.privacy.mechanisms.parameters import Value, check_names, fields_of
 
 ENTRY_POINT_GROUP = "collegium.mechanisms"
 
@@ -73,11 +74,18 @@ def default_names() -> tuple[str, ...]:
     )
 
 
-def create(name: str, **parameters: Value | None) -> Mechanism:
+def create(name: str, /, **parameters: Value | None) -> Mechanism:
     """The mechanism ``name`` with these parameters; raises ConfigurationError for a wrong, unknown or missing one."""
     cls = mechanism_named(name)
     check_names(name, cls, parameters)
     return cls(**parameters)
+
+
+def from_numbers(name: str, numbers: Mapping[str, float]) -> Mechanism:
+    """The mechanism that `Mechanism.numbers` described; raises ConfigurationError as `create` does."""
+    fields = fields_of(mechanism_named(name))
+    truths = {key for key, field in fields.items() if field.kind is bool and numbers.get(key) in (0.0, 1.0)}
+    return create(name, **{key: bool(value) if key in truths else value for key, value in numbers.items()})
 
 
 @cache

@@ -146,14 +146,22 @@ class NoiseShare:
         Of the noise that the honest survivors contribute together, in units of an entry.
     honest_survivors : int
         The least number of honest parties whose shares are in any sum that is opened.
+
+    Raises
+    ------
+    ConfigurationError
+        If the share of a party would be below 0.5, where the analysis gives nothing useful.
     """
 
     sigma: float
     honest_survivors: int
 
+    def __post_init__(self) -> None:
+        noise_share_sigma(self.sigma, self.honest_survivors)
+
     @property
     def sigma_share(self) -> float:
-        """σ_s of one party's share; raises ConfigurationError where it would be below 0.5."""
+        """σ_s of one party's share."""
         return noise_share_sigma(self.sigma, self.honest_survivors)
 
     def curve(self, orders: Sequence[float], *, l2_squared: float, changed_entries: int) -> RenyiCurve:

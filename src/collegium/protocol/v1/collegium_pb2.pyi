@@ -180,7 +180,7 @@ class Fitted(_message.Message):
     def __init__(self, teachers: _Optional[int] = ..., reused: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
-    __slots__ = ("mechanism", "parameters", "adjacency", "sum_mode")
+    __slots__ = ("mechanism", "parameters", "adjacency", "sum_mode", "stage")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -192,11 +192,13 @@ class Terms(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     ADJACENCY_FIELD_NUMBER: _ClassVar[int]
     SUM_MODE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
     mechanism: str
     parameters: _containers.ScalarMap[str, float]
     adjacency: str
     sum_mode: str
-    def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ...) -> None: ...
+    stage: str
+    def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
 
 class CastVotesRequest(_message.Message):
     __slots__ = ("terms", "teacher_json", "pool_range", "inline_inputs", "round_id")
@@ -279,14 +281,13 @@ class CastNeighboursRequest(_message.Message):
     def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
 
 class CountNearestRequest(_message.Message):
-    __slots__ = ("terms", "features", "inputs", "edges", "edges_squared", "by_class", "purpose", "round_id", "ledger_id")
+    __slots__ = ("terms", "features", "inputs", "edges", "edges_squared", "by_class", "round_id", "ledger_id")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     EDGES_FIELD_NUMBER: _ClassVar[int]
     EDGES_SQUARED_FIELD_NUMBER: _ClassVar[int]
     BY_CLASS_FIELD_NUMBER: _ClassVar[int]
-    PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
@@ -295,10 +296,9 @@ class CountNearestRequest(_message.Message):
     edges: int
     edges_squared: bytes
     by_class: bool
-    purpose: str
     round_id: str
     ledger_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., edges: _Optional[int] = ..., edges_squared: _Optional[bytes] = ..., by_class: _Optional[bool] = ..., purpose: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., edges: _Optional[int] = ..., edges_squared: _Optional[bytes] = ..., by_class: _Optional[bool] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
 
 class Neighbours(_message.Message):
     __slots__ = ("queries", "classes", "counts")
