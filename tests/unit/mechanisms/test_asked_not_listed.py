@@ -1,0 +1,92 @@
+"""No module outside a mechanism's own file knows mechanisms by class or name: they ask the object."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collegium.privacy.mechanisms import known_names, mechanism_named
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "src" / "collegium"
+OWN_FILES = SOURCE / "privacy" / "mechanisms"
+SHIPPED = {name: kind for name in known_names() if (kind := mechanism_named(name)).__module__.startswith("collegium.")}
+NAMES = set(SHIPPED)
+CLASSES = {kind.__name__ for kind in SHIPPED.values()}
+MODULES = {kind.__module__ for kind in SHIPPED.values()}
+FACE = SOURCE / "__init__.py"
+"""Exports classes for whoever builds a mechanism; it decides nothing."""
+
+
+def names_in(node: ast.AST | None) -> set[str]:
+    """Names of mechanisms among the constants of an expression."""
+    return set() if node is None else {x.value for x in ast.walk(node) if isinstance(x, ast.Constant)} & NAMES
+
+
+def violations(source: str) -> Iterator[str]:
+    """Places that branch on a mechanism's class or name, or that list mechanisms."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ImportFrom(module=module) if module in MODULES:
+                imported = {alias.name for alias in node.names} & CLASSES
+                yield from (f"line {node.lineno}: imports {name}" for name in imported)
+            case ast.Import():
+                yield from (f"line {node.lineno}: imports {x.name}" for x in node.names if x.name in MODULES)
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass")):
+                known = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)} | {
+                    x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute)
+                }
+                yield from (f"line {node.lineno}: asks for the class {name}" for name in known & CLASSES)
+            case ast.Compare():
+                yield from (f"line {node.lineno}: compares with {name!r}" for name in names_in(node))
+            case ast.MatchValue() | ast.MatchClass():
+                called = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)} & CLASSES
+                yield from (f"line {node.lineno}: matches {name!r}" for name in names_in(node) | called)
+            case ast.Dict(keys=keys):
+                yield from (f"line {node.lineno}: a table with {name!r}" for key in keys for name in names_in(key))
+            case ast.Tuple() | ast.List() | ast.Set():
+                listed = {x.value for x in node.elts if isinstance(x, ast.Constant)} & NAMES
+                yield from (f"line {node.lineno}: a list with {name!r}" for name in listed)
+            case ast.Subscript(slice=ast.Constant(value=value)) if value in NAMES:
+                yield f"line {node.lineno}: looks up {value!r}"
+            case _:
+                pass
+
+
+def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> None:
+    found = {
+        str(path.relative_to(ROOT)): places
+        for path in SOURCE.rglob("*.py")
+        if OWN_FILES not in path.parents
+        and path != FACE
+        and (places := list(violations(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from collegium.privacy.mechanisms.gnmax import GNMax",
+        "import collegium.privacy.mechanisms.lnmax",
+        "if isinstance(mechanism, ConfidentGNMax): pass",
+        "if isinstance(mechanism, (int, gnmax.GNMax)): pass",
+        "if mechanism.name == 'nzc': pass",
+        "if name in ('knn', 'other'): pass",
+        "SAMPLED = ('knn', 'multilabel-knn')",
+        "COST = {'lnmax': 1.0}",
+        "cost = COST['lnmax']",
+        "match name:\n    case 'ptr': pass",
+        "match mechanism:\n    case LNMax(): pass",
+    ],
+)
+def test_a_branch_on_a_mechanism_would_be_found(planted: str) -> None:
+    assert list(violations(planted))
+
+
+@pytest.mark.parametrize("fine", ["name: str = 'gnmax'", "mechanism = create(name, **given)", "if k == 'other': pass"])
+def test_a_default_and_a_question_to_the_object_are_no_branches(fine: str) -> None:
+    assert not list(violations(fine))
