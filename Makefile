@@ -46,7 +46,7 @@ audit: .venv/installed
 # The protobuf stubs are kept in the repository; a test checks that this changes nothing.
 stubs: .venv/installed
 	$(BIN)/python -m grpc_tools.protoc -I src/collegium/protocol/proto --python_out=src --pyi_out=src \
-		--grpc_python_out=src src/collegium/protocol/proto/collegium/protocol/v1/*.proto
+		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -35,7 +35,7 @@ from collegium.data import Examples, PoolStore
 from collegium.data.feature_spec import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.neighbours.search import Search
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms.knn import PrivateKNN
@@ -98,8 +98,8 @@ def exact(records: int, queries: int, dimensions: int, device: str) -> Exact:
     search = Search(held, device)
     farthest = np.empty(queries, dtype=np.int64)
     watch = Stopwatch()
-    for number, around in enumerate(search.around(asked)):
-        farthest[number] = around.closest(everyone, min(K, records))[1].max()
+    for number, view in enumerate(search.views(asked)):
+        farthest[number] = view.closest(everyone, min(K, records))[1].max()
     taken_ms, cpu_ms = watch.ms_each(queries)
     blocks = np.array_split(held, max(1, records // 4096))
     squared = np.concatenate([np.square(block.astype(np.int64) - asked[0]).sum(axis=1) for block in blocks])
@@ -168,6 +168,7 @@ def federated(parties: int, records: int, queries: int) -> Federated:
             device="cpu",
             split_key=simulated_key(0, name),
             membership=Membership("bench", roster, keys[name].sign),
+            policy=unrestricted,
         )
         for number, name in enumerate(names)
     ]

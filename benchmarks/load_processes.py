@@ -25,7 +25,7 @@ from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
 from collegium.data import PoolStore, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
@@ -224,6 +224,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
                 pools=pools,
                 device="cpu",
                 membership=Membership(roster.consortium, keys, sign, config.votes.collusion),
+                policy=unrestricted,
             )
             return SlowParty(party, delay_s) if index < slow else party
 

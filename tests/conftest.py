@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 
-import collegium  # noqa: F401  before gRPC, which reads its TLS settings once (see `collegium`)
+import collegium.protocol.grpc_tls13  # noqa: F401  before anything else loads gRPC
 
 # How long one example takes says how busy the machine is; a test that hangs runs into the limit of all tests.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

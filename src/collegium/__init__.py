@@ -6,7 +6,6 @@ first used, so that ``import collegium`` takes no time.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
     from collegium.simulations.local import LocalParties as LocalParties
 
 from collegium.version import __version__
-
-# TLS 1.3 only. gRPC has no option for it but lets the TLS 1.2 suites be chosen, once, when it is first
-# imported: the one below needs an RSA certificate, ours are ECDSA, so every TLS 1.2 handshake fails.
-# `protocol.channels.require_tls13` checks the effect on the open port.
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
-# Every refused handshake would otherwise be printed by gRPC itself, between a user's lines.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _DEFINED_IN = {
     "ConfidentGNMax": "collegium.privacy.mechanisms.confident_gnmax",

@@ -92,7 +92,7 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
         if isinstance(answer, Neighbours):
             transcript.note(run, body, answer.counts)
         else:
-            transcript.note(run, body, clinic.party._prepared(run, body.round_id)[1])
+            transcript.note(run, body, clinic.party.rounds.of(run, body.round_id)[1])
 
 
 def judged(folder: Path, seeds: Iterable[int] = range(3), **options: Any) -> set[str]:

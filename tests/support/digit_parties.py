@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
@@ -52,7 +52,7 @@ def members(
             pools=PoolStore(None),
             split_key=simulated_key(1, name),
             membership=Membership("trial", ROSTER, KEYS[name].sign),
-            **options,
+            **({"policy": unrestricted} | options),
         )
         for number, name in enumerate(NAMES[:parties])
     ]

@@ -43,7 +43,7 @@ class Garbage:
             case HoldPool(pool):
                 return PoolState(pool.sha256, pool.size_bytes, complete=True)
             case Fit():
-                return Fitted(teachers=1, reused=0)
+                return Fitted(teachers=1)
             case CastVotes(_, _, PoolRange(_, indices)):
                 votes = np.zeros((len(indices), self._classes), dtype=np.int64)
                 votes[:, 3] = 7

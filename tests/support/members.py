@@ -14,7 +14,7 @@ from collegium.data import DataSource, PoolStore, load
 from collegium.data.task import Task
 from collegium.parties.cli import PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import Credentials, load_authority
@@ -81,7 +81,7 @@ def join(
                 pools=pools,
                 device="cpu",
                 membership=membership,
-                policy=policy,
+                policy=policy or unrestricted,
             )
         )
         return member.parties[-1]

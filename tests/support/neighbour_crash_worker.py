@@ -18,22 +18,22 @@ def main() -> None:
     if when == "before":
         write = BudgetTransaction.write
 
-        def write_and_die(book: BudgetTransaction) -> None:
-            write(book)
+        def write_and_die(spending: BudgetTransaction) -> None:
+            write(spending)
             os._exit(9)
 
         BudgetTransaction.write = write_and_die  # type: ignore[method-assign]
     else:
-        book = RecordBudgets.book
+        transaction = RecordBudgets.transaction
 
-        def book_and_die(self, run, terms):  # type: ignore[no-untyped-def]
-            with book(self, run, terms) as opened:
+        def commit_and_die(self, run, terms):  # type: ignore[no-untyped-def]
+            with transaction(self, run, terms) as opened:
                 yield opened
             os._exit(9)
 
         from contextlib import contextmanager
 
-        RecordBudgets.book = contextmanager(book_and_die)  # type: ignore[method-assign]
+        RecordBudgets.transaction = contextmanager(commit_and_die)  # type: ignore[method-assign]
     clinic = Clinic(Path(folder))
     clinic.ask(clinic.question(tuple(int(position) for position in positions.split(","))))
     os._exit(1)

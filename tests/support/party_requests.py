@@ -8,7 +8,7 @@ from typing import Any
 from collegium.data.task import TeacherSettings
 from collegium.parties.party import Party
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.messages import ArraySpec, CastVotes, Fit, PoolRange, Reply, Request, RequestBody, Terms
+from collegium.protocol.messages import ArraySpec, CastVotes, Fit, Fitted, PoolRange, Reply, Request, RequestBody, Terms
 
 KEY = simulated_key(7, "alpha")
 LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 150})
@@ -32,6 +32,11 @@ class Asker:
 
     def fit(self, settings: TeacherSettings = LINEAR) -> Any:
         return self(Fit(settings))
+
+    def reused(self, settings: TeacherSettings = LINEAR) -> int:
+        """How many teachers of these settings were found fitted, once they are all there."""
+        assert self.fit(settings) == Fitted(settings.per_party)
+        return self.party.ensembles.under(settings).reused
 
 
 def cast(

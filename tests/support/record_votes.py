@@ -11,7 +11,7 @@ import numpy as np
 from collegium.data import Examples, PoolStore
 from collegium.data.feature_spec import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import ArraySpec, CastNeighbours, PoolRange, Request, Terms
 
@@ -47,7 +47,7 @@ class Clinic:
         self.restart()
 
     def restart(self, examples: Examples | None = None) -> None:
-        given = {"split_key": KEY, "record_rho": 1.0} | self.options
+        given = {"split_key": KEY, "record_rho": 1.0, "policy": unrestricted} | self.options
         self.party = Party("clinic", examples or records(), TASK, folder=self.folder, pools=self.pools, **given)
 
     def ask(self, body: Any, *, run: str = "run", request_id: str | None = None) -> Any:

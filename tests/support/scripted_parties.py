@@ -56,7 +56,7 @@ class ScriptedParty:
             case PoolChunk():
                 return self.store.accept(request)
             case Fit():
-                return Fitted(self.teachers, 0)
+                return Fitted(self.teachers)
             case CastVotes(inputs=PoolRange(sha256, indices)):
                 x = self.store.open(sha256)[list(indices)]
                 return Votes(self.votes(x))

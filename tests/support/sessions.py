@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from collegium import limits
 from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
 from collegium.data.task import ImageInputs, Task
@@ -22,6 +20,7 @@ from collegium.parties.session import PartySession
 from collegium.protocol.certificates import Authority
 from collegium.protocol.channels import ATTEND, SERVICE, channel_credentials, channel_options, error_of
 from collegium.protocol.channels import server_credentials as tls_server
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.messages import Describe, Description, Reply, Request
 from collegium.protocol.roster import Roster

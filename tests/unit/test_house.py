@@ -122,6 +122,27 @@ def test_no_module_that_an_analyst_uses_alone_names_a_transport_or_torch() -> No
             assert not {name.partition(".")[0] for name in names} & {"torch", "grpc", "flwr"}, path
 
 
+def direct_imports_of_grpc(source: str) -> list[str]:
+    """The lines of ``source`` that import gRPC without the setting that keeps TLS 1.2 out."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        found += [ast.unparse(node) for name in names if name.partition(".")[0] == "grpc"]
+    return found
+
+
+def test_grpc_is_imported_where_tls_1_2_is_shut_out_and_nowhere_else() -> None:
+    direct = {path.name for path in SOURCE.rglob("*.py") if direct_imports_of_grpc(path.read_text(encoding="utf-8"))}
+    assert direct == {"grpc_tls13.py"}
+    assert direct_imports_of_grpc("def f():\n    from grpc.aio import EOF") == ["from grpc.aio import EOF"]
+
+
+def test_importing_what_uses_grpc_leaves_the_environment_as_it_was() -> None:
+    code = "import os; before = dict(os.environ); import collegium.parties.session; assert dict(os.environ) == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_help_of_the_command_loads_nothing_heavy() -> None:
     statement = "from collegium.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
     assert not imported_by(statement) & set(HEAVY)
@@ -132,7 +153,7 @@ def test_making_the_stubs_again_changes_nothing(tmp_path: Path) -> None:
     protos = SOURCE / "protocol" / "proto"
     files = sorted(protos.rglob("*.proto"))
     assert files
-    places = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    places = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out")]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(protos), *places, *map(str, files)]
     subprocess.run(command, check=True)
     made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*_pb2*")}

@@ -16,7 +16,7 @@ from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, load
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties
@@ -172,6 +172,7 @@ def _measure(
             folder=folder / "parties" / name,
             pools=pools,
             split_key=simulated_key(seed, name),
+            policy=unrestricted,
         )
         for name, part in zip(names, parts, strict=True)
     ]

@@ -20,7 +20,7 @@ from collegium.data.feature_spec import Features
 from collegium.data.features import extract
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import CastVotes, PoolRange, Request, Terms, Votes
 from collegium.simulations.in_process import InProcessParties
@@ -78,6 +78,7 @@ class Institutions:
             pools=pools,
             split_key=simulated_key(self.seed, name),
             record_rho=math.inf,  # what a run would give; its own budget per record holds
+            policy=unrestricted,
         )
 
     def accuracy(self, predicted: NDArray[np.int64]) -> float:

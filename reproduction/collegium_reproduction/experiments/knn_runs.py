@@ -19,7 +19,7 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, array_spec, default_task
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.terms import DEFAULT_RECORD_RHO
 from collegium.privacy.analysis.account import AccountQuery, data_independent
@@ -148,6 +148,7 @@ def _parties(
         split_key=simulated_key(seed, _ONLY),
         device=setting.device,
         record_rho=agreed,
+        policy=unrestricted,
     )
     return InProcessParties([party], config.name)
 

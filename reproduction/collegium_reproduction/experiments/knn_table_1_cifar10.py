@@ -163,5 +163,5 @@ def _nearest_votes(network: bytes, private: Examples, pool: Examples, device: st
     features = Features("network", network=network)
     records, asked = (extract(features, some.x, TASK.inputs, device) for some in (private, pool))
     every, labels, classes = np.arange(len(private)), private.labels(), len(TASK.classes)
-    found = (around.closest(every, WITHIN)[0] for around in Search(records, device).around(asked))
+    found = (view.closest(every, WITHIN)[0] for view in Search(records, device).views(asked))
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in found])

@@ -16,7 +16,7 @@ from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore, load
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
 from collegium.settings import validate_config
@@ -314,6 +314,7 @@ class _RecordRuns:
             folder=self._setting.folder / f"party-seed-{self._seed}",
             pools=PoolStore(None),
             split_key=simulated_key(self._seed, "all-records"),
+            policy=unrestricted,
         )
         return InProcessParties([party], _NAME)
 

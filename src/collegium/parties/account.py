@@ -9,8 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from collegium.errors import BudgetExceeded, CostRefused, QueriesRefused, StorageError
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.terms import mechanism_of
@@ -18,7 +16,7 @@ from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
-from collegium.protocol.messages import CountNearest, InlineInputs, VoteRequest
+from collegium.protocol.messages import CountNearest, VoteRequest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -150,10 +148,7 @@ def _query_keys(request: VoteRequest) -> list[bytes]:
 
     A label by sampled neighbours takes an answer by distance and one by class for each stage; none repeats another.
     """
-    if isinstance(request.inputs, InlineInputs):
-        rows = [np.ascontiguousarray(row).tobytes() for row in request.inputs.array]
-    else:
-        rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
+    rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
     if isinstance(request, CountNearest):
         rows = [b"%s:%s:%d" % (row, request.terms.stage.encode(), request.by_class) for row in rows]
     return [hashlib.sha256(row).digest() for row in rows]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError, ProtocolViolation
-from collegium.parties.memory import fingerprint
+from collegium.parties.prepared import PreparedRounds
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.messages import (
     ArraySpec,
@@ -21,8 +21,8 @@ from collegium.protocol.messages import (
     Fit,
     Fitted,
     HoldPool,
-    InlineInputs,
     PoolChunk,
+    PoolRange,
     PoolState,
     Prepared,
     ReplyBody,
@@ -35,9 +35,8 @@ from collegium.version import __version__
 if TYPE_CHECKING:
     from collegium.data import PoolStore
 
-_MAX_FACULTIES = 4
+_MAX_ENSEMBLES = 4
 _MAX_POOLS_REMEMBERED = 8
-_MAX_ROUNDS_PREPARED = 8
 
 
 ChargeAnswer = Callable[[VoteRequest], None]
@@ -62,17 +61,15 @@ class EnsembleCache:
         """The settings asked for last."""
         return TeacherSettings.model_validate_json(next(reversed(self._by_settings))) if self._by_settings else None
 
-    def under(self, settings: TeacherSettings) -> tuple[TeacherEnsemble, bool]:
-        """The teachers, and whether they were in memory already."""
+    def under(self, settings: TeacherSettings) -> TeacherEnsemble:
+        """The teachers under these settings, fitted now if they are not in memory."""
         text = settings.canonical_json()
-        ensemble = self._by_settings.get(text)
-        known = ensemble is not None
-        if ensemble is None:
-            ensemble = self._by_settings[text] = self._fit(settings)
+        if text not in self._by_settings:
+            self._by_settings[text] = self._fit(settings)
         self._by_settings.move_to_end(text)
-        while len(self._by_settings) > _MAX_FACULTIES:
+        while len(self._by_settings) > _MAX_ENSEMBLES:
             self._by_settings.popitem(last=False)
-        return ensemble, known
+        return self._by_settings[text]
 
 
 class DescribeHandler:
@@ -115,68 +112,44 @@ class FitHandler:
 
     def __call__(self, request: Request) -> Fitted:
         assert isinstance(request.body, Fit)
-        ensemble, known = self._ensembles.under(request.body.teacher)
-        return Fitted(teachers=len(ensemble), reused=len(ensemble) if known else ensemble.reused)
+        return Fitted(teachers=len(self._ensembles.under(request.body.teacher)))
 
 
 class CastVotesHandler:
     """Lets the teachers vote: the answer in the clear mode, a vector kept for the secure sum in the others."""
 
-    def __init__(self, task: Task, pools: PoolStore, ensembles: EnsembleCache, charge: ChargeAnswer) -> None:
+    def __init__(
+        self, task: Task, pools: PoolStore, ensembles: EnsembleCache, rounds: PreparedRounds, charge: ChargeAnswer
+    ) -> None:
         self._task = task
         self._pools = pools
         self._ensembles = ensembles
+        self._rounds = rounds
         self._charge = charge
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
-        self._prepared: OrderedDict[tuple[str, str], tuple[bytes, CastVotes, NDArray[np.uint16]]] = OrderedDict()
 
     def __call__(self, request: Request) -> Votes | Prepared:
         body = request.body
         assert isinstance(body, CastVotes)
         if body.terms.sum_mode == "clear":
-            votes = self._votes(body)
-            self._charge(body)
-            return Votes(votes)
-        asked, key = fingerprint(request), (request.run_id, body.round_id)
-        if key in self._prepared:
-            # Two vectors summed in one round would show their difference.
-            if self._prepared[key][0] != asked:
-                raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
-            return Prepared(body.round_id)
+            return Votes(self._charged(body))
+        return self._rounds.prepare(request, body, lambda: self._charged(body).astype(np.uint16))
+
+    def _charged(self, body: CastVotes) -> NDArray[np.int64]:
         votes = self._votes(body)
         self._charge(body)
-        self._prepared[key] = (asked, body, votes.astype(np.uint16))
-        while len(self._prepared) > _MAX_ROUNDS_PREPARED:
-            self._prepared.popitem(last=False)
-        return Prepared(body.round_id)
-
-    def prepared(self, run_id: str, round_id: str) -> tuple[CastVotes, NDArray[np.int64]]:
-        """What was asked and the votes kept for it, ``[queries, classes]``; ProtocolViolation if there are none."""
-        if (run_id, round_id) not in self._prepared:
-            raise ProtocolViolation(f"no votes are prepared for round {round_id[:128]}: ask for them first")
-        _, asked, votes = self._prepared[run_id, round_id]
-        return asked, votes.astype(np.int64)
+        return votes
 
     def _votes(self, body: CastVotes) -> NDArray[np.int64]:
-        queries = len(body.inputs.array if isinstance(body.inputs, InlineInputs) else body.inputs.indices)
-        if queries * len(self._task.classes) > limits.MAX_COUNTS_PER_ANSWER:
-            raise ProtocolViolation(f"{queries} queries are too many at once for this many classes: ask in parts")
-        if isinstance(body.inputs, InlineInputs):
-            check_inputs(self._task, body.inputs.array)
-            return self._ensembles.under(body.teacher)[0].votes(body.inputs.array)
-        pool = self._pools.open(body.inputs.pool_sha256)
-        positions = body.inputs.indices
-        if not 0 <= min(positions) <= max(positions) < len(pool):
-            raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+        pool = pool_asked(self._pools, body.inputs, len(self._task.classes))
         cast = self._remembered(body.teacher.canonical_json(), body.inputs.pool_sha256)
-        missing = sorted(set(positions) - cast.keys())
+        missing = sorted(set(body.inputs.indices) - cast.keys())
         if missing:
-            inputs = pool[np.array(missing)]
-            check_inputs(self._task, inputs)
-            ensemble, _ = self._ensembles.under(body.teacher)
-            cast.update(zip(missing, ensemble.votes(inputs), strict=True))
-        return np.stack([cast[position] for position in positions])
+            unseen = pool[np.array(missing)]
+            check_inputs(self._task, unseen)
+            cast.update(zip(missing, self._ensembles.under(body.teacher).votes(unseen), strict=True))
+        return np.stack([cast[position] for position in body.inputs.indices])
 
     def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:
         cast = self._cast.setdefault((settings, pool_sha256), {})
@@ -184,6 +157,30 @@ class CastVotesHandler:
         while len(self._cast) > _MAX_POOLS_REMEMBERED:
             self._cast.popitem(last=False)
         return cast
+
+
+def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
+    """The pool that ``asked`` names, once its positions are checked.
+
+    Parameters
+    ----------
+    width : int
+        How many counts the answer holds for each query.
+
+    Raises
+    ------
+    ProtocolViolation
+        If a query lies outside the pool, or the answer would be too long for a message.
+    PoolMismatch
+        If this party does not hold the pool.
+    """
+    positions = asked.indices
+    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
+        raise ProtocolViolation(f"{len(positions)} queries of {width} counts each are too many at once: ask in parts")
+    pool = pools.open(asked.pool_sha256)
+    if not 0 <= min(positions) <= max(positions) < len(pool):
+        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+    return pool
 
 
 def check_inputs(task: Task, inputs: ArraySpec | NDArray[Any]) -> None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
+import tempfile
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.logs import event
 from collegium.models.devices import check_device
+from collegium.parties.account import Account
 from collegium.parties.handlers import (
     CastVotesHandler,
     ChargeAnswer,
@@ -36,6 +37,8 @@ from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler
 from collegium.parties.neighbours.index import NeighbourIndex
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.prepared import PreparedRounds
 from collegium.parties.summing import Membership, SumHandler
 from collegium.parties.teachers.choice import OwnTeacher, settings_here
 from collegium.parties.teachers.ensemble import TeacherEnsemble
@@ -55,7 +58,6 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
-    VoteRequest,
     check_party_name,
 )
 
@@ -64,8 +66,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Policy = Callable[[Request], None]
+PolicyCheck = Callable[[Request], None]
 """Raises Refused, before anything is done, for a request that the institution does not agree to."""
+
+SAFE_POLICY = PolicyConfig(minimum_noise_votes=20.0, queries=1000, epsilon=8.0, record_epsilon=8.0)
+"""The policy of a party that was given none: masked sums alone, with noise and limits as the papers have them."""
+
+
+def unrestricted(request: Request) -> None:
+    """The policy of a simulation, where no institution's records are at stake: every request is answered."""
 
 
 class Party:
@@ -90,9 +99,11 @@ class Party:
     split_key : bytes or None
         32 bytes that decide which record teaches whom; None takes the folder's own secret key.
     policy : callable or None
-        Asked before every request that reaches the records.
+        Called before every request; raises Refused for one that must not be answered. None takes `SAFE_POLICY`, and
+        an account in ``folder`` (or, without a folder, in a temporary one) that keeps its limits.
     charge : callable or None
-        Called with every request for votes before it is answered; see `account.Account.charge`.
+        Called with every request for votes before it is answered; see `account.Account.charge`. None counts nothing
+        where a policy is given.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     own_teacher : OwnTeacher or None
@@ -123,7 +134,7 @@ class Party:
         device: str = "auto",
         threads: int = 1,
         split_key: bytes | None = None,
-        policy: Policy | None = None,
+        policy: PolicyCheck | None = None,
         charge: ChargeAnswer | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
@@ -137,6 +148,10 @@ class Party:
         if threads < 1:
             raise ConfigurationError(f"threads must be at least 1, not {threads}")
         key = _split_key(split_key, folder)
+        if policy is None:
+            policy = Policy(SAFE_POLICY)
+            charge = charge or self._account(name, folder).charge
+        charge = charge or (lambda request: None)
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
@@ -154,10 +169,9 @@ class Party:
                 progress=lambda ready: report(ready, settings.per_party),
             )
 
-        ensembles = EnsembleCache(fit)
+        self.ensembles = ensembles = EnsembleCache(fit)
         pool_handler = PoolHandler(task, pools)
-        charge = charge or (lambda request: None)
-        self._votes = CastVotesHandler(task, pools, ensembles, charge)
+        self.rounds = rounds = PreparedRounds()
 
         @functools.cache
         def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
@@ -165,24 +179,22 @@ class Party:
             budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person), budgets
 
-        self._neighbours = CastNeighboursHandler(task, pools, neighbourhood, charge)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
-        self._nearest = CountNearestHandler(task, pools, sampled, charge)
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, ensembles),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             Fit: FitHandler(ensembles),
-            CastVotes: self._votes,
-            CastNeighbours: self._neighbours,
-            CountNearest: self._nearest,
+            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, charge),
+            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, charge),
+            CountNearest: CountNearestHandler(task, pools, sampled, rounds, charge),
         }
         if task.multilabel:
             # Teachers, and records within a radius, name one class.
             for asked in (Fit, CastVotes, CastNeighbours):
                 del self._handlers[asked]
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, self._prepared)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()
@@ -205,26 +217,21 @@ class Party:
             except Exception as error:
                 return Reply(request.request_id, _internal(self.name, request, error))
 
-    def prepared_votes(self, run_id: str, round_id: str) -> NDArray[np.int64]:
-        """The votes kept for round ``round_id`` of run ``run_id``, shape ``[queries, classes]``.
-
-        Raises ProtocolViolation if there are none.
-        """
-        return self._votes.prepared(run_id, round_id)[1]
-
-    def _prepared(self, run_id: str, round_id: str) -> tuple[VoteRequest, NDArray[np.int64]]:
-        for rounds in (self._neighbours.rounds, self._nearest.rounds):
-            if (run_id, round_id) in rounds:
-                return rounds.of(run_id, round_id)
-        return self._votes.prepared(run_id, round_id)
+    def _account(self, name: str, folder: Path | None) -> Account:
+        """The account of `SAFE_POLICY`: in ``folder``, or in a temporary one that goes when the party does."""
+        place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="collegium-account-"))
+        account = Account(place, name, SAFE_POLICY, None)
+        weakref.finalize(self, account.close)
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        return account
 
     def _answer(self, request: Request) -> ReplyBody:
         try:
             handler = self._handlers.get(type(request.body))
             if handler is None:
                 raise ProtocolViolation(f"this party does not answer {type(request.body).__name__} requests")
-            if self._policy is not None:
-                self._policy(request)
+            self._policy(request)
             return handler(request)
         except CollegiumError as error:
             asked = type(request.body).__name__

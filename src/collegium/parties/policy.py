@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, Refused
+from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
-from collegium.protocol.messages import InlineInputs, Request, VoteRequest
+from collegium.protocol.messages import Request, VoteRequest
 from collegium.settings import Frozen, read_config
 
 
@@ -24,8 +24,6 @@ class PolicyConfig(Frozen):
     """Smallest noise scale of any stage (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
     sum_modes: tuple[str, ...] = ("masked", "masked+noised")
     """Ways to sum that it takes part in; `clear` shows its votes to the coordinator."""
-    inline_inputs: bool = False
-    """Whether it answers on inputs that are not in a pool it holds."""
     teacher_imports: tuple[str, ...] = ()
     """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
     queries: int | None = Field(default=None, ge=1)
@@ -79,8 +77,6 @@ class Policy:
             raise NoiseRefused(
                 f"policy: noise of {noise:g} votes is less than the {allowed.minimum_noise_votes:g} agreed to"
             )
-        if isinstance(body.inputs, InlineInputs) and not allowed.inline_inputs:
-            raise Refused("policy: only inputs of a pool that this party holds are answered")
         if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
             first, last = allowed.hours_utc
             raise HoursRefused(f"policy: answers are given from {first} to {last} o'clock UTC")

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
@@ -37,6 +36,7 @@ from collegium.protocol.channels import (
     error_of,
     explain_failure,
 )
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Failure, Reply, Request
 from collegium.protocol.v1 import collegium_pb2 as pb

@@ -10,8 +10,6 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
-
 from collegium import limits
 from collegium.errors import (
     CollegiumError,
@@ -22,6 +20,7 @@ from collegium.errors import (
     VersionMismatch,
     error_for_code,
 )
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 
 SERVICE = "collegium.v1.Consortium"
@@ -183,8 +182,8 @@ def require_tls13(host: str, port: int) -> None:
     """ConfigurationError when the TLS server on this port accepts anything older than TLS 1.3."""
     if _first_byte_to_tls12(host, port) == _TLS_HANDSHAKE:
         raise ConfigurationError(
-            "gRPC was loaded before Collegium and would accept TLS 1.2: import collegium first, or start with "
-            "GRPC_SSL_CIPHER_SUITES=ECDHE-RSA-AES256-GCM-SHA384 in the environment"
+            "gRPC was loaded by other code first and would accept TLS 1.2: import collegium.protocol.channels before "
+            "it, or start with GRPC_SSL_CIPHER_SUITES=ECDHE-RSA-AES256-GCM-SHA384 in the environment"
         )
 
 

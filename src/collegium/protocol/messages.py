@@ -36,7 +36,6 @@ from collegium.protocol.requests import (
     Describe,
     Fit,
     HoldPool,
-    InlineInputs,
     PoolRange,
     RequestBody,
     SecureSumStep,
@@ -56,7 +55,6 @@ __all__ = [
     "Fit",
     "Fitted",
     "HoldPool",
-    "InlineInputs",
     "Neighbours",
     "PoolChunk",
     "PoolRange",
@@ -163,8 +161,8 @@ class Reply:
                 )
             case PoolState(sha256, received, complete):
                 message.pool_state.CopyFrom(pb.PoolState(sha256=sha256, received_bytes=received, complete=complete))
-            case Fitted(teachers, reused):
-                message.fitted.CopyFrom(pb.Fitted(teachers=teachers, reused=reused))
+            case Fitted(teachers):
+                message.fitted.CopyFrom(pb.Fitted(teachers=teachers))
             case Votes(counts):
                 queries, classes = counts.shape
                 data = counts.astype("<u2").tobytes()
@@ -195,7 +193,7 @@ class Reply:
                 state = message.pool_state
                 body = PoolState(state.sha256, state.received_bytes, state.complete)
             case "fitted":
-                body = Fitted(message.fitted.teachers, message.fitted.reused)
+                body = Fitted(message.fitted.teachers)
             case "votes":
                 body = Votes(_counts_from_proto(message.votes, "<u2"))
             case "neighbours":
@@ -259,29 +257,25 @@ def _terms_from_proto(message: pb.Terms) -> Terms:
 
 
 def _cast_votes_to_proto(body: CastVotes) -> pb.CastVotesRequest:
-    message = pb.CastVotesRequest(
-        terms=_terms_to_proto(body.terms), teacher_json=body.teacher.canonical_json(), round_id=body.round_id
+    return pb.CastVotesRequest(
+        terms=_terms_to_proto(body.terms),
+        teacher_json=body.teacher.canonical_json(),
+        inputs=_range_to_proto(body.inputs),
+        round_id=body.round_id,
     )
-    match body.inputs:
-        case PoolRange(sha256, indices):
-            message.pool_range.CopyFrom(pb.PoolRange(pool_sha256=sha256, indices=indices))
-        case InlineInputs(array):
-            message.inline_inputs.array.CopyFrom(_spec_of(array))
-            message.inline_inputs.data = _little(array)
-    return message
 
 
 def _cast_votes_from_proto(message: pb.CastVotesRequest) -> CastVotes:
-    inputs: PoolRange | InlineInputs
-    match message.WhichOneof("inputs"):
-        case "pool_range":
-            inputs = PoolRange(message.pool_range.pool_sha256, tuple(message.pool_range.indices))
-        case "inline_inputs":
-            inputs = InlineInputs(_array_from_proto(message.inline_inputs.array, message.inline_inputs.data))
-        case _:
-            raise ProtocolViolation("a request for votes names its inputs")
     teacher = _teacher_from_json(message.teacher_json)
-    return CastVotes(_terms_from_proto(message.terms), teacher, inputs, message.round_id)
+    return CastVotes(_terms_from_proto(message.terms), teacher, _range_from_proto(message.inputs), message.round_id)
+
+
+def _range_to_proto(inputs: PoolRange) -> pb.PoolRange:
+    return pb.PoolRange(pool_sha256=inputs.pool_sha256, indices=inputs.indices)
+
+
+def _range_from_proto(message: pb.PoolRange) -> PoolRange:
+    return PoolRange(message.pool_sha256, tuple(message.indices))
 
 
 def _features_to_proto(features: Features) -> pb.Features:
@@ -308,7 +302,7 @@ def _cast_neighbours_to_proto(body: CastNeighbours) -> pb.CastNeighboursRequest:
     return pb.CastNeighboursRequest(
         terms=_terms_to_proto(body.terms),
         features=_features_to_proto(body.features),
-        inputs=pb.PoolRange(pool_sha256=body.inputs.pool_sha256, indices=body.inputs.indices),
+        inputs=_range_to_proto(body.inputs),
         radii_squared=body.radii_squared,
         kernel=body.kernel,
         round_id=body.round_id,
@@ -320,7 +314,7 @@ def _cast_neighbours_from_proto(message: pb.CastNeighboursRequest) -> CastNeighb
     return CastNeighbours(
         _terms_from_proto(message.terms),
         _features_from_proto(message.features),
-        PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
+        _range_from_proto(message.inputs),
         tuple(message.radii_squared),
         message.kernel,
         message.round_id,
@@ -332,7 +326,7 @@ def _count_nearest_to_proto(body: CountNearest) -> pb.CountNearestRequest:
     return pb.CountNearestRequest(
         terms=_terms_to_proto(body.terms),
         features=_features_to_proto(body.features),
-        inputs=pb.PoolRange(pool_sha256=body.inputs.pool_sha256, indices=body.inputs.indices),
+        inputs=_range_to_proto(body.inputs),
         edges=body.edges_squared.shape[1],
         edges_squared=_little(body.edges_squared),
         by_class=body.by_class,
@@ -348,7 +342,7 @@ def _count_nearest_from_proto(message: pb.CountNearestRequest) -> CountNearest:
     return CountNearest(
         _terms_from_proto(message.terms),
         _features_from_proto(message.features),
-        PoolRange(message.inputs.pool_sha256, tuple(message.inputs.indices)),
+        _range_from_proto(message.inputs),
         edges.reshape(queries, message.edges),
         message.by_class,
         message.round_id,

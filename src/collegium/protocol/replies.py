@@ -31,13 +31,12 @@ class Description:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The teachers are ready; ``reused`` of them were fitted before."""
+    """So many teachers are ready. How many were fitted just now is not said: it would tell that records changed."""
 
     teachers: int
-    reused: int
 
     def __post_init__(self) -> None:
-        require(0 <= self.reused <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "0 ≤ reused ≤ teachers ≤ 1,000")
+        require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.feature_spec import Features
 from collegium.data.task import TeacherSettings
-from collegium.data.values import DTYPES, IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
+from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
 from collegium.privacy.mechanisms.registry import from_numbers
 from collegium.privacy.multilabel import RESOLUTION
@@ -97,25 +96,13 @@ class PoolRange:
         require(0 < len(self.indices) <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
 
 
-@dataclass(frozen=True, eq=False)
-class InlineInputs:
-    """Inputs sent along, shape ``[queries, …]``."""
-
-    array: NDArray[Any] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        require(str(self.array.dtype) in DTYPES, "inputs are uint8 or float32")
-        require(0 < len(self.array) <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
-        require(self.array.nbytes <= limits.MAX_MESSAGE_BYTES // 2, "send a pool instead of so many inputs at once")
-
-
 @dataclass(frozen=True)
 class CastVotes:
     """Ask for the votes of the party's teachers on some inputs."""
 
     terms: Terms
     teacher: TeacherSettings
-    inputs: PoolRange | InlineInputs
+    inputs: PoolRange
     round_id: str
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from collegium.data import PoolStore, load
 from collegium.errors import StorageError
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.identities import read_signing_key
@@ -69,6 +69,7 @@ def virtual_party(folder: Path, index: int) -> Party:
         record_rho=math.inf,  # a simulation asks what a run would give; the run's own budget per record holds
         split_key=None if config.seed is None else simulated_key(config.seed, member.name),
         membership=_membership(folder, member, config.votes.collusion),
+        policy=unrestricted,
     )
 
 

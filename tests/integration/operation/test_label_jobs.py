@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 from cryptography import x509
 from support.consortium import NAMES, Scene
@@ -33,6 +32,7 @@ from collegium.limits import PROTOCOL_VERSION
 from collegium.parties.session import PartySession
 from collegium.protocol.certificates import Authority, utc_now
 from collegium.protocol.channels import channel_credentials, channel_options, error_of
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials, issue_kit, load_authority
 from collegium.protocol.label_jobs import MAX_QUESTION_BYTES, LabelJob
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb

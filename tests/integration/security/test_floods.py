@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import grpc
 import pytest
 from support.attackers import (
     DATA,
@@ -25,6 +24,7 @@ from support.attackers import (
 from collegium import limits
 from collegium.protocol import label_jobs
 from collegium.protocol.channels import ATTEND, channel_credentials, channel_options
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 FAR_TOO_LONG_BYTES = 60 * 1024 * 1024

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from contextlib import ExitStack
 
-import grpc
 import pytest
 from support.attackers import (
     CONTINUATION,
@@ -28,6 +27,7 @@ from support.attackers import (
 
 from collegium.protocol.channels import ATTEND, HANDSHAKE_TIMEOUT_S, channel_credentials, channel_options
 from collegium.protocol.enrolment import EXCHANGE_S
+from collegium.protocol.grpc_tls13 import grpc
 
 MOST_GROWTH_BYTES = 48 * 1024 * 1024
 """Of the coordinator's resident memory by any one attack here."""

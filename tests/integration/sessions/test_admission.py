@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 
-import grpc
 import pytest
 from support.sessions import (
     PATIENCE_S,
@@ -41,6 +40,7 @@ from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
 from collegium.protocol.channels import explain_failure
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
 from collegium.protocol.messages import Describe, Description, Failure
 from collegium.protocol.roster import RosterEntry

@@ -252,7 +252,7 @@ def test_a_party_that_returns_is_asked_in_the_next_round(run: Run, parties: Loca
 GARBAGE = {
     "wrong shape": lambda: Votes(np.full((3, 4), 1, dtype=np.int64)),
     "rows that do not sum": lambda: Votes(np.full((8, 4), 9, dtype=np.int64)),
-    "no votes": lambda: Fitted(1, 0),
+    "no votes": lambda: Fitted(1),
     "a refusal": lambda: Failure("refused", "the policy asks for more noise"),
     "an error": lambda: Failure("protocol", "undecodable"),
 }
@@ -273,7 +273,7 @@ def test_a_party_that_cannot_get_ready_is_named_and_the_run_goes_on(run: Run, pa
     parties.by_name["party-1"].answer = lambda request: (
         Failure("data", "no label column 'diagnosis'") if isinstance(request, Fit) else None
     )
-    parties.by_name["party-2"].answer = lambda request: Fitted(6, 0) if isinstance(request, Fit) else None
+    parties.by_name["party-2"].answer = lambda request: Fitted(6) if isinstance(request, Fit) else None
     parties.by_name["party-3"].answer = lambda request: (
         Failure("version", "speaks version 9") if isinstance(request, Describe) else None
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.record_votes import RECORDS, Clinic
+from support.record_votes import RECORDS, TASK, Clinic
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
 from collegium.data.feature_spec import Features
@@ -188,14 +188,14 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
     queries = np.concatenate([records[:1], generator.integers(-scale, scale + 1, (6, 33)).astype(np.int16)])
     exact = np.square(records.astype(np.int64)[:, None] - queries.astype(np.int64)).sum(axis=2)
     some = np.flatnonzero(generator.random(700) < 0.7)
-    for number, around in enumerate(Search(records).around(queries)):
+    for number, view in enumerate(Search(records).views(queries)):
         truth = exact[:, number]
-        assert (np.abs(around.near.astype(np.float64) - truth) <= around.error).all()
-        assert (around.exact(some) == truth[some]).all()
+        assert (np.abs(view.near.astype(np.float64) - truth) <= view.error).all()
+        assert (view.exact(some) == truth[some]).all()
         edges = np.sort(np.concatenate([truth[:5], truth[::50], truth[::50] + 1]))
-        assert (around.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
+        assert (view.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
         for k in (1, 40, 150, 2000):
-            rows, found = around.closest(some, k)
+            rows, found = view.closest(some, k)
             last = np.sort(truth[some])[min(k, len(some)) - 1]
             assert sorted(rows) == sorted(some[truth[some] <= last]) and (found == truth[rows]).all()
 
@@ -217,7 +217,7 @@ def test_search_would_miss_without_the_error_bound(monkeypatch: pytest.MonkeyPat
 
 def test_search_refuses_features_of_another_dimension() -> None:
     with pytest.raises(DataError, match="dimensions"):
-        list(Search(np.zeros((3, 4), np.int16)).around(np.zeros((1, 5), np.int16)))
+        list(Search(np.zeros((3, 4), np.int16)).views(np.zeros((1, 5), np.int16)))
 
 
 def network(tmp_path: Path, name: str = "small-cnn") -> bytes:
@@ -280,8 +280,8 @@ def test_a_network_for_other_inputs_or_none_at_all_is_refused(tmp_path: Path) ->
 def test_standard_columns_are_scaled_by_the_pool_alone() -> None:
     clinic = Clinic(None)
     pool = np.asarray(clinic.pools.open(clinic.pool.sha256)[np.arange(60)])
-    features = fit_features("standard", None, pool, clinic.party._nearest._task.inputs)
-    values = extract(features, pool, clinic.party._nearest._task.inputs)
+    features = fit_features("standard", None, pool, TASK.inputs)
+    values = extract(features, pool, TASK.inputs)
     assert np.abs(values.mean(axis=0)).max() < 2
     assert np.abs(values.std(axis=0)[[0, 2]] - 1024).max() < 2 and not values[:, [1, 3]].any()
     assert (standard_scaling(pool) == features.scaling).all()

@@ -85,7 +85,7 @@ def test_where_parties_add_the_noise_every_round_is_paid(clinic: Clinic) -> None
     def counts(round_id: str) -> np.ndarray:
         asked = clinic.question((4,), participations=1, mode="masked+noised", round_id=round_id)
         assert clinic.ask(asked) == Prepared(round_id)
-        return clinic.party._prepared("run", round_id)[1]
+        return clinic.party.rounds.of("run", round_id)[1]
 
     assert counts("a").any() and not counts("b").any()
     clinic.restart()
@@ -95,7 +95,7 @@ def test_where_parties_add_the_noise_every_round_is_paid(clinic: Clinic) -> None
 def test_a_masked_round_is_kept_for_its_sum_and_for_no_other_question(clinic: Clinic) -> None:
     asked = clinic.question((4, 9), mode="masked")
     assert clinic.ask(asked) == Prepared("round") == clinic.ask(asked)
-    assert clinic.party._prepared("run", "round")[0] == asked
+    assert clinic.party.rounds.of("run", "round")[0] == asked
     other = clinic.ask(clinic.question((5, 9), mode="masked"))
     assert isinstance(other, Failure) and "fresh id" in other.message
 

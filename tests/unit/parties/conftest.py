@@ -12,7 +12,7 @@ from support.party_requests import KEY
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.protocol.messages import ArraySpec
 
 
@@ -39,7 +39,7 @@ def pool(pools: PoolStore, digits: Examples) -> ArraySpec:
 @pytest.fixture
 def make_party(private: Examples, task: Task, pools: PoolStore) -> Callable[..., Party]:
     def make(examples: Examples | None = None, folder: Path | None = None, **options: Any) -> Party:
-        options = {"device": "cpu", "split_key": KEY, "pools": pools} | options
+        options = {"device": "cpu", "split_key": KEY, "pools": pools, "policy": unrestricted} | options
         return Party("alpha", private if examples is None else examples, task, folder=folder, **options)
 
     return make

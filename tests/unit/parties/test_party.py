@@ -18,18 +18,20 @@ from collegium.errors import ConfigurationError, DataError, ProtocolViolation, R
 from collegium.parties.party import Party
 from collegium.protocol.messages import (
     ArraySpec,
+    CastVotes,
     Describe,
     Description,
     Failure,
     Fit,
     Fitted,
     HoldPool,
-    InlineInputs,
     PoolChunk,
+    PoolRange,
     PoolState,
     Prepared,
     Request,
     SecureSumStep,
+    Terms,
     Votes,
     check_votes,
 )
@@ -78,13 +80,6 @@ def test_another_seed_gives_other_teachers(make_party: MakeParty, pool: ArraySpe
     )
 
 
-def test_inputs_sent_along_get_the_votes_of_the_pool(make_party: MakeParty, pool: ArraySpec, digits: Examples) -> None:
-    ask = Asker(make_party())
-    request = cast(pool, (0,))
-    inline = type(request)(request.terms, request.teacher, InlineInputs(digits.x[1500:1600]), "round-2")
-    assert np.array_equal(ask(inline).counts, ask.votes(pool, tuple(range(100))).counts)
-
-
 def test_an_input_is_predicted_once(make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch) -> None:
     from collegium.parties.teachers.ensemble import TeacherEnsemble
 
@@ -125,9 +120,9 @@ def test_masked_votes_stay_at_the_party(make_party: MakeParty, pool: ArraySpec) 
     ask = Asker(make_party())
     assert ask(cast(pool, (0, 5), sum_mode="masked")) == Prepared("round-1")
     expected = ask.votes(pool, (0, 5)).counts
-    assert np.array_equal(ask.party.prepared_votes("run-1", "round-1"), expected)
-    with pytest.raises(ProtocolViolation, match="no votes are prepared"):
-        ask.party.prepared_votes("run-1", "round-2")
+    assert np.array_equal(ask.party.rounds.of("run-1", "round-1")[1], expected)
+    with pytest.raises(ProtocolViolation, match="no answer is prepared"):
+        ask.party.rounds.of("run-1", "round-2")
 
 
 def test_a_masked_round_cannot_be_prepared_for_other_queries(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -142,8 +137,8 @@ def test_rounds_of_two_runs_do_not_meet(make_party: MakeParty, pool: ArraySpec) 
     for run, position in (("run-1", 3), ("run-2", 4)):
         party.handle(Request("r", run, cast(pool, (position,), sum_mode="masked")))
     whole = Asker(party).votes(pool, (3, 4)).counts
-    assert np.array_equal(party.prepared_votes("run-1", "round-1"), whole[:1])
-    assert np.array_equal(party.prepared_votes("run-2", "round-1"), whole[1:])
+    assert np.array_equal(party.rounds.of("run-1", "round-1")[1], whole[:1])
+    assert np.array_equal(party.rounds.of("run-2", "round-1")[1], whole[1:])
 
 
 def test_a_repeated_request_gets_the_same_bytes_without_work(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -177,7 +172,7 @@ def test_requests_from_several_threads_are_answered_one_at_a_time(make_party: Ma
     for thread in threads:
         thread.join()
     assert progress == [(1, 3), (2, 3), (3, 3)]
-    assert sorted(answer.reused for answer in answers) == [0, 3, 3, 3]
+    assert answers == [Fitted(teachers=3)] * 4
 
 
 def test_the_policy_is_asked_before_anything_is_done(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -188,6 +183,31 @@ def test_the_policy_is_asked_before_anything_is_done(make_party: MakeParty, pool
     ask = Asker(make_party(policy=never, progress=lambda ready, wanted: started.append(ready)))
     assert ask.votes(pool, (1,)) == Failure("refused", "this institution answers on weekdays only")
     assert started == []
+
+
+def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
+    make_party: MakeParty, pool: ArraySpec
+) -> None:
+    def asked(mode: str, gamma: float, positions: tuple[int, ...], round_id: str) -> Any:
+        terms = Terms("lnmax", {"gamma": gamma}, sum_mode=mode)
+        return ask(CastVotes(terms, LINEAR, PoolRange(pool.sha256, positions), round_id))
+
+    ask = Asker(make_party(policy=None))
+    assert asked("clear", 0.05, (0,), "a").code == "refused", "the coordinator would see its votes"
+    assert asked("masked", 0.051, (0,), "b").code == "refused", "noise of less than 20 votes"
+    for number in range(2):
+        assert asked("masked", 0.05, (0, 1), f"c{number}") == Prepared(f"c{number}")
+    assert asked("masked", 0.05, (0,), "d").code == "refused", "two sums of one query with other parties differ"
+
+
+def test_without_a_policy_the_limits_last_as_long_as_the_folder(
+    make_party: MakeParty, pool: ArraySpec, tmp_path: Path
+) -> None:
+    terms = Terms("lnmax", {"gamma": 0.05}, sum_mode="masked")
+    for number in range(3):
+        party = Asker(make_party(policy=None, folder=tmp_path))
+        answer = party(CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0,)), f"round-{number}"))
+        assert answer == Prepared(f"round-{number}") if number < 2 else answer.code == "refused"
 
 
 def test_a_query_outside_the_pool_is_refused(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -207,8 +227,7 @@ def test_a_pool_that_was_never_sent_is_named(make_party: MakeParty) -> None:
 def test_inputs_of_another_form_are_refused(make_party: MakeParty, pools: PoolStore, inputs: Any) -> None:
     ask = Asker(make_party())
     spec = pools.put(inputs)
-    request = cast(spec, (0,))
-    for body in (request, type(request)(request.terms, request.teacher, InlineInputs(inputs), "r"), HoldPool(spec)):
+    for body in (cast(spec, (0,)), HoldPool(spec)):
         answer = ask(body)
         assert answer.code == "data"
         assert "[n, 8, 8, 1]" in answer.message
@@ -290,7 +309,7 @@ def test_a_class_never_seen_gets_no_vote(make_party: MakeParty, pool: ArraySpec,
 def test_more_teachers_than_records_still_vote(make_party: MakeParty, pool: ArraySpec, private: Examples) -> None:
     settings = TeacherSettings(kind="linear", per_party=20, options={"steps": 2})
     ask = Asker(make_party(private.take(np.arange(5))))
-    assert ask.fit(settings) == Fitted(20, 0)
+    assert ask.fit(settings) == Fitted(20)
     check_votes(ask.votes(pool, (0, 1), settings), queries=2, classes=10, teachers=20)
 
 
@@ -345,8 +364,8 @@ def test_a_teacher_by_import_path_needs_the_institutions_consent(
     allowed = {"their_teachers:Sixes"}
     assert Asker(make_party()).fit(settings).code == "refused"
     ask = Asker(make_party(folder=tmp_path / "alpha", allowed_imports=allowed))
-    assert ask.fit(settings) == Fitted(1, 0)
-    assert Asker(make_party(folder=tmp_path / "alpha", allowed_imports=allowed)).fit(settings) == Fitted(1, 1)
+    assert ask.fit(settings) == Fitted(1)
+    assert Asker(make_party(folder=tmp_path / "alpha", allowed_imports=allowed)).reused(settings) == 1
     assert (ask.votes(pool, (0, 1), settings).counts[:, 6] == 1).all()
     wrong = settings.model_copy(update={"options": {"label": 10}})
     assert "mend its predict" in ask.votes(pool, (0,), wrong).message

@@ -18,7 +18,7 @@ from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.protocol.messages import CastVotes, Describe, Failure, InlineInputs, PoolRange, Request, Terms
+from collegium.protocol.messages import CastVotes, Describe, Failure, PoolRange, Request, Terms
 
 POOL = "ab" * 32
 
@@ -71,13 +71,6 @@ def test_hours_may_span_midnight() -> None:
     night = PolicyConfig(hours_utc=(20, 6))
     for hour in (20, 23, 0, 5):
         ask(night, cast(), hour)
-
-
-def test_inputs_sent_along_need_agreement() -> None:
-    inline = CastVotes(cast().terms, TeacherSettings(), InlineInputs(np.zeros((2, 3), np.float32)), "round-1")
-    with pytest.raises(Refused, match="pool"):
-        ask(PolicyConfig(), inline)
-    ask(PolicyConfig(inline_inputs=True), inline)
 
 
 def test_requests_that_show_no_votes_are_not_the_policys_business() -> None:

@@ -17,7 +17,7 @@ from collegium.errors import StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.splits import assign_teachers
-from collegium.protocol.messages import ArraySpec, Fitted
+from collegium.protocol.messages import ArraySpec
 
 MakeParty = Callable[..., Party]
 
@@ -33,10 +33,9 @@ def test_teachers_are_found_after_a_restart_and_vote_the_same(
     options: dict[str, Any] = {"trees": 10} if kind == "random-forest" else {"steps": 30}
     settings = TeacherSettings(kind=kind, per_party=2, options=options)
     first = Asker(make_party(folder=tmp_path))
-    assert first.fit(settings) == Fitted(2, 0)
-    assert first.fit(settings) == Fitted(2, 2)
+    assert first.reused(settings) == 0
     again = Asker(make_party(folder=tmp_path))
-    assert again.fit(settings) == Fitted(2, 2)
+    assert again.reused(settings) == 2
     everything = tuple(range(100))
     assert np.array_equal(
         first.votes(pool, everything, settings).counts, again.votes(pool, everything, settings).counts
@@ -46,7 +45,7 @@ def test_teachers_are_found_after_a_restart_and_vote_the_same(
 def test_a_change_of_one_record_refits_one_teacher(make_party: MakeParty, private: Examples, tmp_path: Path) -> None:
     Asker(make_party(folder=tmp_path)).fit()
     fewer = private.take(np.arange(1, 300))
-    assert Asker(make_party(fewer, folder=tmp_path)).fit() == Fitted(3, 2)
+    assert Asker(make_party(fewer, folder=tmp_path)).reused() == 2
 
 
 def test_other_settings_or_another_algorithm_are_fitted_anew(
@@ -55,9 +54,9 @@ def test_other_settings_or_another_algorithm_are_fitted_anew(
     ask = Asker(make_party(folder=tmp_path))
     ask.fit()
     for change in ({"seed": 1}, {"options": {"steps": 10}}):
-        assert ask.fit(LINEAR.model_copy(update=change)) == Fitted(3, 0)
+        assert ask.reused(LINEAR.model_copy(update=change)) == 0
     monkeypatch.setattr(NetworkTeacher, "version", "next")
-    assert Asker(make_party(folder=tmp_path)).fit() == Fitted(3, 0)
+    assert Asker(make_party(folder=tmp_path)).reused() == 0
 
 
 def test_an_interrupted_fit_goes_on_at_the_next_missing_teacher(
@@ -76,7 +75,7 @@ def test_an_interrupted_fit_goes_on_at_the_next_missing_teacher(
     with pytest.raises(KeyboardInterrupt):
         Asker(make_party(folder=tmp_path)).fit()
     monkeypatch.setattr(NetworkTeacher, "fit", fit)
-    assert Asker(make_party(folder=tmp_path)).fit() == Fitted(3, 2)
+    assert Asker(make_party(folder=tmp_path)).reused() == 2
 
 
 def test_a_damaged_file_is_refitted_with_a_warning(
@@ -89,7 +88,7 @@ def test_a_damaged_file_is_refitted_with_a_warning(
     cut.write_bytes(cut.read_bytes()[:100])
     flipped.write_bytes(flipped.read_bytes()[:-1] + b"\xff")  # still a valid file of other weights
     again = Asker(make_party(folder=tmp_path))
-    assert again.fit() == Fitted(3, 1)
+    assert again.reused() == 1
     assert caplog.text.count("damaged and will be fitted again") == 2
     assert np.array_equal(again.votes(pool, tuple(range(100))).counts, votes)
     assert kept(tmp_path) == before
@@ -110,7 +109,7 @@ def test_a_teacher_that_cannot_be_written_leaves_no_partial_file(
     assert "disk" not in answer.message
     assert kept(tmp_path) == []
     monkeypatch.undo()
-    assert ask.fit() == Fitted(3, 0)
+    assert ask.reused() == 0
 
 
 def test_kept_teachers_are_the_owners_alone_and_their_names_need_the_key(make_party: MakeParty, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collegium.data.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableI
 from collegium.errors import ConfigurationError
 from collegium.parties.account import Account
 from collegium.parties.cli import PartyConfig
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.choice import OwnTeacher
 from collegium.protocol.messages import Describe, Description, Fitted
@@ -52,7 +52,8 @@ def records(path: Path, count: int, seed: int) -> Examples:
 
 
 def party(name: str, examples: Examples, own: OwnTeacher | None, pools: PoolStore, **more: Any) -> Party:
-    return Party(name, examples, TASK, folder=None, pools=pools, device="cpu", split_key=KEY, own_teacher=own, **more)
+    options: dict[str, Any] = {"policy": unrestricted, "device": "cpu", "split_key": KEY} | more
+    return Party(name, examples, TASK, folder=None, pools=pools, own_teacher=own, **options)
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_party_that_has_not_chosen_or_may_not_is_told(alpha: Examples, pools: 
     assert "name one under [teacher] in the party's file" in none.message
     bayes = OwnTeacher(kind="sklearn.naive_bayes:GaussianNB")
     assert Asker(party("alpha", alpha, bayes, pools)).fit(OWN).code == "refused"
-    assert Asker(party("alpha", alpha, bayes, pools, allowed_imports={bayes.kind})).fit(OWN) == Fitted(2, 0)
+    assert Asker(party("alpha", alpha, bayes, pools, allowed_imports={bayes.kind})).fit(OWN) == Fitted(2)
     assert Asker(party("alpha", alpha, OwnTeacher(kind=OWN_CHOICE), pools)).fit(OWN).code == "configuration"
 
 

@@ -19,7 +19,7 @@ from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.base import Teacher, build_teacher
 from collegium.parties.teachers.kinds import find_kind
-from collegium.protocol.messages import ArraySpec, Fitted
+from collegium.protocol.messages import ArraySpec
 
 BAYES = "sklearn.naive_bayes:GaussianNB"
 TREE = "sklearn.tree:DecisionTreeClassifier"
@@ -89,7 +89,7 @@ def test_a_scikit_learn_classifier_votes_as_it_predicts_and_is_never_written(
     votes = []
     for _ in range(2):
         ask = Asker(make_party(folder=tmp_path / "alpha", allowed_imports={kind}))
-        assert ask.fit(settings) == Fitted(2, 0)  # nothing was found again
+        assert ask.reused(settings) == 0  # nothing was found again
         votes.append(ask.votes(pool, tuple(range(100)), settings).counts)
     assert np.array_equal(*votes)
     assert (votes[0].sum(axis=1) == 2).all()
@@ -158,7 +158,7 @@ def test_a_module_of_the_wrong_output_size_fails_before_any_fitting(
     ask = Asker(party)
     answer = ask.fit(TeacherSettings(kind=FIXED, per_party=3))
     assert (answer.code, progress) == ("configuration", [])
-    assert ask.fit(TeacherSettings(kind="linear", options={"steps": 2})) == Fitted(1, 0)
+    assert ask.reused(TeacherSettings(kind="linear", options={"steps": 2})) == 0
 
 
 @pytest.mark.parametrize("kind", [NET, TIED])
@@ -198,9 +198,9 @@ def test_a_module_whose_code_changed_is_fitted_anew(
 ) -> None:
     settings = TeacherSettings(kind=NET, per_party=2, options={"steps": 2})
     ask = {"folder": tmp_path / "alpha", "allowed_imports": {NET}}
-    assert Asker(make_party(**ask)).fit(settings) == Fitted(2, 0)
-    assert Asker(make_party(**ask)).fit(settings) == Fitted(2, 2)
+    assert Asker(make_party(**ask)).reused(settings) == 0
+    assert Asker(make_party(**ask)).reused(settings) == 2
     source = tmp_path / "modules" / "their_nets.py"
     source.write_text(MODULE.replace("nn.ReLU()", "nn.Tanh()"))
     del sys.modules["their_nets"]  # as in a process that starts afterwards
-    assert Asker(make_party(**ask)).fit(settings) == Fitted(2, 0)
+    assert Asker(make_party(**ask)).reused(settings) == 0

@@ -54,8 +54,9 @@ def test_a_cohort_is_one_program_and_its_parties_find_their_teachers(
         assert fit_cohort(run) == 0
     monkeypatch.setattr(NetworkTeacher, "fit", None)
     for number in range(3):
-        reply = virtual_party(run.folder, number).handle(Request("fit", "cohort", Fit(run.config.teachers)))
-        assert reply.body == Fitted(2, 2)
+        party = virtual_party(run.folder, number)
+        assert party.handle(Request("fit", "cohort", Fit(run.config.teachers))).body == Fitted(2)
+        assert party.ensembles.under(run.config.teachers).reused == 2
 
 
 def test_on_a_cpu_the_parties_fit_their_own(run: PreparedRun) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import time
 from contextlib import ExitStack
 
-import grpc
 import numpy as np
 import pytest
 from support.processes import killed_at_the_end, start
@@ -24,6 +23,7 @@ from collegium.protocol.channels import (
     server_options,
     split_address,
 )
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.messages import Reply, SecureSumAnswer
 from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.v1 import collegium_pb2 as pb

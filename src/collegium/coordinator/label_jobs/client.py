@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import grpc
 from numpy.typing import NDArray
 
 from collegium import limits
@@ -22,6 +21,7 @@ from collegium.protocol.channels import (
     error_of,
     explain_failure,
 )
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 from collegium.protocol.label_jobs import (
     SERVICE,

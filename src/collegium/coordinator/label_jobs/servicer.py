@@ -13,16 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import grpc
-import grpc.aio
-from grpc.aio import EOF  # type: ignore[attr-defined]
-
 from collegium import limits
 from collegium.coordinator.label_jobs.service import LabelJobService
 from collegium.coordinator.service.peer_events import EventKind, OnEvent, Service, SessionEvent, certified, uncancelled
 from collegium.errors import CollegiumError, ProtocolViolation, Refused, VersionMismatch
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import refusal
+from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.label_jobs import (
     MAX_QUESTION_BYTES,
     SERVICE,

@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
-from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from collegium import limits
 from collegium.coordinator.service.peer_events import (
@@ -35,6 +32,7 @@ from collegium.data.task import Task
 from collegium.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, refusal, server_options
+from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb

@@ -7,11 +7,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import grpc
-import grpc.aio
-
 from collegium.errors import IdentityError
 from collegium.protocol.certificates import Role, Subject, read_certificate, read_subject
+from collegium.protocol.grpc_tls13 import grpc
 
 Result = TypeVar("Result")
 

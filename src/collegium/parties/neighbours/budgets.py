@@ -96,8 +96,8 @@ class RecordBudgets:
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
-    def book(self, run: str, terms: RecordBudget) -> Iterator[BudgetTransaction]:
-        """The run's book, to be written in; on the disk when the block ends, unchanged if it raises.
+    def transaction(self, run: str, terms: RecordBudget) -> Iterator[BudgetTransaction]:
+        """What the records have spent in a run, to be charged within; on the disk when the block ends, else unchanged.
 
         Raises
         ------
@@ -115,9 +115,9 @@ class RecordBudgets:
             database.execute("BEGIN IMMEDIATE")
             try:
                 self._pin(database, run, terms)
-                book = BudgetTransaction(database, run, terms, self._rho, self._numbers, self._names)
-                yield book
-                book.write()
+                spending = BudgetTransaction(database, run, terms, self._rho, self._numbers, self._names)
+                yield spending
+                spending.write()
                 database.execute("COMMIT")
             except BaseException:
                 if database.in_transaction:

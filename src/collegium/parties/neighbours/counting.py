@@ -1,4 +1,4 @@
-"""Counts of sampled records: by distance, and by class, around public inputs."""
+"""Counts of sampled records around public inputs: by distance, and by class."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, extract
 from collegium.data.task import Inputs, Task
-from collegium.parties.neighbours.handler import Count, inputs_asked
-from collegium.parties.neighbours.prepared import PreparedRounds
+from collegium.parties.handlers import pool_asked
+from collegium.parties.neighbours.handler import Count
 from collegium.parties.neighbours.sample import Sampler, sample_names
 from collegium.parties.neighbours.search import DistanceView, Search
+from collegium.parties.prepared import PreparedRounds
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.protocol.messages import CountNearest, Prepared, Request
@@ -52,16 +53,16 @@ class SampledRecords:
         Raises DataError when the features do not fit the task.
         """
         rate = body.terms.parameters["sampling_rate"]
-        seen = self._search(body.features).around(extract(body.features, x, self._inputs, self._device))
-        for name, around in zip(sample_names(run_id, body), seen, strict=True):
-            yield around, self._one_each(around, self._sampler.drawn(name, rate))
+        views = self._search(body.features).views(extract(body.features, x, self._inputs, self._device))
+        for name, view in zip(sample_names(run_id, body), views, strict=True):
+            yield view, self._one_each(view, self._sampler.drawn(name, rate))
 
     def counts(self, run_id: str, body: CountNearest, x: NDArray[Any], classes: int) -> IntArray:
         """What `CountNearest` asks, shape ``[queries, body.width(classes)]``."""
         counts = np.empty((len(x), body.width(classes)), dtype=np.int64)
         votes = None if body.tau is None else clipped_votes(held_in(self.labels, classes), body.tau)
-        for row, (around, sampled) in enumerate(self.samples(run_id, body, x)):
-            intervals = around.intervals(sampled, body.edges_squared[row])
+        for row, (view, sampled) in enumerate(self.samples(run_id, body, x)):
+            intervals = view.intervals(sampled, body.edges_squared[row])
             if body.by_class and votes is not None:
                 parts = (votes[sampled[intervals == place]] for place in (0, 1))
                 counts[row] = np.concatenate([_sum_of_at_most(part, body.k) for part in parts])
@@ -73,13 +74,13 @@ class SampledRecords:
         # Of more than k of one kind, the k-th is the last that can count; the range of a sum is public.
         return np.minimum(counts, body.highest)
 
-    def _one_each(self, around: DistanceView, drawn: NDArray[np.bool_]) -> IntArray:
+    def _one_each(self, view: DistanceView, drawn: NDArray[np.bool_]) -> IntArray:
         person = self._sampler.person
         rows = np.flatnonzero(drawn[person])
         shared = rows[self._shared[rows]]
         if not len(shared):
             return rows
-        order = np.lexsort((self.labels[shared], around.exact(shared), person[shared]))
+        order = np.lexsort((self.labels[shared], view.exact(shared), person[shared]))
         _, first = np.unique(person[shared][order], return_index=True)
         return np.concatenate([rows[~self._shared[rows]], shared[order][first]])
 
@@ -108,16 +109,19 @@ class CountNearestHandler:
 
     Parameters
     ----------
-    records : made when they are first needed, by a call without arguments.
-    count : counts and charges the queries of an answer about to be given; raises Refused when it must not be.
+    records : returns the sampled records; called when they are first needed.
+    rounds : keeps answers for secure sums.
+    count : see `Count`.
     """
 
-    def __init__(self, task: Task, pools: PoolStore, records: RecordSource, count: Count) -> None:
+    def __init__(
+        self, task: Task, pools: PoolStore, records: RecordSource, rounds: PreparedRounds, count: Count
+    ) -> None:
         self._task = task
         self._pools = pools
         self._records = records
+        self._rounds = rounds
         self._count = count
-        self.rounds = PreparedRounds()
 
     def __call__(self, request: Request) -> Neighbours | Prepared:
         body = request.body
@@ -125,12 +129,12 @@ class CountNearestHandler:
         check_task(mechanism_of(body), self._task)
         if body.terms.sum_mode == "clear":
             return Neighbours(self._answer(request.run_id, body))
-        return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
+        return self._rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
 
     def _answer(self, run_id: str, body: CountNearest) -> IntArray:
         classes = len(self._task.classes)
-        asked = inputs_asked(self._pools, body, body.width(classes))
-        dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
+        asked = pool_asked(self._pools, body.inputs, body.width(classes))[np.array(body.inputs.indices)]
+        dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
         records = self._records()
         self._count(body)
         return records.counts(run_id, body, asked, classes)

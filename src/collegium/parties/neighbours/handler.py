@@ -1,10 +1,10 @@
-"""Answers requests for neighbours within a radius: find them, charge each, keep the answer, and only then give it."""
+"""Answers requests for neighbours within a radius: find them, charge each, keep the answer, and only then send it."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.features import dimensions
 from collegium.data.task import Task
-from collegium.errors import ProtocolViolation
+from collegium.parties.handlers import pool_asked
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.neighbours.index import NeighbourIndex
-from collegium.parties.neighbours.prepared import PreparedRounds
+from collegium.parties.prepared import PreparedRounds
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collegium.data import PoolStore
 
 Count = Callable[[CastNeighbours | CountNearest], None]
-"""Counts the queries of an answer about to be given; raises Refused when it must not be."""
+"""Counts and charges the queries of an answer before it is sent; raises Refused when it must not be sent."""
 
 
 class CastNeighboursHandler:
@@ -32,7 +32,8 @@ class CastNeighboursHandler:
 
     Parameters
     ----------
-    neighbourhood : the index and the budgets, made when they are first needed.
+    neighbourhood : returns the index of the records and their budgets; called when they are first needed.
+    rounds : keeps answers for secure sums.
     count : see `Count`.
     """
 
@@ -41,65 +42,55 @@ class CastNeighboursHandler:
         task: Task,
         pools: PoolStore,
         neighbourhood: Callable[[], tuple[NeighbourIndex, RecordBudgets]],
+        rounds: PreparedRounds,
         count: Count,
     ) -> None:
         self._task = task
         self._pools = pools
         self._neighbourhood = neighbourhood
+        self._rounds = rounds
         self._count = count
-        self.rounds = PreparedRounds()
 
     def __call__(self, request: Request) -> Neighbours | Prepared:
         body = request.body
         assert isinstance(body, CastNeighbours)
         if body.terms.sum_mode == "clear":
             return Neighbours(self._answer(request.run_id, body))
-        return self.rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
+        return self._rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
 
     def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
         allowance = mechanism_of(body).record_budget
         assert allowance is not None  # records within a radius have budgets
         classes = len(self._task.classes)
-        asked = inputs_asked(self._pools, body, classes)
-        dimensions(body.features, self._task.inputs)  # what cannot be answered is not counted
+        asked = pool_asked(self._pools, body.inputs, classes)[np.array(body.inputs.indices)]
+        dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
         index, budgets = self._neighbourhood()
         voters = index.voters(body, asked, allowance.levels)
         questions = _questions(run_id, body)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._count(body)
-        with budgets.book(f"{run_id}/{body.ledger_id}", allowance) as book:
+        with budgets.transaction(f"{run_id}/{body.ledger_id}", allowance) as spending:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
-                counts[row] = _answer_once(book, question, people, labels, units, classes)
+                counts[row] = _answer_once(spending, question, people, labels, units, classes)
         return counts
 
 
-def inputs_asked(pools: PoolStore, body: CastNeighbours | CountNearest, width: int) -> NDArray[Any]:
-    """The inputs that ``body`` names; ProtocolViolation where there are none such, or too many for a message."""
-    positions = body.inputs.indices
-    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
-        raise ProtocolViolation(f"{len(positions)} queries are too many at once for this many counts each")
-    pool = pools.open(body.inputs.pool_sha256)
-    if not 0 <= min(positions) <= max(positions) < len(pool):
-        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
-    return np.asarray(pool[np.array(positions)])
-
-
 def _answer_once(
-    book: BudgetTransaction,
+    spending: BudgetTransaction,
     question: bytes,
     people: NDArray[np.int64],
     labels: NDArray[np.int64],
     units: NDArray[np.int64],
     classes: int,
 ) -> NDArray[np.int64]:
-    known = book.answer(question)
+    known = spending.answer(question)
     if known is not None:
         return known
-    admitted = book.admit(people, units)
+    admitted = spending.admit(people, units)
     counts = np.bincount(labels[admitted], weights=units[admitted], minlength=classes).astype(np.int64)
     # Cutting off moves two neighbouring counts no further apart, and the range of a sum is public.
     counts = np.minimum(counts, limits.MAX_NEIGHBOUR_COUNT)
-    book.keep(question, counts)
+    spending.keep(question, counts)
     return counts
 
 

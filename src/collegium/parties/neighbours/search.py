@@ -92,7 +92,7 @@ class Search:
             self._squared[start : start + len(block)] = np.einsum("ij,ij->i", block, block)
         self._longest = float(np.sqrt(self._squared.max(initial=0.0)))
 
-    def around(self, queries: NDArray[np.int16]) -> Iterator[DistanceView]:
+    def views(self, queries: NDArray[np.int16]) -> Iterator[DistanceView]:
         """The records as seen from each of ``queries``, int16 ``[queries, dimensions]``; valid until the next.
 
         Raises DataError when the dimensions differ.

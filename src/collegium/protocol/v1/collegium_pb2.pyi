@@ -172,12 +172,10 @@ class FitRequest(_message.Message):
     def __init__(self, teacher_json: _Optional[str] = ...) -> None: ...
 
 class Fitted(_message.Message):
-    __slots__ = ("teachers", "reused")
+    __slots__ = ("teachers",)
     TEACHERS_FIELD_NUMBER: _ClassVar[int]
-    REUSED_FIELD_NUMBER: _ClassVar[int]
     teachers: int
-    reused: int
-    def __init__(self, teachers: _Optional[int] = ..., reused: _Optional[int] = ...) -> None: ...
+    def __init__(self, teachers: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("mechanism", "parameters", "adjacency", "sum_mode", "stage")
@@ -201,18 +199,16 @@ class Terms(_message.Message):
     def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
 
 class CastVotesRequest(_message.Message):
-    __slots__ = ("terms", "teacher_json", "pool_range", "inline_inputs", "round_id")
+    __slots__ = ("terms", "teacher_json", "inputs", "round_id")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     TEACHER_JSON_FIELD_NUMBER: _ClassVar[int]
-    POOL_RANGE_FIELD_NUMBER: _ClassVar[int]
-    INLINE_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
     teacher_json: str
-    pool_range: PoolRange
-    inline_inputs: InlineInputs
+    inputs: PoolRange
     round_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., pool_range: _Optional[_Union[PoolRange, _Mapping]] = ..., inline_inputs: _Optional[_Union[InlineInputs, _Mapping]] = ..., round_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., round_id: _Optional[str] = ...) -> None: ...
 
 class PoolRange(_message.Message):
     __slots__ = ("pool_sha256", "indices")
@@ -221,14 +217,6 @@ class PoolRange(_message.Message):
     pool_sha256: str
     indices: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, pool_sha256: _Optional[str] = ..., indices: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class InlineInputs(_message.Message):
-    __slots__ = ("array", "data")
-    ARRAY_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    array: ArraySpec
-    data: bytes
-    def __init__(self, array: _Optional[_Union[ArraySpec, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Votes(_message.Message):
     __slots__ = ("queries", "classes", "counts")
