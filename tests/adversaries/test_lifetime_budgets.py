@@ -10,7 +10,7 @@ from support.record_votes import KEY, Clinic, plane
 
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task
-from collegium.parties.party import Party
+from collegium.parties.party import Party, unrestricted
 from collegium.protocol.messages import Failure, Neighbours
 
 EVERYTHING = 10**6
@@ -38,7 +38,14 @@ def voters(clinic: Clinic, folder: Path, wanted: Task, source: DataSource, *, le
     """How many records still vote on one question when every record may do so once; or why none is asked."""
     examples = load(source, wanted, data_root=folder)
     clinic.party = Party(
-        "clinic", examples, wanted, folder=folder, pools=clinic.pools, split_key=KEY, record_rho=1 / (2 * 10.0**2)
+        "clinic",
+        examples,
+        wanted,
+        folder=folder,
+        pools=clinic.pools,
+        split_key=KEY,
+        policy=unrestricted,
+        record_rho=1 / (2 * 10.0**2),
     )
     answer = clinic.ask(clinic.question((4,), participations=1, radius_squared=EVERYTHING, ledger_id=ledger))
     return int(answer.counts.sum()) if isinstance(answer, Neighbours) else str(answer.message)
@@ -78,6 +85,7 @@ def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) ->
     assert isinstance(clinic.ask(clinic.question((4,), radius_squared=EVERYTHING)), Neighbours)
     other = Task(classes=("x", "y"), inputs=task().inputs)
     examples = Examples(plane(ROWS, 1), np.zeros(ROWS, dtype=np.int64))
-    clinic.party = Party("clinic", examples, other, folder=tmp_path, pools=clinic.pools, split_key=KEY, record_rho=1.0)
+    kept = {"folder": tmp_path, "pools": clinic.pools, "split_key": KEY}
+    clinic.party = Party("clinic", examples, other, policy=unrestricted, record_rho=1.0, **kept)
     answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING))
     assert isinstance(answer, Failure) and "another task" in answer.message
