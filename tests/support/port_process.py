@@ -27,7 +27,7 @@ def main(path: Path) -> None:
     configure_logging(LogFormat.JSON)
     config = read_consortium(path)
     folder = ConsortiumFolder(config.consortium.folder)
-    attendance = SessionService(config, wait_s=0, on_event=lambda event: None)
+    attendance = SessionService(config, pool_inputs=100, wait_s=0, on_event=lambda event: None)
     desk = LabelJobService(
         JobQueue(folder.jobs),
         task_json=config.task.model_dump_json(),

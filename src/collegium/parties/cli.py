@@ -17,7 +17,7 @@ from pydantic import Field
 
 from collegium.data.loading.sources import DataSource, data_root
 from collegium.data.task import Task
-from collegium.errors import DataError
+from collegium.errors import ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
@@ -117,6 +117,18 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
     return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
 
 
+def require_limits(policy: PolicyConfig) -> None:
+    """ConfigurationError unless the policy says how little noise, and how many answers or how much ε, it agrees to."""
+    missing = [] if policy.minimum_noise_votes else ["minimum_noise_votes"]
+    if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:
+        missing.append("queries or epsilon")
+    if missing:
+        raise ConfigurationError(
+            f"the policy sets no limit by {' and '.join(missing)}: write them into the policy file that party.toml "
+            "names; a party without them would answer anything"
+        )
+
+
 @app.command()
 def serve(
     config_file: ConfigFile,
@@ -144,6 +156,7 @@ def serve(
     known = known_roster(config, credentials)
     membership = membership_of(config, credentials, known)
     policy = policy_of(config)
+    require_limits(policy)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
     from collegium.parties.session import Answers, PartySession

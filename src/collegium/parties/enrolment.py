@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from collegium.errors import ProtocolViolation, StorageError
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import Roster
@@ -45,17 +46,19 @@ POLICY_TEMPLATE = """\
 # What this institution agrees to answer. It refuses anything else, whatever the coordinator says.
 # collegium party show party.toml prints it beside what was answered so far.
 
-# The coordinator sees the sum of all votes alone. Adding "clear" would show it this institution's own.
-sum_modes = ["masked", "masked+noised"]
+# What the consortium announced when this institution enrolled; whatever is weaker is refused from then on.
 
-# Mechanisms that may be applied to the sum; all that Collegium can account for where this line is missing.
-# mechanisms = ["gnmax", "lnmax"]
+# The coordinator sees the sum of all votes alone. Adding "clear" would show it this institution's own.
+sum_modes = {sum_modes}
+
+# Mechanisms that may be applied to the sum.
+mechanisms = [{mechanism}]
 
 # Smallest noise, in votes: sigma of a Gaussian, 1/gamma of Laplace noise.
-minimum_noise_votes = 0.0
+minimum_noise_votes = {noise_votes}
 
-# Most queries altogether, most answers to one query, and what its own votes may cost it (party level).
-# queries = 1000
+# Most answers altogether, most answers to one query, and what its own votes may cost it (party level).
+queries = {answers}
 times_per_query = 2
 # epsilon = 10.0
 delta = 1e-5
@@ -99,6 +102,8 @@ def enrol(
         roster = Roster.model_validate_json(answer.roster_json)
     except ValidationError as error:
         raise ProtocolViolation("the coordinator sent a roster that is not valid: update Collegium") from error
+    if answer.terms is None:
+        raise ProtocolViolation("the coordinator did not say what it means to ask: update Collegium")
     roster.require_certified(authority_pem)
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)
@@ -111,8 +116,19 @@ def enrol(
         group=f"group = {toml_value(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
     )
     _write_if_missing(folder / PARTY, settings)
-    _write_if_missing(folder / POLICY, POLICY_TEMPLATE)
+    _write_if_missing(folder / POLICY, policy_text(answer.terms))
     return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest)
+
+
+def policy_text(terms: AnnouncedTerms) -> str:
+    """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
+    masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
+    return POLICY_TEMPLATE.format(
+        sum_modes=toml_value([masked]),
+        mechanism=toml_value(terms.mechanism),
+        noise_votes=toml_value(terms.noise_votes),
+        answers=toml_value(terms.answers),
+    )
 
 
 def _write_if_missing(path: Path, text: str) -> None:

@@ -31,6 +31,7 @@ from collegium.errors import (
     error_for_code,
 )
 from collegium.limits import MAX_PARTIES, MAX_ROSTER_BYTES, MAX_TEXT_CHARS
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Role, read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
@@ -80,6 +81,8 @@ class Enrolled(Frozen):
     """Empty for a student, whom the parties' keys do not concern."""
     expected: tuple[str, ...] = Field(default=(), max_length=MAX_PARTIES)
     """Names of the parties that are enrolled or may still enrol; none for a student."""
+    terms: AnnouncedTerms | None = None
+    """None for a student."""
     sessions: str
     """``host:port`` where parties attend and students ask for labels."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.errors import CollegiumError, QuorumNotReached
@@ -86,7 +87,9 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     """The TOML file from which a party is served, in its own folder."""
     source = {key: value for key, value in member.source.model_dump().items() if value is not None}
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
-    agreed = f"sum_modes = [{toml_value(run.config.votes.mode)}]\nrecord_rho = inf\n"
+    terms = announced_terms(run.config, run.config.queries.count)
+    agreed = f"sum_modes = [{toml_value(terms.sum_mode)}]\nminimum_noise_votes = {terms.noise_votes!r}\n"
+    agreed += f"queries = {terms.answers}\nrecord_rho = inf\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",

@@ -16,6 +16,7 @@ from collegium.coordinator.membership.enrolment_service import EnrolmentService,
 from collegium.coordinator.membership.members import Members, MembersFile, utc_now
 from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
 from collegium.parties.enrolment import enrol
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Authority
 from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
 from collegium.protocol.identities import Credentials, issue_kit
@@ -33,6 +34,9 @@ class Listening(Registrar):
     def answer(self, line: bytes) -> bytes:
         self.heard.append(line)
         return super().answer(line)
+
+
+TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, answers=24)
 
 
 @dataclass
@@ -70,7 +74,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     start = Members(consortium="trial").with_code("ash", code, utc_now(), hours=1)
     members.change(lambda found: (found, None), first=start)
     names: list[str] = []
-    registrar = Listening(authority, members, sessions="localhost:7443", days=30, on_enrolled=names.append)
+    registrar = Listening(authority, members, sessions="localhost:7443", terms=TERMS, days=30, on_enrolled=names.append)
     with EnrolmentService(registrar, identity) as service:
         yield Desk(tmp_path, authority, registrar, members, service.start("localhost:0"), code, names)
 
@@ -85,7 +89,9 @@ def test_a_party_enrols_and_gets_what_it_needs_to_serve(desk: Desk) -> None:
     assert config.coordinator == "localhost:7443"
     known = known_roster(config, credentials)
     assert known is not None and dict(known) == {"ash": credentials.subject.signing_key}
-    assert policy_of(config).sum_modes == ("masked", "masked+noised")
+    policy = policy_of(config)
+    assert (policy.sum_modes, policy.mechanisms, policy.minimum_noise_votes) == (("masked",), ("gnmax",), 2.0)
+    assert policy.queries is not None and policy.queries >= 12
     for key in (desk.folder / "ash" / "credentials").glob("*key.pem"):
         assert key.stat().st_mode & 0o777 == 0o600
 

@@ -34,6 +34,7 @@ from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
 from collegium.protocol.messages import CastVotes, Failure, Reply, Request
 from collegium.protocol.requests import PoolRange, Terms
@@ -127,12 +128,15 @@ def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterato
     yield caplog.messages[-1]
 
 
+TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, answers=24)
+
+
 def listening_lines(scene: Scene) -> Iterator[str]:
     """A second coordinator beside the one that serves, and two addresses that are taken."""
     folder, settings = ConsortiumFolder(scene.folder / "consortium"), scene.config.consortium
     yield line_of(lambda: only_one(folder.lock).__enter__())
     authority = load_authority(folder.authority)
-    registrar = Registrar(authority, scene.members, sessions=settings.address, days=1)
+    registrar = Registrar(authority, scene.members, sessions=settings.address, terms=TERMS, days=1)
     yield line_of(lambda: EnrolmentService(registrar, folder.identity).start(settings.enrolment))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"

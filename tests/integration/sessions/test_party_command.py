@@ -22,7 +22,9 @@ def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = 
     kept = f"of-{kits.folder.name}-{name}"
     path.write_text(
         f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "{kept}"\ndata = {data}\n'
+        'policy = "policy.toml"\n'
     )
+    (folder / "policy.toml").write_text("minimum_noise_votes = 1.0\nqueries = 10\n")
     return path
 
 
@@ -31,6 +33,21 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     done = command("party", *arguments)
     assert "Traceback" not in done.err, done.err
     return done.status, done.out, done.err.strip().splitlines()[-1] if done.err.strip() else ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "missing"),
+    [
+        ("", "minimum_noise_votes and queries or epsilon"),
+        ("queries = 10", "minimum_noise_votes"),
+        ("minimum_noise_votes = 1.0", "queries or epsilon"),
+    ],
+)
+def test_a_policy_without_limits_is_not_served(kits: Kits, tmp_path: Path, policy: str, missing: str) -> None:
+    path = write_config(tmp_path, kits, "ash", "localhost:1")
+    (tmp_path / "policy.toml").write_text(policy)
+    status, _, line = run("serve", path)
+    assert status == 2 and f"the policy sets no limit by {missing}: write them" in line
 
 
 def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: Listen, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide, utc_now
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Authority, read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.enrolment import (
@@ -47,6 +48,7 @@ class Registrar:
     Parameters
     ----------
     sessions : ``host:port`` where the enrolled attend or ask.
+    terms : what parties are told that they will be asked.
     days : validity of a certificate.
     on_enrolled : called after somebody was enrolled or renewed.
     """
@@ -57,12 +59,13 @@ class Registrar:
         members: MembersFile,
         *,
         sessions: str,
+        terms: AnnouncedTerms,
         days: int,
         on_enrolled: Callable[[str], None] = lambda name: None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._authority, self._members = authority, members
-        self._sessions, self._days = sessions, days
+        self._sessions, self._terms, self._days = sessions, terms, days
         self._on_enrolled, self._clock = on_enrolled, clock
 
     def answer(self, line: bytes) -> bytes:
@@ -105,6 +108,7 @@ class Registrar:
             certificate_pem=certificate,
             roster_json=decision.members.roster().model_dump_json() if party else "",
             expected=tuple(decision.members.expected()) if party else (),
+            terms=self._terms if party else None,
             sessions=self._sessions,
         )
 

@@ -20,6 +20,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 
 if TYPE_CHECKING:
@@ -43,19 +44,34 @@ def _count_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
-    """The mechanism as it runs on that sum: the parties' own noise makes another one of it.
+    """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
+    mechanism = _mechanism(config)
+    if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
+        return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)
+    return mechanism
 
-    What the task and the section neighbours decide (the number of classes, k) is filled in where the mechanism has
-    such a parameter.
-    """
+
+def announced_terms(config: RunConfig, queries: int) -> AnnouncedTerms:
+    """What parties are told, when they enrol, that ``queries`` queries will be asked on."""
+    mechanism = _mechanism(config)
+    if config.votes.mode == SumMode.MASKED_AND_NOISED:
+        mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
+    rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
+    return AnnouncedTerms(
+        sum_mode=config.votes.mode,
+        mechanism=mechanism.name,
+        noise_votes=mechanism.noise_votes,
+        answers=max(1, 2 * rounds * queries),
+    )
+
+
+def _mechanism(config: RunConfig) -> Mechanism:
+    """What the task and the section neighbours decide (number of classes, k) is filled in where it is a parameter."""
     classes = len(config.task.classes)
     decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
-    mechanism = create(config.mechanism.name, **(config.mechanism.parameters | known))
-    if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
-        return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)
-    return mechanism
+    return create(config.mechanism.name, **(config.mechanism.parameters | known))
 
 
 def noise_strategy_of(config: RunConfig) -> NoiseStrategy:

@@ -14,6 +14,7 @@ from collegium.coordinator.membership.enrolment_service import EnrolmentService,
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.membership.own_identity import keep_identity
 from collegium.coordinator.rounds.rounds import quorum_count
+from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_folder import write_whole
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
@@ -41,6 +42,7 @@ class SessionService:
 
     Parameters
     ----------
+    pool_inputs : how many inputs the pool has, which is the most that a student without a limit may ask about.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
     on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
 
@@ -49,7 +51,7 @@ class SessionService:
     ConfigurationError or StorageError, when the folder is another consortium's or was never provisioned.
     """
 
-    def __init__(self, config: ConsortiumConfig, *, wait_s: float, on_event: OnEvent) -> None:
+    def __init__(self, config: ConsortiumConfig, *, pool_inputs: int, wait_s: float, on_event: OnEvent) -> None:
         self._config, self._wait_s, self._on_event = config, wait_s, on_event
         self._folder = ConsortiumFolder(config.consortium.folder)
         self._members_file = self._folder.members
@@ -78,6 +80,7 @@ class SessionService:
             self._authority,
             self._members_file,
             sessions=config.consortium.address,
+            terms=announced_terms(config.run, config.consortium.queries_meant(config.queries.count, pool_inputs)),
             days=config.consortium.certificate_days,
             on_enrolled=lambda name: self._reload(),
         )

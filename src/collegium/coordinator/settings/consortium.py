@@ -68,6 +68,11 @@ class ConsortiumSettings(Frozen):
             raise ValueError("without a run of its own (own_run = false) the coordinator needs students to serve")
         return self
 
+    def queries_meant(self, own: int, pool_inputs: int) -> int:
+        """How many queries the consortium means to ask: ``own`` in its own run, and what its students may ask."""
+        limits = [pool_inputs if student.queries is None else student.queries for student in self.students]
+        return own * self.own_run + sum(limits)
+
     @property
     def host(self) -> str:
         return split_address(self.address)[0]
