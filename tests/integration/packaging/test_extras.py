@@ -130,7 +130,7 @@ def test_parties_of_tables_with_forests_need_no_extra(bare: dict[str, str], fold
     assert (folder / "forest/report.html").exists()
     run = json.loads(done.stdout)
     assert run["student"]["method"] == "random-forest"
-    assert run["student"]["accuracy"] > 0.8
+    assert run["student"]["quality"]["accuracy"] > 0.8
     told = collegium(
         folder, bare, "student", "evaluate", "forest/student.safetensors", "rows.csv", "--label", "ill", "--json"
     )
