@@ -1,0 +1,177 @@
+"""The packages of examples/plugins, installed into a folder of their own, work everywhere, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+SUITES = """
+from collegium import testing
+from collegium.privacy.mechanisms import create
+testing.check_mechanism(create("gnmax-unless-unsure", sigma=3.0))
+testing.check_teacher("nearest-centroid")
+testing.check_student("ridge")
+testing.check_source("rings")
+print("all promises are kept")
+"""
+
+CONSORTIUM = """
+import sys
+import collegium as cg
+from collegium.data import DataSource, default_task, load
+from collegium.privacy.mechanisms import create
+
+mechanisms, teachers = sys.argv[1].split(","), sys.argv[2].split(",")
+task = default_task("rings")
+
+def part(start, stop):
+    source = DataSource(source="rings", split="all", shuffle_seed=0, start=start, stop=stop)
+    return load(source, task, data_root=None)
+
+records = {f"clinic-{n}": (own.x, own.y) for n in range(5) for own in [part(200 + 200 * n, 400 + 200 * n)]}
+policy = cg.PolicyConfig(mechanisms=mechanisms, teacher_imports=teachers, minimum_noise_votes=5)
+parties = cg.LocalParties(records, task, policy=policy)
+mechanism = create("gnmax-unless-unsure", sigma=6.0)
+pool, test = part(0, 200), part(1200, 1500)
+coordinator = cg.Coordinator(
+    parties, pool.x, mechanism, epsilon=20, teachers="nearest-centroid", teachers_per_party=10
+)
+try:
+    labels = coordinator.label(queries=60)
+except cg.errors.QuorumNotReached as error:
+    sys.exit(str(error))
+student = coordinator.fit("ridge")
+again = cg.load_student(coordinator.folder / "student.safetensors")
+assert type(again).__name__ == "RidgeStudent" and (again.predict(test.x) == student.predict(test.x)).all()
+print(labels.max(), (labels >= 0).sum(), (student.predict(test.x) == test.labels()).mean())
+"""
+
+SIMULATION = """
+name = "rings"
+seed = 1
+[task]
+classes = ["inner", "middle", "outer"]
+[task.inputs]
+kind = "table"
+columns = [
+    { kind = "number", name = "across", low = -4, high = 4 },
+    { kind = "number", name = "up", low = -4, high = 4 },
+    { kind = "number", name = "distance", low = 0, high = 4 },
+]
+[private]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+stop = 1000
+[pool]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+start = 1000
+stop = 1200
+[holdout]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+start = 1200
+[partition]
+kind = "iid"
+parties = 5
+[teachers]
+kind = "nearest-centroid"
+per_party = 10
+[mechanism]
+name = "gnmax-unless-unsure"
+parameters = { sigma = 6.0 }
+[budget]
+epsilon = 20.0
+[queries]
+count = 30
+[student]
+method = "ridge"
+[engine]
+workers = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the four packages as pip installs them."""
+    folder = tmp_path_factory.mktemp("plugins")
+    sources = shutil.copytree(ROOT / "examples" / "plugins", folder / "sources")
+    packages = sorted(path.parent for path in sources.glob("*/pyproject.toml"))
+    assert [len(list(package.glob("*.py"))) for package in packages] == [1, 1, 1, 1]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*command, "--target", folder / "site", *packages], check=True)
+    return folder / "site"
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Run:
+    """Python with the packages and without them beside Collegium; nothing else differs."""
+
+    def go(*arguments: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "reproduction"), str(installed)])
+        environment = os.environ | {"PYTHONPATH": path}
+        return subprocess.run(
+            [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+
+    return go
+
+
+def test_each_part_keeps_its_promises(run: Run) -> None:
+    done = run("-c", SUITES)
+    assert done.stdout == "all promises are kept\n", done.stderr
+
+
+def test_the_mechanism_is_accounted_for_planned_and_audited(run: Run) -> None:
+    chosen = ("-m", "collegium", "account", "-m", "gnmax-unless-unsure", "--sigma", "40", "--queries", "100", "--json")
+    as_gnmax = [part.replace("gnmax-unless-unsure", "gnmax") for part in chosen]
+    epsilons = [json.loads(run(*command).stdout)["epsilon_data_independent"] for command in (chosen, as_gnmax)]
+    assert epsilons[0] == epsilons[1] > 1
+
+    plan = ("-m", "collegium", "plan", "-m", "gnmax-unless-unsure", "--epsilon", "2", "--teachers", "250")
+    planned = run(*plan, "--classes", "4", "--gaps", "0.8,0.6")
+    assert planned.returncode == 0 and "Best: gnmax-unless-unsure" in planned.stdout, planned.stderr
+
+    audit = ("-m", "collegium", "audit", "-m", "gnmax-unless-unsure", "--sigma", "4", "--teachers", "20", "--seed", "1")
+    audited = run(*audit, "--json")
+    assert audited.returncode == 0 and json.loads(audited.stdout)["consistent"], audited.stderr
+
+
+def test_institutions_that_allow_them_run_all_four_together(run: Run) -> None:
+    done = run("-c", CONSORTIUM, "gnmax-unless-unsure", "nearest-centroid")
+    assert done.returncode == 0, done.stderr
+    largest, labels, right = done.stdout.split()
+    assert int(largest) == 1, "the last class stands for no answer"
+    assert int(labels) >= 25 and float(right) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "teachers", "named"),
+    [
+        ("gnmax", "nearest-centroid", "the mechanism"),
+        ("gnmax-unless-unsure", "other:Teacher", "does not allow the teacher nearest-centroid"),
+    ],
+)
+def test_an_institution_that_does_not_allow_one_refuses(run: Run, mechanisms: str, teachers: str, named: str) -> None:
+    done = run("-c", CONSORTIUM, mechanisms, teachers)
+    assert done.returncode == 1 and "refused" in done.stderr and named in done.stderr
+
+
+def test_they_run_in_a_simulation(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rings.toml").write_text(SIMULATION)
+    done = run("-m", "collegium", "simulate", "rings.toml", "--run", "run")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "student.safetensors").is_file()
