@@ -6,7 +6,6 @@ import io
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -15,17 +14,13 @@ import pandas as pd
 import pytest
 from support.pages import blocks_of, commands_of, text_of_page
 
-from collegium import cli
+from collegium import cli, testing
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.data import DataSource, load
 from collegium.data.encoding import MISSING
 from collegium.data.task import Task, TeacherSettings
-from collegium.privacy.mechanisms import registry
-from collegium.privacy.mechanisms.base import ABSTAIN
-from collegium.privacy.noise.sources import SystemNoise
-from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import Unit
 
+ROOT = Path(__file__).resolve().parents[3]
 NOISE, OWN = text_of_page("choosing-noise.md"), text_of_page("your-own.md")
 TASK = Task.model_validate(
     {
@@ -103,41 +98,16 @@ def test_the_settings_on_the_page_are_valid() -> None:
     data, teachers, package = map(tomllib.loads, blocks_of(OWN, "toml"))
     assert DataSource.model_validate(data["data"]).group == "patient"
     assert TeacherSettings.model_validate(teachers["teachers"]).per_party == 12
-    assert list(package["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
+    example = tomllib.loads((ROOT / "examples/plugins/unsure-mechanism/pyproject.toml").read_text(encoding="utf-8"))
+    assert package["project"]["entry-points"] == example["project"]["entry-points"]
 
 
-@pytest.fixture
-def fresh_registry() -> Iterator[None]:
-    registry.known_names()
-    before = dict(registry._by_name)
-    registry._load_all.cache_clear()
-    yield
-    registry._by_name.clear()
-    registry._by_name.update(before)
-
-
-@pytest.mark.usefixtures("fresh_registry")
-def test_a_mechanism_of_ones_own_is_found_and_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, _ = blocks_of(OWN, "python")
-    group = tomllib.loads(blocks_of(OWN, "toml")[2])["project"]["entry-points"][registry.ENTRY_POINT_GROUP]
-    (tmp_path / "your_package").mkdir()
-    (tmp_path / "your_package" / "unless_unsure.py").write_text(source)
-    installed = tmp_path / "your_package-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: your-package\nVersion: 1.0\n")
-    entries = "".join(f"{name} = {target}\n" for name, target in group.items())
-    (installed / "entry_points.txt").write_text(f"[{registry.ENTRY_POINT_GROUP}]\n{entries}")
-    monkeypatch.syspath_prepend(tmp_path)
-    own = registry.create("gnmax-unless-unsure", sigma=1.0, unsure=1)
-    (stage,), (release,) = own.stages, registry.create("gnmax", sigma=1.0).stages
-    unit = Unit()
-    assert np.array_equal(stage.charge(WIDE_ORDERS, unit).values, release.charge(WIDE_ORDERS, unit).values)
-    # Noise of σ = 1 reaches 50 with a probability far below 1e-6.
-    assert stage.run(np.array([[100, 0, 0], [0, 100, 0]]), SystemNoise()).tolist() == [0, ABSTAIN]
+def test_the_checks_on_the_page_are_those_that_there_are() -> None:
+    assert set(re.findall(r"`(check_\w+)\(", OWN)) == set(testing.__all__)
 
 
 def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, source = blocks_of(OWN, "python")
+    (source,) = blocks_of(OWN, "python")
     pool = pd.DataFrame({"age": np.arange(40), "dose": np.arange(40) % 7})
     pool.to_csv(tmp_path / "pool.csv", index=False)
     run = RunFolder(tmp_path / "consortium" / "run")

@@ -1,4 +1,4 @@
-"""The packages of examples/plugins, installed into a folder of their own, work everywhere, and nothing else is touched."""
+"""The packages of examples/plugins, installed into a folder of their own, work everywhere; nothing else is touched."""
 
 from __future__ import annotations
 

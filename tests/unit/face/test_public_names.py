@@ -14,7 +14,10 @@ NAMES = [name for name in dir(cg) if name not in ("__version__", "errors")]
 
 
 def in_a_fresh_process(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    """What the code prints in a process that inherits no setting of gRPC from this one."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def test_there_are_about_a_dozen_names_and_each_is_what_its_module_defines() -> None:
