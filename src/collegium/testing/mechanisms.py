@@ -58,7 +58,8 @@ def check_mechanism(
     sums : callable, optional
         What the parties' sum is for a histogram of all records, where it is not the histogram itself: a sample of
         the records, or a sum that carries the parties' noise. Takes the histogram (a tuple of counts), a number of
-        runs and a numpy generator, and returns int64 ``[runs, classes]``. The mechanism's tie rule and the
+        runs and a numpy generator, and returns int64 ``[runs, classes]``. Such sums are no votes, so that the
+        refusal of wrong votes is not asked for. The mechanism's tie rule and the
         independence of its draws are then checked on the histogram itself all the same.
     runs : int
         Releases on each of the two neighbours, at least 1,000.
@@ -81,6 +82,8 @@ def check_mechanism(
     _check_description(mechanism)
     curves = dict(_checked_charges(mechanism))
     _check_release(mechanism, teachers, classes)
+    if sums is None:
+        _check_refusals(mechanism, teachers, classes)
     _check_independence(mechanism, teachers, classes, seed)
     _check_ties(mechanism, teachers, classes)
     drawn = sums or _as_it_is
@@ -159,6 +162,10 @@ def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
     promise(bool(inside.all()), f"{mechanism.name} releases what is neither a class nor {ABSTAIN} (no label)")
     empty = _released(mechanism, votes[:0], SystemNoise())
     promise(len(empty) == 0, f"{mechanism.name} releases labels although no query was asked")
+
+
+def _check_refusals(mechanism: Mechanism, teachers: int, classes: int) -> None:
+    votes = np.full((4, classes), teachers, dtype=np.int64)
     for wrong, what in (
         (votes - teachers - 1, "negative counts"),
         (votes + 0.5, "counts that are no whole numbers"),

@@ -14,6 +14,7 @@ from collegium.privacy.mechanisms import IntArray, Mechanism, Noise, SeededNoise
 from collegium.privacy.mechanisms.gnmax import GaussianRelease, GNMax
 from collegium.privacy.renyi import RenyiCurve
 from collegium.testing import check_mechanism
+from collegium.testing.mechanisms import Sums
 
 OURS = {
     "lnmax": ({"gamma": 0.5}, {}),
@@ -30,6 +31,23 @@ OURS = {
 def test_collegiums_mechanisms_keep_their_promises(name: str) -> None:
     parameters, options = OURS[name]
     check_mechanism(create(name, **parameters), **options)
+
+
+def noised_by_parties(sigma: float) -> Sums:
+    """Sums that carry the parties' noise of ``sigma`` votes; all are raised by 100 alike, so that none is negative."""
+
+    def sums(histogram: tuple[int, ...], runs: int, generator: np.random.Generator) -> IntArray:
+        noise = SeededNoise(int(generator.integers(2**62))).gaussian(sigma, (runs, len(histogram)))
+        return np.asarray(np.maximum(0, np.asarray(histogram) + 100 + noise), dtype=np.int64)
+
+    return sums
+
+
+def test_a_mechanism_whose_noise_the_parties_add_keeps_its_promises() -> None:
+    noised = create("noised-gnmax", sigma=3.0, honest_survivors=3)
+    check_mechanism(noised, sums=noised_by_parties(3.0))
+    with pytest.raises(AssertionError, match="was measured"):
+        check_mechanism(noised, sums=noised_by_parties(1.0))
 
 
 @dataclass(frozen=True)
