@@ -13,6 +13,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -138,6 +139,14 @@ class PoolStore:
                 array = self._map(spec)
                 self._arrays[sha256] = array
             return array
+
+    def contents(self, sha256: str, positions: Sequence[int]) -> list[bytes]:
+        """SHA-256 of each of these inputs, the same in whichever pool and place it stands.
+
+        The positions must lie in the pool; PoolMismatch where it is not here.
+        """
+        rows = np.ascontiguousarray(self.open(sha256)[np.array(positions)])
+        return [hashlib.sha256(row.tobytes()).digest() for row in rows]
 
     def _map(self, spec: ArraySpec) -> NDArray[Any]:
         path = self._path(spec.sha256, "bin")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
+from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Mechanism, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
 from collegium.protocol.messages import CountNearest, VoteRequest
 
@@ -60,8 +60,11 @@ class Account:
         except sqlite3.Error as error:
             raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
 
-    def charge(self, request: VoteRequest) -> None:
-        """Count and charge an answer about to be given; on the disk before it returns.
+    def charge(self, request: VoteRequest, contents: Sequence[bytes]) -> None:
+        """Count and charge an answer about to be given; on the disk before it returns, or neither where it is refused.
+
+        ``contents`` names each input of the request by what it is: a pool that was reversed, or changed in another
+        place, holds the same inputs.
 
         What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
         the mechanism charges in the worst case for all votes of the party, which are there or not. Within a radius,
@@ -75,9 +78,13 @@ class Account:
         MechanismRefused, ModeRefused
             Where the terms do not tell what an answer costs.
         """
-        mechanism, terms = mechanism_of(request), request.terms
-        keys = _query_keys(request)
-        self._count(keys)
+        mechanism = mechanism_of(request)
+        keys = _query_keys(request, contents)
+        with self._counted(keys):
+            self._pay(request, mechanism, len(keys))
+
+    def _pay(self, request: VoteRequest, mechanism: Mechanism, queries: int) -> None:
+        terms = request.terms
         if mechanism.answered_by is AnsweredBy.TEACHERS:
             ledger, votes = self._ledger, request.highest
         elif isinstance(request, CountNearest) and request.by_class:
@@ -94,7 +101,7 @@ class Account:
         }
         curve = mechanism.answer_charge(ledger.settings.orders, unit, terms.stage)
         try:
-            ledger.charge(purpose=terms.stage or "votes", mechanism=described, curve=curve, queries=len(keys))
+            ledger.charge(purpose=terms.stage or "votes", mechanism=described, curve=curve, queries=queries)
         except BudgetExceeded as error:
             raise CostRefused(f"policy: {error}") from error
 
@@ -116,7 +123,9 @@ class Account:
         self._ledger.close()
         self._records.close()
 
-    def _count(self, keys: Sequence[bytes]) -> None:
+    @contextmanager
+    def _counted(self, keys: Sequence[bytes]) -> Iterator[None]:
+        """Count the answers; undone where the block raises, as no answer leaves then."""
         with closing(self._connect()) as database, database:
             database.execute("BEGIN IMMEDIATE")
             answered = int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
@@ -135,6 +144,7 @@ class Account:
                         f"policy: a query was answered {self._policy.times_per_query} times already: sums of one query "
                         "with other parties would differ by their votes"
                     )
+            yield
 
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._counts, timeout=30.0)
@@ -143,12 +153,12 @@ class Account:
         return database
 
 
-def _query_keys(request: VoteRequest) -> list[bytes]:
+def _query_keys(request: VoteRequest, contents: Sequence[bytes]) -> list[bytes]:
     """What was asked about, whatever the terms: other terms on the same input are a repeat as well.
 
     A label by sampled neighbours takes an answer by distance and one by class for each stage; none repeats another.
     """
-    rows = [f"{request.inputs.pool_sha256}:{index}".encode() for index in request.inputs.indices]
+    rows = list(contents)
     if isinstance(request, CountNearest):
         rows = [b"%s:%s:%d" % (row, request.terms.stage.encode(), request.by_class) for row in rows]
     return [hashlib.sha256(row).digest() for row in rows]

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from collegium.models.devices import check_device
 from collegium.parties.account import Account
 from collegium.parties.handlers import (
     CastVotesHandler,
-    ChargeAnswer,
     DescribeHandler,
     EnsembleCache,
     FitHandler,
@@ -58,6 +57,7 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
+    VoteRequest,
     check_party_name,
 )
 
@@ -135,7 +135,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: PolicyCheck | None = None,
-        charge: ChargeAnswer | None = None,
+        charge: Callable[[VoteRequest, Sequence[bytes]], None] | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
@@ -151,7 +151,11 @@ class Party:
         if policy is None:
             policy = Policy(SAFE_POLICY)
             charge = charge or self._account(name, folder).charge
-        charge = charge or (lambda request: None)
+
+        def count(request: VoteRequest) -> None:
+            if charge is not None:
+                charge(request, pools.contents(request.inputs.pool_sha256, request.inputs.indices))
+
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
@@ -185,9 +189,9 @@ class Party:
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             Fit: FitHandler(ensembles),
-            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, charge),
-            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, charge),
-            CountNearest: CountNearestHandler(task, pools, sampled, rounds, charge),
+            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, count),
+            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, count),
+            CountNearest: CountNearestHandler(task, pools, sampled, rounds, count),
         }
         if task.multilabel:
             # Teachers, and records within a radius, name one class.

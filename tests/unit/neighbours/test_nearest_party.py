@@ -174,7 +174,7 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     again.close()
     poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):
-        poor.charge(question(clinic, by_class=True))
+        poor.charge(question(clinic, by_class=True), [b"one", b"two"])
     poor.close()
 
 
