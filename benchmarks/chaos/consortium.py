@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.chaos.stop_conditions import StopCondition
 from benchmarks.chaos.tcp_proxy import Proxies, Proxy
+from collegium.clock import utc_now
 from collegium.coordinator.cli.provision_cli import provision
-from collegium.coordinator.membership.members import utc_now
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.errors import Unreachable

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collegium.clock import utc_now
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
 from collegium.coordinator.service.coordinator_service import CoordinatorService
@@ -19,7 +20,6 @@ from collegium.errors import CollegiumError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.backoff import Backoff
-from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.protocol.label_jobs import JobStatus
 from support.consortium import Scene

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from collegium.coordinator.membership.members import MembersFile, utc_now
+from collegium.clock import utc_now
+from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.data import DataSource, PoolStore, load
 from collegium.data.task import Task

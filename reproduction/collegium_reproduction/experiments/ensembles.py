@@ -28,10 +28,9 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import BUILT_IN
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.teachers.store import TeacherStore
+from collegium.privacy.units import IntArray
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting
-
-IntArray = NDArray[np.int64]
 
 _SAY_EVERY = 25
 

@@ -21,6 +21,7 @@ from collegium.parties.neighbours.search import DistanceView
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
 from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
 from collegium_reproduction.exact_nearest import exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
@@ -28,8 +29,6 @@ from collegium_reproduction.experiments.figures import OURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-IntArray = NDArray[np.int64]
 
 BINS = (8, 16, 32, 64, 128, 256)
 QUERIES = 1000

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.data import DataSource, default_task, load
 from collegium.data.feature_spec import Features
@@ -19,13 +18,12 @@ from collegium.data.features import distances_squared, extract
 from collegium.privacy.accounting.screening import ThresholdTestLaw, sampled_screening_curve, screening_curve
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+from collegium.privacy.units import IntArray
 from collegium_reproduction.experiments.base import Setting, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-IntArray = NDArray[np.int64]
 
 NEIGHBOURS, CLASSES = 300, 10
 LOWEST = math.ceil(NEIGHBOURS / CLASSES)

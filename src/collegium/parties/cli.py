@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from collegium.clock import utc_now
 from collegium.data.loading.sources import DataSource, data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError
@@ -28,7 +29,6 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.choice import OwnTeacher
-from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import Field
 
+from collegium.clock import utc_now
 from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
@@ -47,15 +48,10 @@ class PolicyConfig(Frozen):
         return read_config(path, cls)
 
 
-def now_utc() -> datetime:
-    """The system's clock."""
-    return datetime.now(UTC)
-
-
 class Policy:
     """Raises Refused for a request for votes that the institution did not agree to."""
 
-    def __init__(self, config: PolicyConfig, clock: Callable[[], datetime] = now_utc) -> None:
+    def __init__(self, config: PolicyConfig, clock: Callable[[], datetime] = utc_now) -> None:
         self._config = config
         self._clock = clock
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError, DataError
-
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
 MAX_LABELS = 62
 """Classes of which a record may hold several: one bit each of a number that a ledger keeps."""

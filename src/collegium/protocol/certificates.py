@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from cryptography import x509
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from collegium.clock import utc_now
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 
@@ -34,10 +35,6 @@ SIGNING_KEY_PURPOSE = b"collegium/v1/signing-key-of/"
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 CLOCK_SKEW = timedelta(minutes=5)
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)

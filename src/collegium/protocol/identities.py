@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.clock import utc_now
 from collegium.errors import CollegiumError, IdentityError, StorageError
 from collegium.protocol.certificates import (
     CERTIFICATE_DAYS,
@@ -34,7 +35,6 @@ from collegium.protocol.certificates import (
     read_certificate,
     read_subject,
     signing_request,
-    utc_now,
     verify_issued,
 )
 

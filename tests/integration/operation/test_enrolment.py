@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
-from collegium.coordinator.membership.members import Members, MembersFile, utc_now
+from collegium.coordinator.membership.members import Members, MembersFile
 from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
 from collegium.parties.enrolment import enrol
 from collegium.protocol.announced import AnnouncedTerms

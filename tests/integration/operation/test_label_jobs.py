@@ -16,6 +16,7 @@ from support.consortium import NAMES, Scene
 from support.label_jobs import Desk, Order, desk_of
 from support.members import PATIENCE_S
 
+from collegium.clock import utc_now
 from collegium.coordinator.label_jobs.client import DeskClient
 from collegium.coordinator.label_jobs.ordering import enrol_student
 from collegium.coordinator.label_jobs.servicer import MAX_CALLS_PER_STUDENT
@@ -30,7 +31,7 @@ from collegium.errors import (
 )
 from collegium.limits import PROTOCOL_VERSION
 from collegium.parties.session import PartySession
-from collegium.protocol.certificates import Authority, utc_now
+from collegium.protocol.certificates import Authority
 from collegium.protocol.channels import channel_credentials, channel_options, error_of
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials, issue_kit, load_authority

@@ -16,9 +16,9 @@ from support.consortium import Scene
 from support.pages import blocks_of, text_of_page
 from support.processes import interrupt, killed_at_the_end, read_until, start_collegium
 
+from collegium.clock import utc_now
 from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
-from collegium.coordinator.membership.members import utc_now
 from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.service.one_server import only_one

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from support.processes import COMMAND_S, command, start_collegium
 from support.runs import toml
 
+from collegium.clock import utc_now
 from collegium.coordinator.rounds.pool_transfer import send_pool
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data import array_spec
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import PoolMismatch
-from collegium.protocol.certificates import Authority, utc_now
+from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
 from collegium.protocol.messages import CastVotes, Failure, HoldPool, PoolRange, PoolState, Terms
 from collegium.protocol.roster import Roster

@@ -28,6 +28,7 @@ from support.sessions import (
 )
 
 from collegium import limits
+from collegium.clock import utc_now
 from collegium.coordinator.service.sessions import SessionLimits
 from collegium.errors import (
     CollegiumError,
@@ -38,7 +39,7 @@ from collegium.errors import (
 )
 from collegium.parties.session import PartySession
 from collegium.protocol.backoff import Backoff
-from collegium.protocol.certificates import Authority, read_certificate, read_subject, utc_now
+from collegium.protocol.certificates import Authority, read_certificate, read_subject
 from collegium.protocol.channels import explain_failure
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit

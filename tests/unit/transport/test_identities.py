@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
+from collegium.clock import utc_now
 from collegium.errors import IdentityError, StorageError
 from collegium.protocol import certificates
-from collegium.protocol.certificates import Authority, read_certificate, read_subject, signing_request, utc_now
+from collegium.protocol.certificates import Authority, read_certificate, read_subject, signing_request
 from collegium.protocol.identities import (
     AUTHORITY,
     CERTIFICATE,

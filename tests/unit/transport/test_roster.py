@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collegium.clock import utc_now
 from collegium.errors import IdentityError, StorageError
-from collegium.protocol.certificates import Subject, utc_now
+from collegium.protocol.certificates import Subject
 from collegium.protocol.roster import Roster
 
 ASH = Subject("ash", "party", b"\x01" * 32, "ab" * 32, utc_now())

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
@@ -19,7 +20,6 @@ from collegium.data.loading.sources import data_root as find_data_root
 from collegium.errors import BudgetExceeded, StorageError
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
-from collegium.protocol.certificates import utc_now
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
 

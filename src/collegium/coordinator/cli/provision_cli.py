@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from collegium.coordinator.membership.members import Members, utc_now
+from collegium.clock import utc_now
+from collegium.coordinator.membership.members import Members
 from collegium.coordinator.membership.own_identity import keep_identity
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.task import PARTY_NAME

@@ -10,12 +10,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from collegium.clock import utc_now
 from collegium.errors import Refused, StorageError
 from collegium.protocol.label_jobs import JobState, LabelJob
 
@@ -115,7 +115,7 @@ class JobQueue:
                     "ask about fewer, or ask the consortium for more"
                 )
             blob = np.asarray(job.positions, dtype="<u4").tobytes()
-            now = datetime.now(UTC).isoformat(timespec="seconds")
+            now = utc_now().isoformat(timespec="seconds")
             connection.execute(
                 "INSERT INTO jobs (id, student, pool_sha256, positions, note, submitted_utc, state, reason, labelled)"
                 " VALUES (?, ?, ?, ?, ?, ?, 'queued', '', 0)",

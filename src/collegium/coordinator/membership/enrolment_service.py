@@ -16,7 +16,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide, utc_now
+from collegium.clock import utc_now
+from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
 from collegium.protocol.announced import AnnouncedTerms

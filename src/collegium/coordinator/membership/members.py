@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -197,10 +197,6 @@ def _note_wrong(members: Members, name: str, member: Member) -> Members:
     wrong = member.code.wrong_attempts + 1
     code = None if wrong >= WRONG_ATTEMPTS else member.code.model_copy(update={"wrong_attempts": wrong})
     return members.with_member(name, member.model_copy(update={"code": code}))
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from cryptography.x509 import SubjectAlternativeName
 
+from collegium.clock import utc_now
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.protocol.certificates import Authority, Role, read_certificate, utc_now
+from collegium.protocol.certificates import Authority, Role, read_certificate
 from collegium.protocol.identities import CERTIFICATE, issue_kit
 
 RENEW_BEFORE = timedelta(days=30)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from collegium.data.task import Task
 from collegium.privacy.multilabel import held_in
-
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
 
 class ClassQuality(BaseModel):

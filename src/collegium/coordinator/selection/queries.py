@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
-
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
 
 def check_count(count: int, pool_inputs: int) -> None:

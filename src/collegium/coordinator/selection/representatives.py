@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.selection.queries import IntArray
 from collegium.errors import ConfigurationError
+from collegium.privacy.units import IntArray
 
 _FEW_CLUSTERS = 256
 """Up to so many, k-means is started four times and the best kept; beyond, one start is as good and takes long."""

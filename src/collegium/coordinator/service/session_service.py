@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.membership.own_identity import keep_identity
@@ -21,7 +22,6 @@ from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.logs import event
-from collegium.protocol.certificates import utc_now
 from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 

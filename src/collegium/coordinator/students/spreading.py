@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
 _TOLERANCE = 1e-4
 _SURE = 0.8

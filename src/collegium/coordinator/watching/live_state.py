@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.watching.consortium_status import code_of
-from collegium.protocol.certificates import utc_now
 
 if TYPE_CHECKING:
     from collegium.coordinator.service.peer_events import SessionEvent

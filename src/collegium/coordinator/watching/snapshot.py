@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from collegium.clock import utc_now
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.coordinator.watching.live_state import LiveSnapshot, LiveState
-from collegium.protocol.certificates import utc_now
 
 FRESH_S = 1.0
 """However many look on, files are read once in this time."""

@@ -19,13 +19,12 @@ from collegium.parties.neighbours.search import DistanceView, Search
 from collegium.parties.prepared import PreparedRounds
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, Prepared, Request
 from collegium.protocol.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from collegium.data import Examples, PoolStore
-
-IntArray = NDArray[np.int64]
 
 _MAX_FEATURES_REMEMBERED = 2
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from collegium.data.feature_spec import Features
 from collegium.data.features import distances_squared, extract
 from collegium.data.task import Inputs
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CastNeighbours
 from collegium.protocol.neighbours import weight_units
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _QUERIES_AT_ONCE = 64
 _MAX_FEATURES_REMEMBERED = 2
-
-IntArray = NDArray[np.int64]
 
 
 class NeighbourIndex:

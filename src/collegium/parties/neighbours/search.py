@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
-
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
 _RECORDS_AT_ONCE = 4096
 _DISTANCES_AT_ONCE = 2**24

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium.clock import utc_now
 from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Chain, Entry, Head, sign
 from collegium.privacy.ledger.entry import (
@@ -39,10 +40,6 @@ from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.renyi import Conversion, Epsilon, RenyiCurve, check_orders
 
 
-def _now_utc() -> datetime:
-    return datetime.now(UTC)
-
-
 class Ledger:
     """A budget, what was charged to it, and the labels it paid for. Safe for threads and processes.
 
@@ -56,7 +53,7 @@ class Ledger:
         signer: Ed25519PrivateKey | None = None,
         terms: Terms | None = None,
         budget_setting: str = "",
-        clock: Callable[[], datetime] = _now_utc,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.path = store.path
         self._terms = terms
@@ -79,7 +76,7 @@ class Ledger:
         name: str,
         conversion: Conversion = Conversion.IMPROVED,
         budget_setting: str = "budget.epsilon in consortium.toml",
-        clock: Callable[[], datetime] = _now_utc,
+        clock: Callable[[], datetime] = utc_now,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
     ) -> Ledger:
         """Open the ledger at ``path``, or create it; every entry of an existing one is checked.

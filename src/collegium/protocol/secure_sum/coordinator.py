@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     MalformedMessage,
@@ -24,7 +25,7 @@ from collegium.protocol.secure_sum.errors import (
 )
 from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
 from collegium.protocol.secure_sum.phases import Phase, phase_of_reply
-from collegium.protocol.secure_sum.setup import IntArray, RingArray, SumSetup
+from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from collegium.errors import IdentityError
+from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     AskedTwice,
@@ -28,7 +29,7 @@ from collegium.protocol.secure_sum.errors import (
 from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
 from collegium.protocol.secure_sum.phases import Phase, phase_of_request
 from collegium.protocol.secure_sum.plan import signatures_to_check
-from collegium.protocol.secure_sum.setup import IntArray, SumSetup
+from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 RandomBytes = Callable[[int], bytes]

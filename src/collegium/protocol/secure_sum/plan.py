@@ -44,12 +44,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
-
-FloatArray = NDArray[np.float64]
+from collegium.privacy.renyi import FloatArray
 
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""

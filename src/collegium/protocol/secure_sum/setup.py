@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
+from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
 from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 RingArray = NDArray[np.unsignedinteger]
-IntArray = NDArray[np.int64]
-
 RING_BITS = (16, 32)
 MAX_LENGTH = 1 << 26
 """Longest vector: 67 million entries, 256 MiB in the larger ring."""

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, Lattice
+from collegium.privacy.units import IntArray
 
 
 def plane_curvature(lattice: Lattice, vote_length: float, bounds: IntArray) -> FloatArray:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from collegium.privacy.units import IntArray
 
+FloatArray = NDArray[np.float64]
 FAR_BELOW = -(2**40)
 """Lattice index of a class that cannot win: its position is −∞."""
 

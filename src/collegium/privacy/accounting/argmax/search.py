@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.privacy.accounting.argmax.curvature import plane_curvature
-from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, Lattice
 from collegium.privacy.accounting.progress import SearchStep, report_step
+from collegium.privacy.units import IntArray
 
 
 class Psi(Protocol):

@@ -1,0 +1,10 @@
+"""The system's clock, as everything that takes a clock has it by default."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def utc_now() -> datetime:
+    """The time now, with its zone."""
+    return datetime.now(UTC)
