@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.parties import OnReply
-from collegium.coordinator.rounds.rounds import round_id
+from collegium.coordinator.rounds.rounds import VoteRound, round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.data import Examples, PoolStore
 from collegium.data.feature_spec import Features
@@ -184,7 +184,7 @@ def federated(parties: int, records: int, queries: int) -> Federated:
         named = round_id(spec.sha256, asked.indices, terms)
         body = CountNearest(terms, Features("raw"), asked, edges, False, named, "ledger")
         result = adding.sum_votes(
-            body, dict.fromkeys(names, 0), queries=len(positions), classes=CLASSES, deadline_s=60.0, quorum=parties
+            VoteRound(body, dict.fromkeys(names, 0), width=CLASSES, deadline_s=60.0, quorum=parties)
         )
         if not (result.counts.sum(axis=1) == K).all():
             raise AssertionError("other than k neighbours voted")

@@ -10,15 +10,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
 from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.rounds import OnAnswer, RoundResult, VoteSum
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum
+from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
 from collegium.coordinator.run.factories import vote_sum_of
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
@@ -29,10 +29,11 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import CastVotes, Reply, Request, VoteRequest
+from collegium.protocol.messages import CastVotes, Reply, Request
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, find
-from collegium.simulations.simulate import PreparedRun, on_engine, prepare_run
+from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.simulate import on_engine
 from collegium.simulations.virtual import read_settings
 
 HOST = "localhost"
@@ -66,17 +67,7 @@ class MeasuredSum:
     def mode(self) -> str:
         return self._inner.mode
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`."""
         began_s, last_s = time.monotonic(), 0.0
         cpu_before, traffic_before = self._cpu_s(), self._traffic()
@@ -85,15 +76,7 @@ class MeasuredSum:
             nonlocal last_s
             last_s = time.monotonic() - began_s
 
-        result = self._inner.sum_votes(
-            request,
-            teachers,
-            queries=queries,
-            classes=classes,
-            deadline_s=deadline_s,
-            quorum=quorum,
-            on_answer=heard,
-        )
+        result = self._inner.sum_votes(replace(round_, on_answer=heard))
         seconds, cpu, traffic = time.monotonic() - began_s, self._cpu_s(), self._traffic()
         spent = {group: cpu[group] - cpu_before[group] for group in cpu}
         sent = received = None
@@ -178,14 +161,11 @@ def label(
     measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
     coordinator = Coordinator(
         run.config,
-        parties,
-        run.folder,
-        roster=[member.name for member in run.cohort.members],
+        Reach(parties, [member.name for member in run.cohort.members], vote_sum=measured),
+        Storage(run.folder, signer=None if credentials is None else credentials.signing_key),
         public=run.public,
-        vote_sum=measured,
-        signer=None if credentials is None else credentials.signing_key,
     )
-    record = coordinator.run(only_labels=True)
+    record = coordinator.label()
     assert measured.round is not None
     return asdict(measured.round) | {"labels_s": record.timings_s["labels"], "labels": reached(record.labels).answered}
 

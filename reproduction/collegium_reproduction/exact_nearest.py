@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.nearest_votes import class_orders, shares_of_nearest
-from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult
+from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, VoteRequest
+from collegium.protocol.messages import CountNearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +36,13 @@ class ExactNearest:
     run_id: str
     mode: str = "clear"
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
-        """See `VoteSum.sum_votes`; everybody answers, and nothing of ``request`` about intervals counts."""
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
+        """See `VoteSum.sum_votes`; everybody answers, and nothing of the request about intervals counts."""
+        request, classes = round_.request, round_.width
         assert isinstance(request, CountNearest)
         k, orders = request.k, class_orders(request.inputs, classes)
         asked = self.pool[np.array(request.inputs.indices)]
-        votes = np.empty((queries, classes), dtype=np.int64)
+        votes = np.empty(round_.shape, dtype=np.int64)
         together = zip(*(self._closest(held, request, asked, k) for held in self.records.values()), strict=True)
         for row, parts in enumerate(together):
             distances, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -59,7 +50,7 @@ class ExactNearest:
                 votes[row] = exact_votes(distances, labels, orders[row], k, classes)
             else:
                 votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), request.tau), k)
-        names = tuple(sorted(teachers))
+        names = tuple(sorted(round_.teachers))
         return RoundResult(votes, names, dict.fromkeys(names, ANSWERED), 0)
 
     def _closest(self, held: SampledRecords, request: CountNearest, asked: NDArray[Any], k: int) -> Any:

@@ -19,7 +19,8 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
 from collegium.settings import validate_config
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.simulate import PreparedRun, coordinator_of, prepare_run
+from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.simulate import coordinator_of
 from collegium.simulations.virtual import virtual_party
 
 TINY: dict[str, Any] = {

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
@@ -151,9 +151,9 @@ def _folder(plan: Plan, seed: int, parties: int, setting: Setting) -> Path:
 
 def _student(plan: Plan, seed: int, public: PublicData, setting: Setting) -> float:
     """Accuracy of the student from labels that are there already: nobody is asked again."""
-    nobody = InProcessParties([], "individual-knn")
-    folder = _folder(plan, seed, 1, setting)
-    run = Coordinator(plan.config(seed), nobody, folder, public=public, progress=setting.progress).run()
+    nobody = Reach(InProcessParties([], "individual-knn"))
+    folder = Storage(_folder(plan, seed, 1, setting))
+    run = Coordinator(plan.config(seed), nobody, folder, public=public, watch=Watch(setting.progress)).fit()
     return reached(run.student_accuracy)
 
 
@@ -178,9 +178,13 @@ def _measure(
     ]
     began_s = time.process_time()
     coordinator = Coordinator(
-        config, InProcessParties(members, config.name), folder, public=public, progress=setting.progress
+        config,
+        Reach(InProcessParties(members, config.name)),
+        Storage(folder),
+        public=public,
+        watch=Watch(setting.progress),
     )
-    run = coordinator.run(only_labels=True)
+    run = coordinator.label()
     labels_s = time.process_time() - began_s
     record = run.privacy.units["record"]
     return {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
@@ -98,9 +98,13 @@ def together(
 ) -> dict[str, Any]:
     """One run over all institutions: how good labels and student are, and ε per record and per institution."""
     coordinator = Coordinator(
-        config, everyone, folder, public=institutions.public, research=True, progress=setting.progress
+        config,
+        Reach(everyone),
+        Storage(folder),
+        public=institutions.public,
+        watch=Watch(setting.progress, research=True),
     )
-    run = coordinator.run(only_labels=not student)
+    run = coordinator.run() if student else coordinator.label()
     units = run.privacy.units
     return {
         "answered": reached(run.labels).answered,

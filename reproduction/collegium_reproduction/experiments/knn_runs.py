@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
-from collegium.data import DataSource, Examples, PoolStore, array_spec, default_task
+from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.terms import DEFAULT_RECORD_RHO
@@ -160,14 +160,12 @@ def _iteration(
     public = load_public(config, setting.data_root)
     run = Coordinator(
         config,
-        parties,
-        folder,
+        Reach(parties),
+        Storage(folder, cache=_cache(setting)),
         public=public,
-        cache=_cache(setting),
-        device=setting.device,
-        threads=setting.workers,
-        progress=setting.progress,
-    ).run(only_labels=True)
+        compute=Compute(setting.device, setting.workers),
+        watch=Watch(setting.progress),
+    ).label()
     record = run.privacy.units["record"]
     issued = _label_set(folder)
     labels_s = time.process_time() - began_s
@@ -206,16 +204,8 @@ def recounted(plans: Sequence[NearestPlan], results: Mapping[str, Any]) -> dict[
 
 def learning_of(config: RunConfig, public: PublicData, setting: Setting) -> StudentTrainer:
     """What a run of ``config`` learns, kept where its iterations find it."""
-    pool = public.pool.x
-    return StudentTrainer(
-        config,
-        pool,
-        array_spec(pool),
-        _cache(setting),
-        device=setting.device,
-        threads=setting.workers,
-        tell=lambda step, done, total: None,
-    )
+    compute = Compute(setting.device, setting.workers)
+    return StudentTrainer(config, public, _cache(setting), compute, lambda step, done, total: None)
 
 
 def accuracy(student: Student, public: PublicData) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore, load
@@ -289,12 +289,11 @@ class _RecordRuns:
         config = self._config(plan)
         run = Coordinator(
             config,
-            self._records,
-            self._setting.folder / f"{plan.key}-seed-{self._seed}",
+            Reach(self._records),
+            Storage(self._setting.folder / f"{plan.key}-seed-{self._seed}", cache=_cache(self._setting)),
             public=load_public(config, self._setting.data_root),
-            cache=_cache(self._setting),
-            threads=self._setting.workers,
-            progress=self._setting.progress,
+            compute=Compute(threads=self._setting.workers),
+            watch=Watch(self._setting.progress),
         ).run()
         record = run.privacy.units["record"]
         return {

@@ -6,14 +6,14 @@ them fitted. Nobody could do this with real parties: it needs every party's reco
 
 from __future__ import annotations
 
-from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.progress import Progress
 from collegium.data import load
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
 from collegium.parties.teachers.kinds import BUILT_IN
 from collegium.parties.teachers.specs import TeacherFactory, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.parties.teachers.store import TeacherStore
-from collegium.simulations.simulate import OnProgress, PreparedRun
+from collegium.simulations.prepared import OnProgress, PreparedRun
 
 
 def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:

@@ -25,7 +25,7 @@ from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, issue_kit
 from collegium.settings import toml_value
 from collegium.simulations.flower_env import flower_settings
-from collegium.simulations.simulate import PreparedRun
+from collegium.simulations.prepared import PreparedRun
 
 FOLDER = "deployment"
 CONNECTION = "deployment"

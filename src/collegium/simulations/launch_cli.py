@@ -41,8 +41,8 @@ def run_and_show(settings: object, folder: Path, data_root: Path | None, *, as_j
     from collegium.coordinator.run.run_folder import run_json
     from collegium.simulations.config import SimulationConfig
     from collegium.simulations.launcher import launch as run_it
+    from collegium.simulations.prepared import prepare_run
     from collegium.simulations.progress import RunProgress
-    from collegium.simulations.simulate import prepare_run
     from collegium.simulations.summary import print_summary
 
     assert isinstance(settings, SimulationConfig)

@@ -25,7 +25,8 @@ from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
 from collegium.simulations.cohort import ROSTER, CohortMember
-from collegium.simulations.simulate import PreparedRun, coordinator_of
+from collegium.simulations.prepared import PreparedRun
+from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
 POLICY = "policy.toml"
@@ -90,6 +91,8 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     terms = announced_terms(run.config, run.config.queries.count)
     agreed = f"sum_modes = [{toml_value(terms.sum_mode)}]\nminimum_noise_votes = {terms.noise_votes!r}\n"
     agreed += f"queries = {terms.answers}\nrecord_rho = inf\n"
+    if ":" in run.config.teachers.kind:
+        agreed += f"teacher_imports = [{toml_value(run.config.teachers.kind)}]\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",

@@ -194,7 +194,7 @@ class Coordinator:
             If a setting is not valid.
         """
         self._asked["queries"] = {"count": queries, "choice": choice}
-        self._run().run(only_labels=True)
+        self._run().label()
         labels = np.full(len(self._public.pool), ABSTAIN, dtype=np.int64)
         for index, label in read_labels(self._folder.labels_csv):
             labels[index] = ABSTAIN if label is None else label
@@ -230,7 +230,7 @@ class Coordinator:
         from collegium.coordinator.students import load_student
 
         self._asked["student"] = {"method": method, "options": options}
-        self._run().run()
+        self._run().fit()
         return load_student(self._folder.student, device=self._device)
 
     @property
@@ -246,11 +246,10 @@ class Coordinator:
     def _run(self) -> run.Coordinator:
         return run.Coordinator(
             validate_config(self._asked, RunConfig, "the coordinator's settings"),
-            self._parties,
-            self._folder.path,
+            run.Reach(self._parties, signing_keys=self._parties.signing_keys),
+            run.Storage(self._folder.path),
             public=self._public,
-            signing_keys=self._parties.signing_keys,
-            device=self._device,
+            compute=run.Compute(self._device),
         )
 
 

@@ -9,109 +9,90 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collegium.coordinator.rounds.parties import OnReply, Parties
-from collegium.coordinator.run.coordinator import Baseline, Coordinator, Progress
+from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
-from collegium.coordinator.settings.public_data import PublicData, load_public
-from collegium.data import Examples, PoolStore
-from collegium.errors import StorageError, Unreachable
+from collegium.errors import Unreachable
 from collegium.interrupts import handlers_kept
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, Cohort, prepare
+from collegium.simulations.cohort import ROSTER
+from collegium.simulations.cohort_fitting import fit_cohort
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
-from collegium.simulations.virtual import read_data_root, read_settings, write_settings
+from collegium.simulations.prepared import OnProgress, PreparedRun, prepare_run
+from collegium.simulations.virtual import read_data_root, read_settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from flwr.serverapp import Grid
 
-OnProgress = Callable[[Progress], None]
 
+class EngineParties:
+    """`Parties` that are there only while an engine is up: nobody can be asked before and after."""
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """Everything that a run needs before its parties are there."""
-
-    config: SimulationConfig
-    folder: Path
-    cohort: Cohort
-    private: Examples
-    public: PublicData
-
-
-def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> PreparedRun:
-    """Load the data, deal the records to the parties and leave the settings in ``folder``; twice is once.
-
-    Raises StorageError when the folder cannot be written, and whatever loading and dealing raise.
-    """
-    folder = folder.resolve()
-    public = load_public(config, data_root)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_settings(config, folder, data_root)
-    except OSError as error:
-        raise StorageError(f"cannot write the run folder {folder}: {error.strerror}; choose another") from error
-    cohort, private = prepare(config, folder, data_root=data_root)
-    PoolStore(folder / "pools").put(public.pool.x)
-    return PreparedRun(config, folder, cohort, private, public)
-
-
-class NoParties:
-    """`Parties` once nobody need be asked any more."""
+    def __init__(self) -> None:
+        self.engine: Parties | None = None
 
     def names(self) -> list[str]:
-        return []
+        return [] if self.engine is None else self.engine.names()
 
     def ask(
         self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
     ) -> dict[str, ReplyBody]:
-        return dict.fromkeys(requests, Failure("unreachable", "the parties have left"))
+        """See `Parties.ask`."""
+        if self.engine is None:
+            return dict.fromkeys(requests, Failure("unreachable", "the engine is not up"))
+        return self.engine.ask(requests, timeout_s=timeout_s, on_reply=on_reply)
 
 
 def coordinator_of(
     run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
 ) -> Coordinator:
     """The coordinator that drives the run over ``parties``."""
+    on_progress = on_progress or (lambda step: None)
+    engine = run.config.engine
     return Coordinator(
         run.config,
-        parties,
-        run.folder,
-        roster=[member.name for member in run.cohort.members],
-        signing_keys=Roster.load(run.folder / ROSTER).signing_keys(),
+        Reach(
+            parties,
+            roster=[member.name for member in run.cohort.members],
+            signing_keys=Roster.load(run.folder / ROSTER).signing_keys(),
+        ),
+        Storage(run.folder, signer=signer),
         public=run.public,
-        research=run.config.research,
-        keep_votes=run.config.research,
-        baseline=baseline_of(run, on_progress),
-        device=run.config.engine.device,
-        threads=run.config.engine.workers * run.config.engine.threads,
-        progress=on_progress,
-        signer=signer,
+        compute=Compute(engine.device, engine.workers * engine.threads),
+        watch=Watch(
+            on_progress,
+            research=run.config.research,
+            keep_votes=run.config.research,
+            baseline=baseline_of(run, on_progress),
+        ),
     )
 
 
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
     """Run it with one virtual party per member of the cohort; returns the run's record."""
-    coordinator_of(run, NoParties(), None).check()
-    from collegium.simulations.cohort_fitting import fit_cohort
-
+    parties = EngineParties()
+    coordinator = coordinator_of(run, parties, on_progress)
+    coordinator.check()
     fit_cohort(run, on_progress)
 
-    def drive(parties: Parties) -> None:
-        coordinator_of(run, parties, on_progress).run(only_labels=True)
+    def drive(engine: Parties) -> None:
+        parties.engine = engine
+        coordinator.label()
 
     on_engine(run, drive)
+    parties.engine = None
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
-    return coordinator_of(run, NoParties(), on_progress).run()
+    return coordinator.fit()
 
 
 def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
@@ -124,7 +105,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     import ray
     from flwr.simulation import run_simulation
 
-    from collegium.simulations.flower_app import apps_for
+    from collegium.simulations.flower_clients import apps_for
 
     members = len(run.cohort.members)
     stop = threading.Event()
@@ -162,7 +143,7 @@ def drive_prepared(grid: Grid, folder: Path) -> None:
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 
 
-def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | None:
+def baseline_of(run: PreparedRun, on_progress: OnProgress) -> Callable[[], BaselineRecord] | None:
     """Measures the model that pooled records would give, if the configuration asks for it."""
     wanted, holdout = run.config.baseline, run.public.holdout
     if wanted is None or holdout is None:
@@ -182,7 +163,7 @@ def baseline_of(run: PreparedRun, on_progress: OnProgress | None) -> Baseline | 
             device=run.config.engine.device,
             threads=run.config.engine.workers * run.config.engine.threads,
             options=wanted.options,
-            progress=lambda done, total: on_progress(Progress("baseline", done, total)) if on_progress else None,
+            progress=lambda done, total: on_progress(Progress("baseline", done, total)),
         )
         quality = prediction_quality(student.predict(holdout.x), holdout.labels(), run.config.task)
         return BaselineRecord(method=wanted.method, records=len(run.private), accuracy=quality.accuracy)

@@ -46,8 +46,8 @@ def simulate(
     from collegium.data import data_root as find_data_root
     from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig, with_changes
+    from collegium.simulations.prepared import prepare_run
     from collegium.simulations.progress import RunProgress
-    from collegium.simulations.simulate import prepare_run
     from collegium.simulations.simulate import simulate as run_it
     from collegium.simulations.summary import print_summary
 

@@ -66,6 +66,7 @@ def virtual_party(folder: Path, index: int) -> Party:
         pools=PoolStore(folder / "pools"),
         device=config.engine.device,
         threads=config.engine.threads,
+        allowed_imports=(config.teachers.kind,),  # whoever wrote the configuration plays the institutions too
         record_rho=math.inf,  # a simulation asks what a run would give; the run's own budget per record holds
         split_key=None if config.seed is None else simulated_key(config.seed, member.name),
         membership=_membership(folder, member, config.votes.collusion),

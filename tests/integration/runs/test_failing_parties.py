@@ -20,7 +20,7 @@ from collegium.coordinator.run.run_record import PartyFailure, RunRecord
 from collegium.errors import QuorumNotReached
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
-from collegium.simulations.simulate import prepare_run
+from collegium.simulations.prepared import prepare_run
 
 
 def mnist(parties: int) -> SimulationConfig:

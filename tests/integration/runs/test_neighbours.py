@@ -17,7 +17,7 @@ from support.runs import InProcess, but_for_time, failures, labels_csv, paid, ti
 
 from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.run import coordinator as coordinator_module
+from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.neighbours.budgets import FILE
@@ -25,7 +25,8 @@ from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations import launcher
 from collegium.simulations.cohort import ROSTER
 from collegium.simulations.launcher import PartyProcess, launch
-from collegium.simulations.simulate import PreparedRun, coordinator_of, on_engine, prepare_run
+from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.simulate import coordinator_of, on_engine
 
 pytest.importorskip("flwr")
 
@@ -106,7 +107,7 @@ def between_sums() -> Iterator[Callable[[Callable[[], None]], None]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_sum, "edges_of_cut", watched)
         # Ledgers of other names draw other samples; here runs are compared label by label.
-        patch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+        patch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
         yield plan
 
 

@@ -9,7 +9,8 @@ from support.runs import but_for_time, failures, histograms, labels_csv, paid, t
 
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.simulations.launcher import launch
-from collegium.simulations.simulate import prepare_run, simulate
+from collegium.simulations.prepared import prepare_run
+from collegium.simulations.simulate import simulate
 
 pytest.importorskip("flwr")
 

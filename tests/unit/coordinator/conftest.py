@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
 
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
@@ -96,6 +96,7 @@ def run(
     """Run the coordinator in one folder; keyword arguments ``section__key`` change the configuration."""
 
     def go(folder: str = "run", options: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-        return Coordinator(config(**changes), parties, tmp_path / folder, public=public, **(options or {})).run()
+        given = {"public": public, **(options or {})}
+        return coordinator_for(config(**changes), parties, tmp_path / folder, **given).run()
 
     return go

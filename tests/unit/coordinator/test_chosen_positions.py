@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties
 
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
@@ -23,8 +23,10 @@ def test_inputs_that_two_runs_share_are_paid_once_and_get_one_label(
     paid = tmp_path / "ledger.sqlite"
 
     def label(folder: str, positions: list[int]) -> dict[int, Any]:
-        coordinator = Coordinator(config(), parties, tmp_path / folder, public=public, positions=positions, ledger=paid)
-        assert coordinator.run(only_labels=True).state == "labelled"
+        coordinator = coordinator_for(
+            config(), parties, tmp_path / folder, public=public, positions=positions, ledger=paid
+        )
+        assert coordinator.label().state == "labelled"
         return dict(read_labels(tmp_path / folder / "labels.csv"))
 
     first, second = label("first", [5, 3, 9]), label("second", [9, 1, 5])
@@ -42,8 +44,10 @@ def test_named_inputs_that_all_have_labels_are_free_when_nothing_else_fits_the_b
     def label(folder: str, positions: list[int]) -> dict[str, Any]:
         asked = config(budget__epsilon=4.0)
         paid = tmp_path / "ledger.sqlite"
-        coordinator = Coordinator(asked, parties, tmp_path / folder, public=public, positions=positions, ledger=paid)
-        return dict(coordinator.run(only_labels=True).labels)
+        coordinator = coordinator_for(
+            asked, parties, tmp_path / folder, public=public, positions=positions, ledger=paid
+        )
+        return dict(coordinator.label().labels)
 
     all_of_it = label("all", list(range(30)))
     assert 0 < all_of_it["answered"] < 30 and "budget.epsilon" in all_of_it["stopped"]

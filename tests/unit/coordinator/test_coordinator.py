@@ -16,6 +16,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import SeededNoiseStrategy
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
+from collegium.coordinator.settings.public_data import PublicData
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -154,7 +155,7 @@ def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
 
         honest = students.fit_student
         monkeypatch.setattr(students, "fit_student", lambda *a, progress, **k: (progress(1, 2), honest(*a, **k))[1])
-    options = {"progress": progress, "baseline": baseline}
+    options = {"on_progress": progress, "baseline": baseline}
     with pytest.raises(Crash):
         run("broken", options)
     record = run("broken", options)
@@ -244,7 +245,7 @@ def test_a_party_that_returns_is_asked_in_the_next_round(run: Run, parties: Loca
         if at.step == "labels":
             parties.away = set()
 
-    record = run(options={"roster": sorted(parties.by_name), "progress": progress})
+    record = run(options={"roster": sorted(parties.by_name), "on_progress": progress})
     assert [entry.answered for entry in record.rounds] == [5, 6, 6]
     assert record.parties["party-5"].failures == [PartyFailure(when="preparation", outcome="unreachable")]
 
@@ -319,7 +320,7 @@ def test_a_pool_that_changed_since_the_run_began_is_refused(run: Run, public: An
     run()
     public.pool.x[0, 0, 0, 0] += 1
     with pytest.raises(ConfigurationError, match="pool's content"):
-        run()
+        run(options={"public": PublicData(public.pool, public.holdout)})
 
 
 def test_two_processes_do_not_share_a_run_folder(run: Run, tmp_path: Path) -> None:
@@ -330,7 +331,7 @@ def test_two_processes_do_not_share_a_run_folder(run: Run, tmp_path: Path) -> No
             raise Crash
 
     with pytest.raises(Crash):
-        run(options={"progress": progress})
+        run(options={"on_progress": progress})
 
 
 def test_more_queries_than_inputs_are_refused(run: Run) -> None:
@@ -354,7 +355,7 @@ def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(r
 
     for folder, keep, covered in (("lost", False, 12), ("kept", True, 20)):
         with pytest.raises(Crash):
-            run(folder, {"research": True, "keep_votes": keep, "progress": dies_after_the_first_batch})
+            run(folder, {"research": True, "keep_votes": keep, "on_progress": dies_after_the_first_batch})
         figures = run(folder, {"research": True, "keep_votes": keep}).research_only
         assert (figures.queries, figures.queries_without_votes) == (covered, 20 - covered)
 

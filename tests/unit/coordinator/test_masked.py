@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
@@ -78,8 +78,8 @@ def masking() -> dict[str, MaskingParty]:
 
 
 def run(config: RunConfig, parties: LocalParties, folder: Path, public: PublicData) -> dict:
-    coordinator = Coordinator(config, parties, folder, public=public, signing_keys=ROSTER, research=True)
-    return coordinator.run(only_labels=True)
+    coordinator = coordinator_for(config, parties, folder, public=public, signing_keys=ROSTER, research=True)
+    return coordinator.label()
 
 
 def test_masked_and_clear_runs_give_the_same_labels(
@@ -152,7 +152,7 @@ def test_masked_sums_without_a_roster_are_refused(
     config: Callable[..., RunConfig], parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match="signing keys"):
-        Coordinator(config(votes__mode="masked"), parties, tmp_path, public=public)
+        coordinator_for(config(votes__mode="masked"), parties, tmp_path, public=public)
 
 
 def test_a_noised_sum_is_paid_for_before_any_party_is_asked(

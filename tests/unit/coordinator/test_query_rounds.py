@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
-from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.queries import least_confident, sure_answers
@@ -83,10 +84,10 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run(parties: LocalParties, digits: Examples, tmp_path: Path) -> Run:
     def go(folder: str = "run", tell: Any = None, **changes: Any) -> dict[str, Any]:
-        coordinator = Coordinator(
-            settings(**changes), parties, tmp_path / folder, public=PublicData(digits), device="cpu", progress=tell
+        coordinator = coordinator_for(
+            settings(**changes), parties, tmp_path / folder, public=PublicData(digits), on_progress=tell
         )
-        return coordinator.run(only_labels=True)
+        return coordinator.label()
 
     return go
 
@@ -125,7 +126,7 @@ def test_the_least_confident_of_the_student_so_far_are_asked(run: Run, digits: E
     first, second, third = chosen(record)
     for so_far, picked in ((first, second), (first + second, third)):
         student = fit_student(
-            "supervised", digits.x, so_far, digits.labels()[so_far], TASK, seed=3, device="cpu",
+            "supervised", digits.x, so_far, digits.labels()[so_far], TASK, seed=3,
             options={"steps": 6, "network": "linear"},
         )  # fmt: skip
         sureness = student.probabilities(digits.x).max(axis=1)
@@ -330,7 +331,7 @@ def test_the_student_of_earlier_rounds_has_its_sure_answers_confirmed(
     for number in (1, 2):
         so_far = [index for indices in rounds[:number] for index in indices]
         student = fit_student(
-            "supervised", digits.x, so_far, [labels[index] or 0 for index in so_far], TASK, seed=3, device="cpu",
+            "supervised", digits.x, so_far, [labels[index] or 0 for index in so_far], TASK, seed=3,
             options={"steps": 40},
         )  # fmt: skip
         answers = sure_answers(student.probabilities(digits.x[rounds[number]]), 0.4)
@@ -370,6 +371,6 @@ def test_a_bad_setting_of_the_pretraining_is_named_before_anything_is_asked(
     parties: LocalParties, digits: Examples, tmp_path: Path
 ) -> None:
     config = settings(queries__pretraining={"steps": 0})
-    coordinator = Coordinator(config, parties, tmp_path / "run", public=PublicData(digits), device="cpu")
+    coordinator = coordinator_for(config, parties, tmp_path / "run", public=PublicData(digits))
     with pytest.raises(ConfigurationError, match=r"queries\.pretraining\.steps"):
         coordinator.check()

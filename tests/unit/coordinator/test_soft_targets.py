@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties
 
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
@@ -67,5 +67,5 @@ def test_outside_a_simulation_no_student_sees_them_and_the_run_is_refused_before
     for party in parties.by_name.values():
         party.asked.clear()
     with pytest.raises(ConfigurationError, match="only in a simulation"):
-        Coordinator(config(**DISTILLED), parties, tmp_path / "checked", public=public).check()
+        coordinator_for(config(**DISTILLED), parties, tmp_path / "checked", public=public).check()
     assert not any(party.asked for party in parties.by_name.values())

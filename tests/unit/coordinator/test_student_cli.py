@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium import cli
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, default_task, load
@@ -67,7 +67,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parties = {f"p{n}": ScriptedParty(f"p{n}", 5, answer=truth) for n in range(4)}
     folder = tmp_path_factory.mktemp("runs") / "digits"
     teachers = config.teachers.model_copy(update={"per_party": 5})
-    Coordinator(config.model_copy(update={"teachers": teachers}), LocalParties(parties), folder, device="cpu").run()
+    coordinator_for(config.model_copy(update={"teachers": teachers}), LocalParties(parties), folder).run()
     return folder
 
 

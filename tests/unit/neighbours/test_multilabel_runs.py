@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
+from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, ROSTER, members, run_config
 from support.digit_parties import TASK as DIGITS
 
 from collegium.coordinator.rounds.round_requests import build_requests
-from collegium.coordinator.run import coordinator as coordinator_module
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run import open_run
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.public_data import PublicData
@@ -77,7 +77,7 @@ class Consortium(InProcessParties):
 
 @pytest.fixture
 def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+    monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
     public = PublicData(of_kinds.take(np.arange(300)), of_kinds.take(np.arange(300, 500)))
 
     def run(
@@ -91,10 +91,10 @@ def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     ) -> Any:
         consortium = Consortium(of_kinds.take(np.arange(500, 1797)), tmp_path / "parties", leaving)
         consortium.gone |= {without} if without else set()
-        made = Coordinator(
+        made = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )
-        return made.run(only_labels=only)
+        return made.label() if only else made.run()
 
     return run
 

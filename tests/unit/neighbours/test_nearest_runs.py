@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium_reproduction.exact_nearest import ExactNearest
+from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator.rounds.round_requests import build_requests
-from collegium.coordinator.run import coordinator as coordinator_module
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run import open_run
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
@@ -80,15 +80,15 @@ def purposes(consortium: Consortium) -> list[tuple[str, bool, int]]:
 @pytest.fixture
 def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     # Ledgers of other names draw other samples; here runs are compared vote by vote.
-    monkeypatch.setattr(coordinator_module, "ledger_id", lambda ledger: "ledger")
+    monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
 
     def run(folder: str = "run", *, silent: Any = None, vote_sum: Any = None, **changes: Any) -> Any:
         consortium = Consortium(private, tmp_path / "parties", silent)
-        coordinator = Coordinator(
+        coordinator = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )
         run.consortium = consortium  # type: ignore[attr-defined]
-        return coordinator.run(only_labels=True)
+        return coordinator.label()
 
     return run
 

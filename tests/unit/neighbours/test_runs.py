@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import coordinator_for
 from support.digit_parties import PARTIES, ROSTER, members, run_config
 
 from collegium.coordinator.rounds import round_requests as questions
-from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.representatives import farthest_first, representatives
@@ -66,11 +67,11 @@ class Consortium(InProcessParties):
 def go(public: PublicData, private: Examples, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def run(folder: str = "run", *, parties: int = PARTIES, tell: Any = None, **changes: Any) -> dict[str, Any]:
         consortium = Consortium(private, tmp_path / folder, parties)
-        coordinator = Coordinator(
-            config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, progress=tell
+        coordinator = coordinator_for(
+            config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, on_progress=tell
         )
         run.asked = consortium.asked  # type: ignore[attr-defined]
-        return coordinator.run(only_labels=True)
+        return coordinator.label()
 
     return run
 
@@ -191,7 +192,7 @@ def test_kernel_weights_cost_what_whole_votes_cost(go: Callable[..., dict[str, A
 def requests_of(private: Examples, public: PublicData, folder: Path) -> list[bytes]:
     """All that a run asks, as bytes, but for the name of its ledger."""
     consortium = Consortium(private, folder)
-    Coordinator(config(), consortium, folder, public=public).run(only_labels=True)
+    coordinator_for(config(), consortium, folder, public=public).label()
     asked = []
     for body in consortium.asked:
         message = Request("id", "trial", body).to_proto()
@@ -283,7 +284,7 @@ def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
                 raise
 
     monkeypatch.setattr(summing.SumHandler, "_begin", honest)
-    coordinator = Coordinator(
+    coordinator = coordinator_for(
         config(votes__mode="masked"),
         Consortium(private, tmp_path),
         tmp_path,
@@ -291,7 +292,7 @@ def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
         signing_keys=ROSTER,
     )
     with pytest.raises(QuorumNotReached):
-        coordinator.run(only_labels=True)
+        coordinator.label()
     assert proposed and all("values up to 200" in text for text in proposed)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import coordinator_for
 from support.party_requests import KEY, Asker, cast
 
-from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, load
@@ -96,8 +96,8 @@ def test_two_parties_of_different_kinds_answer_one_run(alpha: Examples, tmp_path
     }
     config = validate_config(values, RunConfig, "test")
     asked = InProcessParties(list(parties.values()), "mixed")
-    coordinator = Coordinator(config, asked, tmp_path / "run", public=PublicData(public, public))
-    run = coordinator.run(only_labels=True)
+    coordinator = coordinator_for(config, asked, tmp_path / "run", public=PublicData(public, public))
+    run = coordinator.label()
     assert run.labels.answered == 30
     shown = [Asker(one)(Describe()) for one in parties.values()]
     assert [one.teachers for one in shown] == [2, 2]

@@ -13,7 +13,7 @@ from collegium.protocol.messages import Fit, Fitted, Request
 from collegium.settings import validate_config
 from collegium.simulations.cohort_fitting import fit_cohort
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.simulate import PreparedRun, prepare_run
+from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.virtual import virtual_party
 
 VALUES: dict[str, Any] = {

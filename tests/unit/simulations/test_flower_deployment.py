@@ -19,7 +19,8 @@ from collegium.settings import validate_config
 from collegium.simulations import simulate
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_deployment import write_deployment
-from collegium.simulations.simulate import PreparedRun, on_engine, prepare_run
+from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.simulate import on_engine
 
 DIGITS = {"source": "digits", "split": "all", "shuffle_seed": 0}
 SETTINGS: dict[str, Any] = {

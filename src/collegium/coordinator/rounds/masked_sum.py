@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, RoundResult, heard, outcome_of, require_quorum
+from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound, heard, outcome_of, require_quorum
 from collegium.errors import CollegiumError, ProtocolViolation
 from collegium.protocol.messages import (
     CastVotes,
@@ -44,36 +44,29 @@ class MaskedSum:
     def mode(self) -> str:
         return "masked+noised" if self.noised else "masked"
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`; every attempt is a round of its own, since a round's masks serve once.
 
         Raises ProtocolViolation when the total is not one that the answering teachers can have: one of the
         parties lied about its votes, and masks do not show which.
         """
         # A mask must never serve twice, so a repeated round gets another name.
-        request = replace(request, round_id=f"{request.round_id}.{secrets.token_hex(8)}")
+        request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
+        teachers, (queries, width) = round_.teachers, round_.shape
         outcomes = dict.fromkeys(teachers, "deadline")
         replies = self.parties.ask(
-            dict.fromkeys(teachers, request), timeout_s=deadline_s, on_reply=heard(on_answer, len(teachers))
+            dict.fromkeys(teachers, request),
+            timeout_s=round_.deadline_s,
+            on_reply=heard(round_.on_answer, len(teachers)),
         )
         for name in teachers:
             outcomes[name] = _prepared(replies.get(name), request.round_id)
-        quorum = max(quorum, self.plan.quorum)
+        quorum = max(round_.quorum, self.plan.quorum)
         require_quorum(outcomes, quorum)
-        coordinator = CoordinatorSum(self._setup(request, queries * classes))
+        coordinator = CoordinatorSum(self._setup(request, queries * width))
         try:
             while coordinator.phase is not Phase.DONE:
-                self._phase(coordinator, outcomes, deadline_s)
+                self._phase(coordinator, outcomes, round_.deadline_s)
         except TooFewSurvivors:
             require_quorum(outcomes, quorum)
             raise
@@ -81,7 +74,7 @@ class MaskedSum:
         for name, outcome in outcomes.items():
             if outcome == ANSWERED and name not in result.survivors:
                 outcomes[name] = "unreachable"
-        total = result.total.reshape(queries, classes)
+        total = result.total.reshape(queries, width)
         voting = sum(teachers[name] for name in result.survivors)
         countable = isinstance(request, CastVotes) and not self.noised
         if countable and not (total.sum(axis=1) == voting).all():

@@ -6,7 +6,6 @@ between them is left out of both, and both are asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from collegium.coordinator.rounds.nearest_votes import (
@@ -15,10 +14,10 @@ from collegium.coordinator.rounds.nearest_votes import (
     shares_of_nearest,
     votes_of_nearest,
 )
-from collegium.coordinator.rounds.rounds import OnAnswer, RoundResult, VoteSum, require_quorum
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, require_quorum
 from collegium.errors import QuorumNotReached
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, VoteRequest
+from collegium.protocol.messages import CountNearest
 
 _ATTEMPTS = 2
 """Parties agree to two answers per query unless their policy says otherwise."""
@@ -34,17 +33,7 @@ class NearestSum:
     def mode(self) -> str:
         return self.counts.mode
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`. Rows sum to k; to less, which nothing says aloud, where fewer records are sampled.
 
         Of several labels a record: see `shares_of_nearest`.
@@ -52,19 +41,12 @@ class NearestSum:
         How many were sampled depends on private records, and a run that stopped for it would tell: with fewer
         votes the noisy test against the threshold abstains, and that is paid for.
         """
+        request, teachers, classes = round_.request, round_.teachers, round_.width
         assert isinstance(request, CountNearest)
         asked, outcomes = dict(teachers), dict.fromkeys(teachers, "unreachable")
 
         def added(body: CountNearest) -> RoundResult:
-            result = self.counts.sum_votes(
-                body,
-                asked,
-                queries=queries,
-                classes=body.width(classes),
-                deadline_s=deadline_s,
-                quorum=quorum,
-                on_answer=on_answer,
-            )
+            result = self.counts.sum_votes(replace(round_, request=body, teachers=asked, width=body.width(classes)))
             outcomes.update(result.outcomes)
             return result
 
@@ -77,7 +59,7 @@ class NearestSum:
                 votes = _votes(request, far.counts, near.counts, classes)
                 return RoundResult(votes, near.answered, outcomes, near.teachers)
             asked = {name: teachers[name] for name in near.answered}
-        require_quorum(outcomes, quorum)
+        require_quorum(outcomes, round_.quorum)
         raise QuorumNotReached(
             f"parties dropped out between the two sums of a round {_ATTEMPTS} times: start the run again when all are "
             "back (nothing is paid twice)"

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.parties import Parties
 from collegium.coordinator.rounds.pool_transfer import send_pool
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, heard, outcome_of
+from collegium.coordinator.settings.public_data import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.protocol.messages import (
-    ArraySpec,
     Describe,
     Description,
     Failure,
@@ -56,7 +53,7 @@ class Readiness:
     ----------
     roster : every party that was admitted, present or not.
     teacher : what parties must have fitted; None where their records answer for themselves.
-    pool, spec : the public pool and its name.
+    public : the pool that every party must hold.
     """
 
     def __init__(
@@ -64,12 +61,9 @@ class Readiness:
         parties: Parties,
         roster: Sequence[str],
         teacher: TeacherSettings | None,
-        pool: NDArray[Any],
-        spec: ArraySpec,
+        public: PublicData,
     ) -> None:
-        self._parties = parties
-        self._teacher = teacher
-        self._pool, self._spec = pool, spec
+        self._parties, self._teacher, self._public = parties, teacher, public
         self.statuses: dict[str, PartyStatus] = {party: PartyStatus("unreachable") for party in sorted(roster)}
 
     def ready(self) -> dict[str, int]:
@@ -83,7 +77,12 @@ class Readiness:
         }
 
     def prepare(self, *, deadline_s: float, fit_deadline_s: float, on_step: OnStep | None = None) -> None:
-        """Describe, pool, fit for every party that is here, is not ready and may still become so."""
+        """Have every party that is here, is not ready and may still become so describe itself, hold the pool and fit.
+
+        Parameters
+        ----------
+        deadline_s : seconds for the description and for the pool; ``fit_deadline_s`` are those for the fit.
+        """
 
         def telling(step: str) -> OnAnswer | None:
             return None if on_step is None else lambda done, total: on_step(step, done, total)
@@ -119,7 +118,9 @@ class Readiness:
         return still
 
     def _send_pool(self, going: list[str], limit_s: float, on_sent: OnAnswer | None) -> list[str]:
-        states = send_pool(self._parties, going, self._pool, self._spec, timeout_s=limit_s, on_sent=on_sent)
+        states = send_pool(
+            self._parties, going, self._public.pool.x, self._public.spec, timeout_s=limit_s, on_sent=on_sent
+        )
         for party in going:
             if isinstance(state := states[party], Failure):
                 self._note(party, state)

@@ -16,7 +16,16 @@ import numpy as np
 from collegium.coordinator.rounds.parties import Parties
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastVotes, CountNearest, Failure, ReplyBody, VoteRequest, Votes, check_votes
+from collegium.protocol.messages import (
+    CastVotes,
+    CountNearest,
+    Failure,
+    PoolRange,
+    ReplyBody,
+    VoteRequest,
+    Votes,
+    check_votes,
+)
 from collegium.protocol.neighbours import Neighbours
 
 ANSWERED = "answered"
@@ -43,6 +52,34 @@ class RoundResult:
     teachers: int
 
 
+@dataclass(frozen=True, eq=False)
+class VoteRound:
+    """One round that is to be asked.
+
+    Parameters
+    ----------
+    request : goes to every party.
+    teachers : the parties to ask, each with its number of teachers; 0 where records answer.
+    width : counts that a party answers for each query, such as one for each class.
+    deadline_s : seconds for each exchange of messages.
+    quorum : parties that must count.
+    on_answer : called as parties answer.
+    """
+
+    request: VoteRequest
+    teachers: Mapping[str, int]
+    width: int
+    deadline_s: float
+    quorum: int
+    on_answer: OnAnswer | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of an answer: ``(queries, width)``."""
+        assert isinstance(self.request.inputs, PoolRange), "a round asks about inputs of a pool"
+        return len(self.request.inputs.indices), self.width
+
+
 class VoteSum(Protocol):
     """Adds up the votes of a round."""
 
@@ -51,20 +88,13 @@ class VoteSum(Protocol):
         """``clear``, ``masked`` or ``masked+noised``: what the parties are told and the report shows."""
         ...
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
-        """Ask the parties of ``teachers`` (name to number of teachers) and add up what they answer in time.
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
+        """Ask the parties of a round, and add up what they answer in time.
 
-        Raises QuorumNotReached when fewer than ``quorum`` parties count.
+        Raises
+        ------
+        QuorumNotReached
+            If fewer parties than the quorum count.
         """
         ...
 
@@ -77,29 +107,23 @@ class ClearSum:
     def __init__(self, parties: Parties) -> None:
         self._parties = parties
 
-    def sum_votes(
-        self,
-        request: VoteRequest,
-        teachers: Mapping[str, int],
-        *,
-        queries: int,
-        classes: int,
-        deadline_s: float,
-        quorum: int,
-        on_answer: OnAnswer | None = None,
-    ) -> RoundResult:
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
+        """See `VoteSum.sum_votes`."""
+        teachers = round_.teachers
         replies = self._parties.ask(
-            dict.fromkeys(teachers, request), timeout_s=deadline_s, on_reply=heard(on_answer, len(teachers))
+            dict.fromkeys(teachers, round_.request),
+            timeout_s=round_.deadline_s,
+            on_reply=heard(round_.on_answer, len(teachers)),
         )
-        counts = np.zeros((queries, classes), dtype=np.int64)
+        counts = np.zeros(round_.shape, dtype=np.int64)
         outcomes: dict[str, str] = {}
         for party, held in sorted(teachers.items()):
             reply = replies.get(party, Failure("unreachable", "no answer"))
-            outcomes[party] = _judge(request, reply, queries=queries, classes=classes, teachers=held)
+            outcomes[party] = _judge(round_, reply, teachers=held)
             if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours):
                 counts += reply.counts
         answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
-        require_quorum(outcomes, quorum)
+        require_quorum(outcomes, round_.quorum)
         return RoundResult(counts, answered, outcomes, sum(teachers[party] for party in answered))
 
 
@@ -116,21 +140,22 @@ def heard(on_answer: OnAnswer | None, asked: int) -> Callable[[str, ReplyBody], 
     return count
 
 
-def _judge(request: VoteRequest, reply: ReplyBody, *, queries: int, classes: int, teachers: int) -> str:
+def _judge(round_: VoteRound, reply: ReplyBody, *, teachers: int) -> str:
+    request, (queries, width) = round_.request, round_.shape
     if isinstance(reply, Failure):
         return outcome_of(reply)
     if not isinstance(request, CastVotes):
         if not isinstance(reply, Neighbours):
             return f"protocol: answered {type(reply).__name__} where neighbours were asked"
-        if reply.counts.shape != (queries, classes):
-            return f"protocol: neighbours of shape {reply.counts.shape}, not {(queries, classes)}"
+        if reply.counts.shape != round_.shape:
+            return f"protocol: neighbours of shape {reply.counts.shape}, not {round_.shape}"
         if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
             return f"protocol: counts above {request.highest}"
         return ANSWERED
     if not isinstance(reply, Votes):
         return f"protocol: answered {type(reply).__name__} where votes were asked"
     try:
-        check_votes(reply, queries=queries, classes=classes, teachers=teachers)
+        check_votes(reply, queries=queries, classes=width, teachers=teachers)
     except ProtocolViolation as error:
         return f"{error.code}: {error}"
     return ANSWERED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.progress import Tell
 from collegium.coordinator.run.run_record import student_origin
+from collegium.coordinator.run.surroundings import Compute
+from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
-from collegium.protocol.messages import ArraySpec
 from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
@@ -32,23 +33,20 @@ class StudentTrainer:
 
     Parameters
     ----------
-    pool : shape ``[inputs, …]``; ``spec`` is its name.
     cache : folder in which networks are kept by what they were made from.
+    tell : called with (step, done, total) as a network is trained.
     """
 
     def __init__(
         self,
         config: RunConfig,
-        pool: NDArray[Any],
-        spec: ArraySpec,
+        public: PublicData,
         cache: Path,
-        *,
-        device: str,
-        threads: int,
+        compute: Compute,
         tell: Tell,
     ) -> None:
-        self._config, self._pool, self._spec, self._cache = config, pool, spec, cache
-        self._device, self._threads, self._tell = device, threads, tell
+        self._config, self._pool, self._spec, self._cache = config, public.pool.x, public.spec, cache
+        self._device, self._threads, self._tell = compute.device, compute.threads, tell
         self._interim: tuple[str, Student] | None = None
 
     def check(self, *, votes_are_kept: bool) -> None:

@@ -19,7 +19,7 @@ from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.label_jobs.service import LabelJobService
 from collegium.coordinator.label_jobs.servicer import LabelServicer
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.run.coordinator import Coordinator, Progress
+from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
@@ -29,7 +29,6 @@ from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
-from collegium.data import array_spec
 from collegium.errors import (
     BudgetExceeded,
     CollegiumError,
@@ -46,10 +45,6 @@ logger = logging.getLogger("collegium.coordinator")
 
 FRUITLESS_ROUNDS = 3
 """So many rounds in a row that failed with a quorum connected, and the run stops for its operator."""
-
-
-class _RosterChanged(Exception):
-    """Raised from within a run, between rounds, to begin again with the new roster."""
 
 
 @dataclass(frozen=True)
@@ -186,14 +181,18 @@ class CoordinatorService:
                 self._attendance.parties.announce(members.roster())
             roster = members.roster()
             try:
-                return self._coordinator(members, roster.signing_keys(), work).run(only_labels=work.job is not None)
-            except _RosterChanged:
+                coordinator = self._coordinator(members, roster.signing_keys(), work)
+                record = coordinator.run() if work.job is None else coordinator.label()
+                if record.state != "labelling":
+                    return record
+                if work.job is not None and (reason := self._why_not(work.job)):
+                    raise Refused(reason)
                 parties = len(self._attendance.members().roster().admitted())
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
-                record = RunFolder(work.folder).read()
-                rounds = 0 if record is None else len(record.rounds)
+                written = RunFolder(work.folder).read()
+                rounds = 0 if written is None else len(written.rounds)
                 failed = (failed if rounds == rounds_before else 0) + self._attendance.has_quorum()
                 rounds_before = rounds
                 if failed >= FRUITLESS_ROUNDS:
@@ -225,24 +224,19 @@ class CoordinatorService:
             self._on_progress(step)
             if work.job is not None and self._desk is not None and step.step == "labels":
                 self._desk.note_progress(work.job, step.done)
-                if step.done < step.total and (reason := self._why_not(work.job)):
-                    raise Refused(reason)
-            if step.step == "labels" and step.done < step.total and self._attendance.members().roster() != roster:
-                raise _RosterChanged
+
+        def should_stop() -> bool:
+            revoked = work.job is not None and bool(self._why_not(work.job))
+            return revoked or self._attendance.members().roster() != roster
 
         return Coordinator(
             work.config,
-            self._attendance.parties,
-            work.folder,
-            signer=self._attendance.signing_key,
-            roster=roster.admitted(),
+            Reach(self._attendance.parties, roster.admitted(), signing_keys),
+            Storage(work.folder, ledger=RunFolder(self._folder.run).ledger, signer=self._attendance.signing_key),
             public=self._public,
             positions=None if work.job is None else work.job.positions,
-            ledger=RunFolder(self._folder.run).ledger,
-            signing_keys=signing_keys,
-            device=settings.device,
-            threads=settings.threads,
-            progress=progress,
+            compute=Compute(settings.device, settings.threads),
+            watch=Watch(progress, should_stop),
         )
 
     def _all_labelled(self, work: _Work) -> bool:
@@ -254,7 +248,7 @@ class CoordinatorService:
         if record is None or not folder.ledger.exists():
             return False
         with Ledger.read(folder.ledger) as held:
-            return all_labelled(Plan(self._config.run, array_spec(pool)), record, pool, held.labels())
+            return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels())
 
 
 __all__ = ["CoordinatorService"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from collegium.coordinator.settings.run_config import RunConfig
-from collegium.data import Examples, load
+from collegium.data import Examples, array_spec, load
 from collegium.errors import DataError
+from collegium.protocol.messages import ArraySpec
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,11 @@ class PublicData:
 
     pool: Examples
     holdout: Examples | None = None
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """The name of the pool: the digest of its content, its form and its kind of numbers."""
+        return array_spec(self.pool.x)
 
 
 def load_public(config: RunConfig, data_root: Path | None) -> PublicData:

@@ -1,0 +1,304 @@
+"""A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.report.spending import spending
+from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
+from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.run.factories import ledger_id
+from collegium.coordinator.run.label_set import UNASKED, LabelSet
+from collegium.coordinator.run.labeller import Labeller
+from collegium.coordinator.run.query_runner import Ending, QueryRunner
+from collegium.coordinator.run.run_notes import RunNotes
+from collegium.coordinator.run.run_record import (
+    LedgerRecord,
+    PrivacyRecord,
+    RunRecord,
+    StudentRecord,
+    begun,
+    labels_record,
+)
+from collegium.coordinator.run.student_trainer import StudentTrainer
+from collegium.coordinator.run.surroundings import RunSetup
+from collegium.coordinator.selection.queries import query_key, sure_answers
+from collegium.coordinator.selection.query_selector import Plan, QuerySelector
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import DISTILLATION
+from collegium.errors import BudgetExceeded
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import IntArray
+
+_UNCHOSEN = "a query that is not chosen yet"
+"""In place of a key: whether the budget takes one more query does not depend on which query it is."""
+
+
+class OpenRun:
+    """The state of a run that is open; made by `Coordinator.prepare`.
+
+    Parameters
+    ----------
+    ledger : pays for every answer; open.
+    held : what an earlier start of this run left, None where there was none.
+
+    Raises
+    ------
+    ConfigurationError
+        If the settings do not fit the pool.
+    """
+
+    def __init__(self, setup: RunSetup, public: PublicData, ledger: Ledger, held: RunRecord | None) -> None:
+        config, folder = setup.config, setup.folder
+        self._setup, self._config, self._folder = setup, config, folder
+        self._public, self._ledger = public, ledger
+        record = begun(
+            held,
+            config,
+            setup.mechanism,
+            sum_mode=setup.vote_sum.mode,
+            private_noise=setup.noise.private,
+            pool=public.spec,
+        )
+        self._notes = RunNotes(record, folder, setup.watch)
+        self._plan = Plan(config, public.spec, setup.positions)
+        self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
+        self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
+        self._requests = build_requests(config, public.pool.x, ledger_id(ledger), self._trainer.pretrained_network)
+        self._labeller = self._new_labeller()
+        self._histograms: dict[str, IntArray] = {}
+        self._label_set, self._keys = self._labels_so_far()
+
+    @property
+    def record(self) -> RunRecord:
+        """What is known of the run; see run.json."""
+        return self._notes.record
+
+    def check(self) -> None:
+        """Raise what `label` would raise before it asks any party, or `fit` over the student's settings."""
+        self._trainer.check(votes_are_kept=self._setup.watch.research and not self._setup.noised_sum)
+        indices = self._plan.noted(self.record, 0, LabelSet.nothing())
+        keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
+        self._why_nothing_to_ask(keys, keys)
+
+    def label(self) -> None:
+        """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
+        with self._notes.errors_noted():
+            self._label()
+
+    def fit(self) -> None:
+        """Fit the student of the labels so far, measure it, and write the report."""
+        with self._notes.errors_noted():
+            self._note_spending()
+            self._fit_student()
+            self._measure_baseline()
+            self._report()
+
+    def _new_labeller(self) -> Labeller:
+        mechanism = self._setup.mechanism
+        units = {name: mechanism.unit(votes) for name, votes in self._requests.votes_per_unit.items()}
+        return Labeller(
+            self._ledger,
+            mechanism,
+            units.pop(self._config.budget.unit),
+            self._setup.noise,
+            others=units,
+            bound=self._config.budget.bound,
+            take_up=not self._setup.noised_sum,
+        )
+
+    def _labels_so_far(self) -> tuple[LabelSet, list[str]]:
+        """What earlier starts of this run chose and labelled, and the queries' keys."""
+        label_set, keys = LabelSet.nothing(), list[str]()
+        for number in range(len(self._plan.sizes)):
+            indices = self._plan.noted(self.record, number, label_set)
+            if indices is None:
+                break
+            label_set = label_set.followed_by(self._held(indices))
+            keys += self._keys_of(indices)
+        return label_set, keys
+
+    def _keys_of(self, indices: IntArray) -> list[str]:
+        return [query_key(self._public.pool.x[index]) for index in indices]
+
+    def _held(self, indices: IntArray) -> LabelSet:
+        """The labels that the ledger has for these inputs of the pool."""
+        keys = self._keys_of(indices)
+        return LabelSet.of(indices, keys, self._labeller.labels(keys))
+
+    def _why_nothing_to_ask(self, keys: list[str], so_far: list[str]) -> str | None:
+        """Why the budget takes none of ``keys`` any more, None where it does or all have a label.
+
+        BudgetExceeded when it never took any of those chosen ``so_far``.
+        """
+        if not self._labeller.pending(keys) or self._labeller.worth_asking(keys):
+            return None
+        stopped = self._labeller.why_stopped(self._config.budget.epsilon)
+        if not self._labeller.labels(so_far):
+            raise BudgetExceeded(stopped)
+        return stopped
+
+    def _label(self) -> None:
+        runner = QueryRunner(self._setup, self._public, self._labeller, self._notes, self._remember)
+        self.record.state = "labelling"
+        self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
+        for number in range(len(self._plan.sizes)):
+            indices = self._plan.noted(self.record, number, self._label_set)
+            if indices is None:
+                # A quick choice is made even where the budget is spent, as its queries may have labels. A network is
+                # trained for a choice only where the budget takes one more query.
+                slow = self._selector.learns(number)
+                if slow and (stopped := self._why_nothing_to_ask([_UNCHOSEN], self._keys)):
+                    break
+                indices = self._choose(number)
+            keys = self._keys_of(indices)
+            self._keys += keys
+            queries = {key: int(index) for key, index in zip(reversed(keys), reversed(indices), strict=True)}
+            queries = {key: queries[key] for key in dict.fromkeys(keys)}
+            stopped = self._why_nothing_to_ask(list(queries), self._keys)
+            if stopped is None and self._labeller.pending(queries):
+                requests, predictions = self._informed_requests(queries)
+                with self._notes.timed("labels"):
+                    ending = runner.ask(requests, queries, predictions, self._note_batch)
+                if ending is Ending.TOLD_TO_STOP:
+                    self._notes.write()
+                    return
+                if ending is Ending.BUDGET:
+                    stopped = self._labeller.why_stopped(self._config.budget.epsilon)
+            self._label_set = self._label_set.followed_by(self._held(indices))
+            if stopped is not None:
+                break
+        self._note_labels(stopped)
+
+    def _choose(self, number: int) -> IntArray:
+        with self._notes.timed("choosing"):
+            choice, indices = self._selector.choose(number, self._label_set)
+        self.record.note_choice(number, self._plan.origin(number, self._label_set), choice, indices)
+        self._notes.write()
+        return indices
+
+    def _informed_requests(self, queries: Mapping[str, int]) -> tuple[RoundRequests, dict[str, int]]:
+        """The requests as the student of the labels so far shapes them, and its own sure answers by query."""
+        needs_predictions = any(stage.needs_prediction for stage in self._setup.mechanism.stages)
+        requests = self._requests
+        if not self._label_set.teaches or not (needs_predictions or requests.want_student):
+            return requests, {}
+        with self._notes.timed("choosing"):
+            student = self._trainer.interim(self._label_set)
+            if requests.want_student:
+                requests = requests.informed_by(student)
+            if not needs_predictions:
+                return requests, {}
+            probabilities = student.probabilities(self._public.pool.x[list(queries.values())])
+        answers = sure_answers(probabilities, self._config.queries.confidence)
+        return requests, dict(zip(queries, answers.tolist(), strict=True))
+
+    def _note_labels(self, stopped: str | None) -> None:
+        indices, labels, record = self._label_set.indices, self._label_set.labels, self.record
+        unchosen = sum(self._plan.sizes) - len(indices)
+        record.labels = labels_record(labels, indices, unchosen, self._public, self._config.task, stopped)
+        self._note_spending()
+        record.state = "labelled"
+        rows = zip(indices.tolist(), labels.tolist(), strict=True)
+        given = [(index, label if label >= 0 else None) for index, label in rows]
+        self._folder.write_labels(given, self._config.task.label_columns)
+        self._notes.write()
+
+    def _note_spending(self) -> None:
+        """What the ledger says now: other runs may have spent from it since the labels were counted."""
+        privacy = self.record.privacy.model_dump() | spending(self._ledger)
+        self.record.privacy = PrivacyRecord.model_validate(privacy)
+        self._note_head()
+
+    def _note_head(self) -> None:
+        """So that an older copy of the ledger is noticed when the run is taken up again."""
+        signed = self._setup.storage.signer is not None
+        self.record.ledger = LedgerRecord(head=str(self._ledger.head()), signed=signed)
+
+    def _note_batch(self) -> None:
+        """Note the ledger's head, and tell how many queries are labelled; rounds that are not chosen count in full."""
+        self._note_head()
+        self._notes.write()
+        distinct = list(dict.fromkeys(self._keys))
+        unchosen = sum(self._plan.sizes) - len(self._keys)
+        self._notes.tell("labels", len(self._labeller.labels(distinct)), len(distinct) + unchosen)
+
+    def _remember(self, keys: Sequence[str], counts: IntArray) -> None:
+        """Keep the histograms of a batch, in a simulation that wants them."""
+        watch = self._setup.watch
+        if not (watch.research or watch.keep_votes):
+            return
+        fresh = dict(zip(keys, counts, strict=True))
+        self._histograms |= fresh
+        if watch.keep_votes:
+            self._folder.keep_votes(fresh)
+
+    def _fit_student(self) -> None:
+        from collegium.coordinator.students import load_student
+
+        origin = self._trainer.origin(self._label_set)
+        done = self.record.student
+        if done is not None and done.fitted_from == origin and self._folder.student.exists():
+            return
+        with self._notes.timed("student"):
+            student = self._trainer.fit(self._label_set, soft_targets=self._soft_targets())
+        student.save(self._folder.student)
+        published = load_student(self._folder.student, device=self._setup.compute.device)
+        holdout, quality = self._public.holdout, None
+        if holdout is not None:
+            quality = prediction_quality(published.predict(holdout.x), holdout.labels(), self._config.task)
+        self.record.student = StudentRecord(method=self._config.student.method, fitted_from=origin, quality=quality)
+        self._notes.write()
+
+    def _soft_targets(self) -> NDArray[np.float64] | None:
+        """The teachers' votes without noise, for the one student that learns them; None for all others."""
+        if not self._setup.watch.research or self._config.student.method != DISTILLATION:
+            return None
+        kept = self._folder.kept_votes() | self._histograms
+        keys = [key for key, label in zip(self._keys, self._label_set.labels, strict=True) if label >= 0]
+        if not keys or any(key not in kept for key in keys):
+            return None
+        counts = np.stack([kept[key] for key in keys])
+        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+    def _measure_baseline(self) -> None:
+        measure = self._setup.watch.baseline
+        if measure is None or self.record.baseline is not None:
+            return
+        with self._notes.timed("baseline"):
+            self.record.baseline = measure()
+        self._notes.write()
+
+    def _report(self) -> None:
+        from collegium.coordinator.report import write_report
+
+        research = self._setup.watch.research
+        if research:
+            self._diagnose()
+        self.record.state = "finished"
+        self._notes.write()
+        write_report(self.record, self._folder.report, research=research)
+        self._notes.tell("report", 1, 1)
+
+    def _diagnose(self) -> None:
+        from collegium.coordinator.report.research import research_figures
+
+        kept = self._folder.kept_votes() | self._histograms
+        labelled = self._label_set.labels != UNASKED
+        rows = [row for row, key in enumerate(self._keys) if labelled[row] and key in kept]
+        earlier = self.record.research_only
+        if len(rows) <= (0 if earlier is None else earlier.queries):
+            return  # nothing beyond what an earlier start of this run saw
+        truth = self._public.pool.y
+        with self._notes.timed("research"):
+            self.record.research_only = research_figures(
+                np.stack([kept[self._keys[row]] for row in rows]),
+                None if truth is None else truth[self._label_set.indices[rows]],
+                self._setup.mechanism,
+                delta=self._config.budget.delta,
+                continuous=self._config.mechanism.noise == "continuous",
+                labelled=int(labelled.sum()),
+            )

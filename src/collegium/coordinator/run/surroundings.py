@@ -1,0 +1,136 @@
+"""What a run is given: who is reached, where files are kept, what computes, and who watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import VoteSum
+from collegium.coordinator.run.factories import mechanism_of, noise_strategy_of, vote_sum_of
+from collegium.coordinator.run.labeller import NoiseStrategy
+from collegium.coordinator.run.progress import Progress
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import BaselineRecord
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.privacy.mechanisms import Mechanism
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Who is reached.
+
+    Parameters
+    ----------
+    parties : how parties are asked.
+    roster : every admitted party, by name; those that can be asked now where it is None. The quorum is a fraction of
+        the roster.
+    signing_keys : Ed25519 public key of every party on the roster, 32 bytes each; the masked modes need them.
+    vote_sum : how votes are added up; by ``votes.mode`` of the configuration where it is None.
+    """
+
+    parties: Parties
+    roster: Sequence[str] | None = None
+    signing_keys: Mapping[str, bytes] | None = None
+    vote_sum: VoteSum | None = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a run keeps its files.
+
+    Parameters
+    ----------
+    folder : the run's own folder; made where it is not there.
+    ledger : the file of the ledger that pays; the folder's own where it is None. Runs of one consortium share one.
+    cache : folder of pretrained networks and of the students of earlier rounds; the run's own where it is None. Runs
+        may share one.
+    signer : the coordinator's identity, which signs the ledger; None leaves it unsigned (simulations).
+    """
+
+    folder: Path
+    ledger: Path | None = None
+    cache: Path | None = None
+    signer: Ed25519PrivateKey | None = None
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What computes: ``device`` is ``auto``, ``cpu`` or ``cuda``; ``threads`` are those of the CPU."""
+
+    device: str = "auto"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who watches a run, and who may stop it.
+
+    Parameters
+    ----------
+    on_progress : called as steps go on; None tells nobody.
+    should_stop : asked after every batch of queries; once it is true, the run ends with what it has. The same run may
+        be started again.
+    clock : monotonic seconds.
+    research : also record what only a simulation may know: gaps, the teachers' accuracy, data-dependent ε.
+    keep_votes : also keep the vote histograms on disk: private data, for simulations alone.
+    baseline : measures what pooled data would have given, without privacy; only a simulation can.
+    """
+
+    on_progress: Callable[[Progress], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    research: bool = False
+    keep_votes: bool = False
+    baseline: Callable[[], BaselineRecord] | None = None
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """Everything that stays the same however often a run is started, and what follows from its configuration.
+
+    Raises
+    ------
+    ConfigurationError
+        If the settings contradict each other, or a masked mode has no signing keys.
+    """
+
+    config: RunConfig
+    reach: Reach
+    storage: Storage
+    positions: Sequence[int] | None
+    """The pool's inputs to label, in this order; those that ``config`` asks where it is None."""
+    compute: Compute
+    watch: Watch
+    vote_sum: VoteSum = field(init=False)
+    mechanism: Mechanism = field(init=False)
+    noise: NoiseStrategy = field(init=False)
+
+    def __post_init__(self) -> None:
+        vote_sum = self.reach.vote_sum or vote_sum_of(self.config, self.reach.parties, self.reach.signing_keys)
+        object.__setattr__(self, "vote_sum", vote_sum)
+        object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
+        object.__setattr__(self, "noise", noise_strategy_of(self.config))
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.storage.folder)
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.storage.ledger or self.folder.ledger
+
+    @property
+    def cache(self) -> Path:
+        return self.storage.cache or self.folder.learned
+
+    @property
+    def noised_sum(self) -> bool:
+        """Whether the parties add the noise, so that every sum is an answer in its own right."""
+        return self.vote_sum.mode == "masked+noised"

@@ -1,0 +1,42 @@
+"""A coordinator from a configuration, parties and a folder, with everything else by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+
+REACH = ("roster", "signing_keys", "vote_sum")
+STORAGE = ("ledger", "cache", "signer")
+WATCH = ("on_progress", "should_stop", "clock", "research", "keep_votes", "baseline")
+
+
+def coordinator_for(
+    config: RunConfig,
+    parties: Parties,
+    folder: Path,
+    *,
+    public: PublicData | None = None,
+    positions: list[int] | None = None,
+    **others: Any,
+) -> Coordinator:
+    """The coordinator of one run on the CPU; ``others`` are fields of `Reach`, `Storage` and `Watch`."""
+    unknown = others.keys() - {*REACH, *STORAGE, *WATCH}
+    assert not unknown, unknown
+
+    def given(names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: others[name] for name in names if name in others}
+
+    return Coordinator(
+        config,
+        Reach(parties, **given(REACH)),
+        Storage(folder, **given(STORAGE)),
+        public=public,
+        positions=positions,
+        compute=Compute("cpu"),
+        watch=Watch(**given(WATCH)),
+    )

@@ -1,0 +1,46 @@
+"""A simulation may use teachers by import path: who wrote the configuration speaks for the institutions too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collegium.parties.cli import PartyConfig, policy_of
+from collegium.protocol.messages import Fit, Fitted, Request
+from collegium.settings import validate_config
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.launcher import write_party_config
+from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.virtual import virtual_party
+
+KIND = "sklearn.naive_bayes:GaussianNB"
+OTHER = "sklearn.tree:DecisionTreeClassifier"
+VALUES = {
+    "name": "imported",
+    "task": {"classes": [*"0123456789"], "inputs": {"kind": "image", "height": 8, "width": 8}},
+    "private": {"source": "digits", "shuffle_seed": 1, "stop": 300},
+    "pool": {"source": "digits", "shuffle_seed": 1, "start": 300, "stop": 400},
+    "partition": {"kind": "iid", "parties": 3},
+    "teachers": {"kind": KIND, "per_party": 1},
+    "budget": {"epsilon": 1.0},
+    "engine": {"device": "cpu"},
+    "seed": 3,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PreparedRun:
+    return prepare_run(validate_config(VALUES, SimulationConfig, "test"), tmp_path, data_root=None)
+
+
+def test_a_virtual_party_fits_the_teacher_that_the_configuration_names_and_no_other(run: PreparedRun) -> None:
+    party = virtual_party(run.folder, 0)
+    assert party.handle(Request("r1", "imported", Fit(run.config.teachers))).body == Fitted(1, 0)
+    other = run.config.teachers.model_copy(update={"kind": OTHER})
+    assert not isinstance(party.handle(Request("r2", "imported", Fit(other))).body, Fitted)
+
+
+def test_the_policy_of_a_launched_party_agrees_to_that_teacher_alone(run: PreparedRun) -> None:
+    path = write_party_config(run, run.cohort.members[0], 1)
+    assert policy_of(PartyConfig.read(path)).teacher_imports == (KIND,)
