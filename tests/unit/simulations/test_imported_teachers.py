@@ -23,6 +23,7 @@ VALUES = {
     "pool": {"source": "digits", "shuffle_seed": 1, "start": 300, "stop": 400},
     "partition": {"kind": "iid", "parties": 3},
     "teachers": {"kind": KIND, "per_party": 1},
+    "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
     "budget": {"epsilon": 1.0},
     "engine": {"device": "cpu"},
     "seed": 3,
@@ -36,7 +37,7 @@ def run(tmp_path: Path) -> PreparedRun:
 
 def test_a_virtual_party_fits_the_teacher_that_the_configuration_names_and_no_other(run: PreparedRun) -> None:
     party = virtual_party(run.folder, 0)
-    assert party.handle(Request("r1", "imported", Fit(run.config.teachers))).body == Fitted(1, 0)
+    assert party.handle(Request("r1", "imported", Fit(run.config.teachers))).body == Fitted(1)
     other = run.config.teachers.model_copy(update={"kind": OTHER})
     assert not isinstance(party.handle(Request("r2", "imported", Fit(other))).body, Fitted)
 
