@@ -51,10 +51,10 @@ def plane_curvature(lattice: Lattice, vote_length: float, bounds: IntArray) -> F
 def _gaussian_first(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """sup |Aₓₓ| + sup |Aᵧᵧ| and sup |pₓₓ| + sup |pᵧᵧ| for Pr[a], over x and y in ranges ``[2, cells]``."""
     d, s = np.stack([x[0] - y[1], x[1] - y[0]]) / math.sqrt(2.0), np.stack([x[0] + y[0], x[1] + y[1]]) / math.sqrt(2.0)
-    d0, d1, d2 = _density_bounds(d)
-    s0, s1, _ = _density_bounds(s)
-    x0, x1, x2 = _density_bounds(x)
-    _, y1, _ = _density_bounds(y)
+    d0, d1, d2 = density_bounds(d)
+    s0, s1, _ = density_bounds(s)
+    x0, x1, x2 = density_bounds(x)
+    _, y1, _ = density_bounds(y)
     above, below_y = ndtr(s[1]), ndtr(-y[0])
     bend = d2 * above / math.sqrt(8.0) + d1 * s0 / math.sqrt(2.0) + d0 * s1 / math.sqrt(8.0)
     slope = (d1 * above + d0 * s0) / 2.0
@@ -63,13 +63,13 @@ def _gaussian_first(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArra
 
 def _gaussian_rest(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The same for Pr[rest]."""
-    x0, x1, x2 = _density_bounds(x)
-    y0, y1, y2 = _density_bounds(y)
+    x0, x1, x2 = density_bounds(x)
+    y0, y1, y2 = density_bounds(y)
     below_x, below_y = ndtr(-x[0]), ndtr(-y[0])
     return x2 * below_y + x1 * y0 + x0 * y1 + below_x * y2, x1 * below_y + below_x * y1
 
 
-def _density_bounds(z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def density_bounds(z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Suprema over the ranges ``[2, cells]`` of |φ|, |φ′| and |φ″|, φ the standard normal density."""
     near = np.where((z[0] <= 0) & (z[1] >= 0), 0.0, np.minimum(np.abs(z[0]), np.abs(z[1])))
 

@@ -1,0 +1,229 @@
+"""Positions on a line: rounds with two outcomes, whose probability one vote shifts.
+
+A class against the best of the others (a vote appears or disappears), a class against its only rival, the
+exponential mechanism, a threshold test: in each the first outcome has probability F(x) under the one data set
+and F(x − η) under the other, F a symmetric log-concave distribution function. Exchanging the data sets is
+exchanging the outcomes at η − x, so that one search over x covers both directions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from collegium.privacy.accounting.argmax.curvature import density_bounds
+from collegium.privacy.accounting.argmax.lattice import FloatArray, IntArray
+from collegium.privacy.accounting.argmax.search import Cells, Enclosure
+
+Bends = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+"""sup |F″| and sup |F‴| over the intervals [low, high] that hold no kink of F′."""
+
+_NEGLIGIBLE = 46.0
+"""Minus the log of a probability that is counted as lost rather than followed: e^{−46} = 1e-20."""
+
+_FINEST = 1.0 / 1024.0
+_ROOT = 0.5
+
+
+@dataclass(frozen=True)
+class Line:
+    """Two outcomes on the integer multiples of ``step``.
+
+    Attributes
+    ----------
+    log_below : log F at integer multiples of ``step``.
+    step : lengths are in noise scales; for integer noise one vote.
+    shift : η in steps.
+    end : the positions −end … end are searched; beyond them ``far`` bounds what a round can gain.
+    bends : bounds on the derivatives of F; None for integer noise, whose differences are taken exactly.
+    kinks : steps at which F′ has a kink.
+    """
+
+    log_below: Callable[[IntArray], FloatArray]
+    step: float
+    shift: int
+    end: int
+    bends: Bends | None
+    kinks: tuple[int, ...] = ()
+    spare_at: Callable[[IntArray], FloatArray] | None = None
+    """Per largest |x| of an interval: what a third outcome may add; see ``planes.Plane.duel``."""
+
+    def spare(self, cells: Cells) -> FloatArray:
+        """What is to be added to the curves of each interval, in P − Q and in Q; shape ``[2, cells]``."""
+        outer = np.abs(cells.bounds).max(axis=1)
+        if self.spare_at is None:
+            return np.zeros((2, len(outer)))
+        return self.spare_at(outer)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the positions between two multiples of ``step`` do not exist."""
+        return self.bends is None
+
+    @property
+    def far(self) -> float:
+        """What a round beyond the searched positions adds to any hockey-stick divergence, at most."""
+        return 2.0 * float(np.exp(self.log_below(np.array([self.shift - self.end]))[0]))
+
+    def roots(self) -> Cells:
+        """The intervals that the search begins with; kinks lie on their ends."""
+        width = max(1, round(_ROOT / self.step))
+        kinks = [kink + move for kink in self.kinks for move in (0, self.shift)]
+        edges = np.unique(np.concatenate([np.arange(-self.end, self.end, width), np.array([self.end, *kinks])]))
+        return Cells(np.stack([edges[:-1], edges[1:]], axis=1).astype(np.int64))
+
+    def enclose(self, cells: Cells) -> Enclosure:
+        """Probabilities, log-ratios and the error of linear interpolation on each interval.
+
+        Both log-ratios fall with x because log F is concave; the first is at least 0, the second at most 0.
+        """
+        x1, x2 = cells.bounds.T
+        high_p, low_p = self._laws(x1), self._laws(x2)
+        high_q, low_q = self._laws(x1 - self.shift), self._laws(x2 - self.shift)
+        low, high = low_p - low_q, high_p - high_q
+        at_low, at_high = np.exp(low_q), np.exp(high_q)
+        return Enclosure(
+            base_low=np.stack([at_high[0], at_low[1]]),
+            base_high=np.stack([at_low[0], at_high[1]]),
+            base_corner=at_low,
+            ell_low=low,
+            ell_high=high,
+            first_high=np.exp(low_p[0]),
+            lead_high=np.full((2, len(x1)), math.inf),
+            corners=np.stack([[at_low, low], [at_high, high]]),
+            curvature=self._curvature(x1, x2),
+        )
+
+    def _laws(self, x: IntArray) -> FloatArray:
+        """log Pr[first outcome] and log Pr[second outcome]; shape ``[2, positions]``. The noise is symmetric."""
+        second = -x - 1 if self.discrete else -x
+        return np.stack([self.log_below(x), self.log_below(second)])
+
+    def _curvature(self, x1: IntArray, x2: IntArray) -> FloatArray:
+        width = (x2 - x1) * self.step
+        if self.bends is None:
+            differences, levels = self._second_differences(x1, x2)
+            return np.repeat(np.stack([differences, levels])[:, None] * ((x2 - x1) ** 2 / 8.0), 2, axis=1)
+        # P − Q = F(x) − F(x − η), with second derivative ∫ F‴ over the shift; Q alone has F″.
+        length = self.shift * self.step
+        second, third = self.bends(np.asarray(x1 * self.step - length), np.asarray(x2 * self.step, dtype=np.float64))
+        out = np.stack([length * third, second])
+        for kink in self.kinks:
+            # Between the kink and its shifted image the two second derivatives have different signs.
+            inside = (x1 >= kink) & (x2 <= kink + self.shift)
+            out[0] = np.where(inside, 2.0 * second, out[0])
+        return np.repeat((out * width**2 / 8.0)[:, None], 2, axis=1)
+
+    def _second_differences(self, x1: IntArray, x2: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The largest second differences of P − Q and of Q at the integers inside each interval."""
+        everywhere = np.arange(-self.end - self.shift - 2, self.end + 3)
+        below = np.exp(self.log_below(everywhere))
+        level = np.abs(np.diff(below, 2))
+        moved = below[self.shift :] - below[: len(below) - self.shift]
+        rate = np.abs(np.diff(moved, 2))
+        # level[i] belongs to everywhere[i + 1] and rate[i] to everywhere[i + 1 + shift] as a position x.
+        first = int(everywhere[0]) + 1 + self.shift
+        rates = np.array([rate[a - first + 1 : b - first].max(initial=0.0) for a, b in zip(x1, x2, strict=True)])
+        levels = np.array([level[a - first + 1 : b - first].max(initial=0.0) for a, b in zip(x1, x2, strict=True)])
+        return rates, levels
+
+
+def continuous_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Line:
+    """The line of continuous noise: a class that ``votes`` votes move against a fixed level, or against one rival.
+
+    Parameters
+    ----------
+    noise : "gaussian", "laplace" or "gumbel". Gumbel noise on all classes is the exponential mechanism, where
+        the other classes together act as one rival.
+    scale : of the noise on one count, in votes.
+    votes : by how many votes the difference moves: 1, or 2 where the rival gains what the class loses.
+    rival_noise : whether the rival's own noise is part of the law, rather than given.
+    """
+    length = votes / scale
+    kinks: tuple[int, ...] = ()
+    if noise == "gaussian":
+        length /= math.sqrt(2.0) if rival_noise else 1.0
+        log_below, bends, reach = log_ndtr, _gaussian_bends, 9.5
+    elif noise == "gumbel":
+        log_below, bends, reach = _logistic, _logistic_bends, _NEGLIGIBLE
+    elif rival_noise:
+        log_below, bends, reach = _laplace_difference, _laplace_difference_bends, _NEGLIGIBLE + 4.0
+    else:
+        log_below, bends, reach, kinks = _laplace, _laplace_bends, _NEGLIGIBLE, (0,)
+    shift = max(8, math.ceil(length / _FINEST))
+    step = length / shift
+    return Line(
+        lambda x: np.asarray(log_below(x * step)), step, shift, math.ceil((reach + length) / step), bends, kinks
+    )
+
+
+def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Line:
+    """The same for integer noise: positions are integers, and a tie goes to the rival or, one step on, to the class."""
+    reach = 9.5 if noise.endswith("gaussian") else _NEGLIGIBLE
+    half = math.ceil((reach + 3.0) * scale) + 2 * votes + 4
+    z = np.arange(-half, half + 1) / scale
+    mass = np.exp(-0.5 * z * z if noise.endswith("gaussian") else -np.abs(z))
+    mass /= mass.sum()
+    if rival_noise:
+        mass, reach = np.convolve(mass, mass), reach * (math.sqrt(2.0) if noise.endswith("gaussian") else 1.1)
+    middle = len(mass) // 2
+    below = np.cumsum(mass[:middle])
+    # Pr[Z ≤ n] for n ≥ 0 is 1 − Pr[Z ≤ −n − 1]: the small tail is always summed from its far end.
+    table = np.concatenate([np.log(below), np.log1p(-below[::-1]), [0.0]])
+
+    def log_below(x: IntArray) -> FloatArray:
+        return np.asarray(table[np.clip(x + middle, 0, len(table) - 1)])
+
+    return Line(log_below, 1.0, votes, math.ceil(reach * scale) + votes, None)
+
+
+def _gaussian_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    _, first, second = density_bounds(np.stack([low, high]))
+    return first, second
+
+
+def _nearest(low: FloatArray, high: FloatArray) -> FloatArray:
+    """The smallest |z| in the interval."""
+    return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+
+
+def _laplace(z: FloatArray) -> FloatArray:
+    return np.where(z < 0.0, z - math.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(z))))
+
+
+def _laplace_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    size = 0.5 * np.exp(-_nearest(low, high))
+    return size, size
+
+
+def _laplace_difference(z: FloatArray) -> FloatArray:
+    """Two independent Laplace variables: Pr[Z₁ − Z₂ ≤ z] = (2 − z)·e^z/4 for z ≤ 0."""
+    a = np.abs(z)
+    tail = np.log(2.0 + a) - a - math.log(4.0)
+    return np.where(z < 0.0, tail, np.log1p(-np.exp(tail)))
+
+
+def _laplace_difference_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The density (1 + |z|)·e^{−|z|}/4 has |first derivative| |z|·e^{−|z|}/4 and |second| ||z| − 1|·e^{−|z|}/4."""
+    near = _nearest(low, high)
+    peak, far = np.maximum(near, 1.0), np.maximum(near, 2.0)
+    first = peak * np.exp(-peak) / 4.0
+    second = np.where(
+        near < 2.0, np.maximum(np.abs(near - 1.0) * np.exp(-near), math.exp(-2.0)), (far - 1.0) * np.exp(-far)
+    )
+    return first, second / 4.0
+
+
+def _logistic(z: FloatArray) -> FloatArray:
+    return -np.logaddexp(0.0, -z)
+
+
+def _logistic_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """|F″| = F′·|1 − 2F| and |F‴| = F′·|1 − 6F′| are at most F′, which falls away from 0."""
+    near = _nearest(low, high)
+    density = np.exp(-near - 2.0 * np.log1p(np.exp(-near)))
+    return density, density

@@ -1,0 +1,128 @@
+"""Positions in a plane: rounds in which one vote moves from class a to class b, with a third outcome "another class".
+
+The three-outcome variable and its monotone enclosures are those of ``accounting.argmax``: given M, the largest
+noisy count among the other classes, a stands at x and b at y. Beyond the reach the third outcome is lost and
+the duel of a and b on a line remains.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+from collegium.privacy.accounting.argmax.search import Cells, Enclosure, PlainPsi, SearchProblem
+from collegium.privacy.accounting.game.lines import Line
+
+_REACH = {"gaussian": 9.5, "laplace": 46.0}
+_RIDGE = {"gaussian": 5.5, "laplace": 16.0}
+"""Where a or b stands so many scales above M, their duel stands for the plane."""
+
+_FINEST = 1.0 / 64.0
+_CORE = 4.5
+"""Integer noise: second differences are tabulated where both positions are within so many scales of M."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Three outcomes on the lattice of positions (x, y), and on the unbounded rectangles beside it."""
+
+    lattice: Lattice
+    tie_to_a: bool
+    vote_length: float
+
+    @classmethod
+    def build(cls, noise: str, scale: float, tie_to_a: bool) -> Plane:
+        """The plane of ``noise`` ("gaussian", "laplace" or "discrete-…") with ``scale`` in votes."""
+        family, discrete = noise.removeprefix("discrete-"), noise.startswith("discrete-")
+        vote = 1.0 / scale
+        lattice = Lattice.build(family, discrete, scale, _REACH[family] + 4.0 * vote, _FINEST)
+        return cls(lattice, tie_to_a, vote)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether only the lattice's own positions exist."""
+        return self.lattice.discrete
+
+    def roots(self) -> Cells:
+        """Rectangles that grow away from M, and the unbounded sides; kinks of Laplace noise lie on their edges."""
+        lattice, end, vote = self.lattice, self.lattice.reach, self.lattice.vote
+        one = max(1, round(1.0 / lattice.step))
+        grid = [k * one for k in (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
+        top = math.ceil(_RIDGE[lattice.family] / lattice.step)
+        edges = [side * g for g in grid if g < end for side in (-1, 1)] + [-end]
+        xs, ys = (np.unique([*(e for e in edges if e < top), top, kink]) for kink in (vote, -vote))
+        x1, y1 = (g.ravel() for g in np.meshgrid(xs[:-1], ys[:-1], indexing="ij"))
+        x2, y2 = (g.ravel() for g in np.meshgrid(xs[1:], ys[1:], indexing="ij"))
+        box = np.stack([x1, x2, y1, y2], axis=1)
+        far_x, far_y = np.full(len(ys) - 1, FAR_BELOW), np.full(len(xs) - 1, FAR_BELOW)
+        left = [far_x, np.full(len(far_x), -end), ys[:-1], ys[1:]]
+        below = [xs[:-1], xs[1:], far_y, np.full(len(far_y), -end)]
+        corner = np.array([[FAR_BELOW, -end, FAR_BELOW, -end]])
+        sides = [np.stack(side, axis=1) for side in (left, below)]
+        return Cells(np.concatenate([box, *sides, corner]).astype(np.int64))
+
+    def enclose(self, cells: Cells) -> Enclosure:
+        """Probabilities, log-ratios and the error of bilinear interpolation on each rectangle."""
+        enclosure = self._problem.enclose_plane(cells)
+        if not self.discrete:
+            return enclosure
+        return replace(enclosure, curvature=self._integer_curvature(cells.bounds))
+
+    def spare(self, cells: Cells) -> FloatArray:
+        """Nothing: the rectangles are enclosed as they are."""
+        return np.zeros((2, len(cells.bounds)))
+
+    def duel(self, line: Line, length: float) -> Line:
+        """``line``, the duel of a and b without M, made to bound the rest of the plane; its step is ``length`` scales.
+
+        With E the event that M wins, p and q the densities of the noisy counts of a and b, the three outcomes'
+        hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/privacy.md, Lemma 7.
+        """
+        top, h = _RIDGE[self.lattice.family], self.vote_length
+
+        def spare(outer: IntArray) -> FloatArray:
+            far, near = top - h, top - outer * length - 2.0 * h
+            tails = [np.exp([self.lattice.log_beyond(float(z)) for z in np.atleast_1d(z)]) for z in (far, near)]
+            densities = [self._density(np.atleast_1d(z)) for z in (far, near)]
+            moved = h * (densities[0] * tails[1] + tails[0] * densities[1])
+            return 2.0 * np.stack([moved, tails[0] * tails[1]])
+
+        return replace(line, spare_at=spare)
+
+    def _density(self, z: FloatArray) -> FloatArray:
+        """A bound on the variation of the density over everything at or beyond z."""
+        gaussian = self.lattice.family == "gaussian"
+        kernel = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) if gaussian else 0.5 * np.exp(-np.abs(z))
+        return np.where(z > 0.0, kernel, 2.0 * (1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5))
+
+    @cached_property
+    def _problem(self) -> SearchProblem:
+        return SearchProblem(self.lattice, self.tie_to_a, self.vote_length, PlainPsi())
+
+    @cached_property
+    def _differences(self) -> tuple[int, FloatArray]:
+        """Second differences in x and in y, shape ``[2 axes, 2 (P − Q and Q), 3, side, side]``, of integer noise."""
+        half = min(math.ceil(_CORE / self.lattice.step), self.lattice.reach - 2)
+        side = np.arange(-half - 2, half + 3)
+        x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))
+        laws = np.exp(self.lattice.log_three(x, y, self.tie_to_a)).reshape(3, len(side), len(side))
+        q = laws[:, :-2, 2:]
+        both = np.stack([laws[:, 1:-1, 1:-1] - q, q])
+        # ``both`` holds the positions −half − 1 … half + 1; its second differences those from −half to half.
+        in_x = np.abs(np.diff(both, 2, axis=2))[:, :, :, 1:-1]
+        in_y = np.abs(np.diff(both, 2, axis=3))[:, :, 1:-1, :]
+        return half, np.stack([in_x, in_y])
+
+    def _integer_curvature(self, bounds: IntArray) -> FloatArray:
+        half, differences = self._differences
+        out = np.full((2, 3, len(bounds)), np.inf)
+        near = np.flatnonzero((np.abs(bounds) <= half).all(axis=1))
+        for cell in near.tolist():
+            x1, x2, y1, y2 = (bounds[cell] + half).tolist()
+            part = differences[:, :, :, x1 : x2 + 1, y1 : y2 + 1].max(axis=(3, 4))
+            out[:, :, cell] = (part[0] * (x2 - x1) ** 2 + part[1] * (y2 - y1) ** 2) / 8.0
+        return out
