@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from collegium.privacy.accounting.argmax.lattice import FloatArray
 from collegium.privacy.accounting.argmax.search import Enclosure
+from collegium.privacy.renyi import FloatArray
 
 
 class Direction(StrEnum):

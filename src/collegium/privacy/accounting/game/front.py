@@ -13,9 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.accounting.argmax.lattice import FloatArray, IntArray
 from collegium.privacy.accounting.argmax.search import Cells, Enclosure
 from collegium.privacy.accounting.game.curves import Sampling, cell_curves
+from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
 
 _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
 """Which bounds of a cell make its corners, in the order of ``Enclosure.corners``."""

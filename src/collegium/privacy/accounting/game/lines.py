@@ -16,8 +16,9 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from collegium.privacy.accounting.argmax.curvature import density_bounds
-from collegium.privacy.accounting.argmax.lattice import FloatArray, IntArray
 from collegium.privacy.accounting.argmax.search import Cells, Enclosure
+from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
 
 Bends = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """sup |F″| and sup |F‴| over the intervals [low, high] that hold no kink of F′."""

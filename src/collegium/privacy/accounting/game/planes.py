@@ -13,9 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, IntArray, Lattice
+from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, Lattice
 from collegium.privacy.accounting.argmax.search import Cells, Enclosure, PlainPsi, SearchProblem
 from collegium.privacy.accounting.game.lines import Line
+from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
 
 _REACH = {"gaussian": 9.5, "laplace": 46.0}
 _RIDGE = {"gaussian": 5.5, "laplace": 16.0}

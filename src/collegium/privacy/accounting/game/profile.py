@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.privacy.accounting.argmax.lattice import FloatArray
 from collegium.privacy.accounting.game.recursion import Values, kinks, multiples
+from collegium.privacy.renyi import FloatArray
 
 SMALLEST_DELTA = 1e-10
 """Below it the probabilities that were counted as lost are no longer negligible."""

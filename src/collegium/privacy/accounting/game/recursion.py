@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from collegium.privacy.accounting.argmax.lattice import FloatArray
 from collegium.privacy.accounting.game.curves import Sampling
 from collegium.privacy.accounting.game.front import Choice, Front, Positions
 from collegium.privacy.accounting.game.lines import Line
+from collegium.privacy.renyi import FloatArray
 
 _TOLERANCE, _TOLERANCE_OF_MANY = 0.004, 0.006
 """The bound of one round may exceed what a position attains by this fraction of what the round adds
