@@ -56,6 +56,53 @@ assert type(again).__name__ == "RidgeStudent" and (again.predict(test.x) == stud
 print(labels.max(), (labels >= 0).sum(), (student.predict(test.x) == test.labels()).mean())
 """
 
+SIMULATION = """
+name = "rings"
+seed = 1
+[task]
+classes = ["inner", "middle", "outer"]
+[task.inputs]
+kind = "table"
+columns = [
+    { kind = "number", name = "across", low = -4, high = 4 },
+    { kind = "number", name = "up", low = -4, high = 4 },
+    { kind = "number", name = "distance", low = 0, high = 4 },
+]
+[private]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+stop = 1000
+[pool]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+start = 1000
+stop = 1200
+[holdout]
+source = "rings"
+split = "all"
+shuffle_seed = 0
+start = 1200
+[partition]
+kind = "iid"
+parties = 5
+[teachers]
+kind = "nearest-centroid"
+per_party = 10
+[mechanism]
+name = "gnmax-unless-unsure"
+parameters = { sigma = 6.0 }
+[budget]
+epsilon = 20.0
+[queries]
+count = 30
+[student]
+method = "ridge"
+[engine]
+workers = 1
+"""
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -121,3 +168,10 @@ def test_institutions_that_allow_them_run_all_four_together(run: Run) -> None:
 def test_an_institution_that_does_not_allow_one_refuses(run: Run, mechanisms: str, teachers: str, named: str) -> None:
     done = run("-c", CONSORTIUM, mechanisms, teachers)
     assert done.returncode == 1 and "refused" in done.stderr and named in done.stderr
+
+
+def test_they_run_in_a_simulation(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rings.toml").write_text(SIMULATION)
+    done = run("-m", "collegium", "simulate", "rings.toml", "--run", "run")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "student.safetensors").is_file()
