@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collegium.clock import utc_now
-from collegium.coordinator.label_jobs.client import DeskClient
+from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumFolder
@@ -29,7 +29,7 @@ from support.members import PATIENCE_S
 class Order(threading.Thread):
     """A student that asks and waits, on a thread."""
 
-    def __init__(self, client: DeskClient, folder: Path, positions: list[int], note: str = "") -> None:
+    def __init__(self, client: LabelJobClient, folder: Path, positions: list[int], note: str = "") -> None:
         super().__init__(daemon=True)
         self.client, self.folder, self.positions, self.note = client, folder, positions, note
         self.outcome: Delivery | CollegiumError | None = None
@@ -72,8 +72,8 @@ class Desk:
         enrol_student(self.scene.config.consortium.enrolment, name, code, self.scene.fingerprint, folder)
         return folder
 
-    def client(self, keys: Path) -> DeskClient:
-        return DeskClient(lambda: Credentials.load(keys, "student"), self.address, backoff=Backoff(0.1, 1.0))
+    def client(self, keys: Path) -> LabelJobClient:
+        return LabelJobClient(lambda: Credentials.load(keys, "student"), self.address, backoff=Backoff(0.1, 1.0))
 
     def order(self, name: str, folder: str, positions: list[int], note: str = "") -> Order:
         """Ask as somebody enrolled, from a folder of its own."""

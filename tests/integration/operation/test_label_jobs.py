@@ -17,7 +17,7 @@ from support.label_jobs import Desk, Order, desk_of
 from support.members import PATIENCE_S
 
 from collegium.clock import utc_now
-from collegium.coordinator.label_jobs.client import DeskClient
+from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.label_jobs.ordering import enrol_student
 from collegium.coordinator.label_jobs.servicer import MAX_CALLS_PER_STUDENT
 from collegium.coordinator.membership.own_identity import RENEW_BEFORE
@@ -143,7 +143,7 @@ def test_inputs_that_are_not_in_the_pool_are_refused(served: dict[str, Order], d
 
 def test_a_party_cannot_ask_for_labels(served: dict[str, Order], desk: Desk) -> None:
     keys = desk.scene.folder / "ash" / "credentials"
-    client = DeskClient(lambda: Credentials.load(keys, "party"), desk.address)
+    client = LabelJobClient(lambda: Credentials.load(keys, "party"), desk.address)
     with pytest.raises(IdentityError, match="certificate of a party, not of a student"):
         client.describe()
 

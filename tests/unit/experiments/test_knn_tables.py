@@ -45,13 +45,13 @@ def asked_by(folder: Path, private: Examples) -> Iterator[tuple[list[str], list[
     """The names of the features that neighbours were found by, and what was measured."""
     names: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        request = nearest_questions.NearestQuestions.request
+        request = nearest_questions.NearestRequests.request
 
-        def spied(questions: nearest_questions.NearestQuestions, *rest: Any, **named: Any) -> Any:
+        def spied(questions: nearest_questions.NearestRequests, *rest: Any, **named: Any) -> Any:
             names.append(questions.features.name)
             return request(questions, *rest, **named)
 
-        patch.setattr(nearest_questions.NearestQuestions, "request", spied)
+        patch.setattr(nearest_questions.NearestRequests, "request", spied)
         rows = measure(TWICE, 0, private, _setting(folder))
     yield names, rows
 

@@ -28,9 +28,9 @@ def test_a_party_is_here_from_its_connection_to_its_disconnection() -> None:
     clock.minutes = 5
     happen(board, "connected")
     clock.minutes = 9
-    assert board.moment().connected_since == {"ash": START + timedelta(minutes=5)}
+    assert board.snapshot().connected_since == {"ash": START + timedelta(minutes=5)}
     happen(board, "disconnected", detail="it went away")
-    assert board.moment().connected_since == {} and board.moment().disconnections == 1
+    assert board.snapshot().connected_since == {} and board.snapshot().disconnections == 1
 
 
 def test_a_party_that_dials_again_before_its_old_connection_ends_stays_here() -> None:
@@ -39,14 +39,14 @@ def test_a_party_that_dials_again_before_its_old_connection_ends_stays_here() ->
     clock.minutes = 3
     happen(board, "connected", peer="b")
     happen(board, "disconnected", peer="a", detail="another process has connected")
-    assert board.moment().connected_since == {"ash": START + timedelta(minutes=3)}
+    assert board.snapshot().connected_since == {"ash": START + timedelta(minutes=3)}
 
 
 def test_a_farewell_is_no_disconnection_to_worry_about() -> None:
     board = LiveState()
     happen(board, "connected")
     happen(board, "disconnected", detail="farewell")
-    assert board.moment().disconnections == 0
+    assert board.snapshot().disconnections == 0
 
 
 def test_refusals_are_counted_by_codes_that_are_known_and_no_others() -> None:
@@ -54,12 +54,12 @@ def test_refusals_are_counted_by_codes_that_are_known_and_no_others() -> None:
     for code in ("identity", "identity", "version", "<script>", "party-17-is-ill"):
         happen(board, "refused", None, code=code)
     happen(board, "violation", code="protocol")
-    assert board.moment().refused == {"identity": 2, "version": 1, "other": 2}
-    assert board.moment().violations == 1
+    assert board.snapshot().refused == {"identity": 2, "version": 1, "other": 2}
+    assert board.snapshot().violations == 1
 
 
 def test_the_latest_step_is_the_one_that_is_shown() -> None:
     board = LiveState()
     board.take_step(Progress("fit", 1, 3))
     board.take_step(Progress("votes", 0, 3))
-    assert board.moment().step == Progress("votes", 0, 3)
+    assert board.snapshot().step == Progress("votes", 0, 3)

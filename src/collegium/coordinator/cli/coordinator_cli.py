@@ -60,10 +60,10 @@ def serve(
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file)
     public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
-    board = LiveState()
+    live = LiveState()
 
     def on_progress(step: Progress) -> None:
-        board.take_step(step)
+        live.take_step(step)
         _log_step(log, step)
 
     serving = CoordinatorService(
@@ -71,9 +71,9 @@ def serve(
         public,
         wait_s=wait_s,
         on_progress=on_progress,
-        on_event=board.take_event,
+        on_event=live.take_event,
     )
-    with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, board):
+    with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, live):
         if config.consortium.own_run:
             try:
                 say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)

@@ -1,1 +1,1 @@
-"""Label jobs of students from outside: a durable queue, the desk that answers for it, the transport and the client."""
+"""Label jobs of students from outside: a durable queue, the service that answers, the transport and the client."""

@@ -1,4 +1,4 @@
-"""The desk as a student outside calls it: over TLS with its own certificate, again and again until it gets through."""
+"""How a student outside calls the label job service: over TLS with its own certificate, until a call gets through."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ANSWER_S = 120.0
 Result = TypeVar("Result")
 
 
-class DeskClient:
+class LabelJobClient:
     """A student's connection to the coordinator. A call that is cut off is made again, after a wait.
 
     Every method raises what the coordinator answers. A coordinator that cannot be reached is waited for; one that was
@@ -104,7 +104,7 @@ class DeskClient:
         return JobStatus.from_bytes(self._one("Submit", job.to_bytes()))
 
     def follow(self, job_id: str, on_status: Callable[[JobStatus], None]) -> JobStatus:
-        """Wait until the job has ended, and return how; ``on_standing`` hears whenever something is new."""
+        """Wait until the job has ended, and return how; ``on_status`` is called whenever something is new."""
         question = jobs_pb.JobName(job_id=job_id).SerializeToString()
 
         def listen(call: _Call) -> JobStatus:
@@ -120,7 +120,7 @@ class DeskClient:
         return self._patiently(listen)
 
     def collect(self, job_id: str) -> JobLabels:
-        """What the job's inputs have got so far."""
+        """The labels that the job's inputs have so far."""
         return JobLabels.from_bytes(self._one("Collect", jobs_pb.JobName(job_id=job_id).SerializeToString()))
 
     def _one(self, method: str, question: bytes) -> bytes:
@@ -157,7 +157,7 @@ class DeskClient:
 
 
 class _Call:
-    """Calls a method of the desk; yields the answers' bytes."""
+    """Calls a method of the label job service; yields the answers' bytes."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -184,4 +184,4 @@ class _Call:
             call.cancel()
 
 
-__all__ = ["DeskClient"]
+__all__ = ["LabelJobClient"]

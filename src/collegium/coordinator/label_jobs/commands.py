@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from collegium.coordinator.label_jobs.client import DeskClient
+from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.label_jobs.ordering import Delivery, order_labels
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.errors import ConfigurationError, StorageError
@@ -37,7 +37,7 @@ def ordered(
     choose = _choice(queries, positions, seed)
     Credentials.load(credentials, "student")
     configure_logging(LogFormat.TEXT)
-    client = DeskClient(lambda: Credentials.load(credentials, "student"), address)
+    client = LabelJobClient(lambda: Credentials.load(credentials, "student"), address)
     task = bar.add_task("fetching the pool", total=None)
 
     def on_status(status: JobStatus) -> None:

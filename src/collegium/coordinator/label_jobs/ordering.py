@@ -15,7 +15,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from collegium.coordinator.label_jobs.client import DeskClient
+from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.run.run_folder import RunFolder, write_whole
 from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import PoolStore
@@ -64,7 +64,7 @@ def enrol_student(address: str, name: str, code: str, fingerprint: str, folder: 
 
 
 def order_labels(
-    client: DeskClient,
+    client: LabelJobClient,
     folder: Path,
     choose: Callable[[int], Sequence[int]],
     note: str,

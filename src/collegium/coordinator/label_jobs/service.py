@@ -1,4 +1,4 @@
-"""What students are told and what becomes of what they ask, without any transport; safe for threads.
+"""The label jobs of students from outside, without any transport; safe for threads.
 
 Privacy: a job names inputs of the public pool alone, a label leaves only through the ledger, and an input that was
 paid for once is free for whoever asks again. So jobs spend the consortium's one budget and nothing beside it.
@@ -25,7 +25,7 @@ from collegium.protocol.messages import PoolChunk
 
 
 class LabelJobService:
-    """The consortium as its students meet it.
+    """Answers students, and hands their jobs to the coordinator.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class LabelJobService:
         return JobStatus(job.id, job.state, len(job.positions), labelled, ahead, job.reason)
 
     def collect(self, subject: Subject, job_id: str) -> JobLabels:
-        """What its own job's inputs have got so far."""
+        """The labels that the inputs of the student's own job have so far."""
         self.admit(subject)
         job, _ = self._queue.job(job_id, subject.name)
         return JobLabels(self.released(job))
@@ -102,7 +102,7 @@ class LabelJobService:
         self._queue.prepare()
 
     def next_job(self) -> QueuedJob | None:
-        """The job whose turn it is, waiting for one as long as it takes; None once the desk is closed."""
+        """The job whose turn it is, waiting for one as long as it takes; None once the service is closed."""
         while not self._closed:
             seen = self._changes
             if (job := self._queue.next()) is not None:

@@ -1,4 +1,4 @@
-"""The gRPC side of the desk, on the port where parties attend: students alone, a bounded message, a bounded few calls.
+"""The gRPC side of the label job service, on the port of the parties' sessions: for students alone, within bounds.
 
 A call is taken up before its message is read: who calls is known first, and a message that a student sends is read
 only when its turn has come, so that the memory which students can make the coordinator use does not grow with them.
@@ -45,16 +45,16 @@ Answering = Callable[[Subject, bytes, Context], Awaitable[None]]
 
 
 class LabelServicer:
-    """Answers students' calls. Everything here runs on the server's loop; the desk's own work in threads."""
+    """Answers students' calls. Everything here runs on the server's loop; the label job service works in threads."""
 
-    def __init__(self, desk: LabelJobService, on_event: OnEvent) -> None:
-        self._desk, self._on_event = desk, on_event
+    def __init__(self, jobs: LabelJobService, on_event: OnEvent) -> None:
+        self._jobs, self._on_event = jobs, on_event
         self._calls: Counter[str] = Counter()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
         self._bell = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        desk.on_change = self._ring_from_anywhere
+        jobs.on_change = self._ring_from_anywhere
 
     def service(self) -> Service:
         """What the server is given. Bytes in and out: what does not parse is ours to refuse."""
@@ -77,7 +77,7 @@ class LabelServicer:
             try:
                 subject = certified(context, "student")
                 name = subject.name
-                self._desk.admit(subject)
+                self._jobs.admit(subject)
                 with self._one_more(subject):
                     await answer(subject, await self._read(name, context), context)
             except CollegiumError as error:
@@ -123,17 +123,17 @@ class LabelServicer:
                 f"this student speaks version {spoken} of the protocol, the coordinator {limits.PROTOCOL_VERSION}: "
                 "install the same version of Collegium on both sides"
             )
-        await context.write((await asyncio.to_thread(self._desk.describe, subject)).to_bytes())
+        await context.write((await asyncio.to_thread(self._jobs.describe, subject)).to_bytes())
 
     async def _fetch_pool(self, subject: Subject, data: bytes, context: Context) -> None:
         asked = parse(jobs_pb.PoolFrom, data)
-        pieces = self._desk.pieces(asked.sha256, asked.offset_bytes)
+        pieces = self._jobs.pieces(asked.sha256, asked.offset_bytes)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await context.write(piece_to_bytes(piece))
 
     async def _submit(self, subject: Subject, data: bytes, context: Context) -> None:
         job = LabelJob.from_bytes(data)
-        status = await asyncio.to_thread(self._desk.submit, subject, job)
+        status = await asyncio.to_thread(self._jobs.submit, subject, job)
         logger.info("%s: job %s, %d inputs: %s", subject.name, job.job_id[:8], len(job.positions), status.state)
         await context.write(status.to_bytes())
 
@@ -141,7 +141,7 @@ class LabelServicer:
         job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
         while True:
             bell = self._bell  # taken before looking, so that no change is missed
-            status = await asyncio.to_thread(self._desk.status, subject, job_id)
+            status = await asyncio.to_thread(self._jobs.status, subject, job_id)
             await context.write(status.to_bytes())
             if status.ended:
                 return
@@ -150,7 +150,7 @@ class LabelServicer:
 
     async def _collect(self, subject: Subject, data: bytes, context: Context) -> None:
         job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
-        await context.write((await asyncio.to_thread(self._desk.collect, subject, job_id)).to_bytes())
+        await context.write((await asyncio.to_thread(self._jobs.collect, subject, job_id)).to_bytes())
 
     def _ring_from_anywhere(self) -> None:
         if (loop := self._loop) is not None:

@@ -1,4 +1,4 @@
-"""How students and their jobs stand, read from the consortium's folder: nothing is asked of a running process."""
+"""The status of students and of their jobs, read from the consortium's folder; no running process is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 
 
-def students_standing(folder: ConsortiumFolder, members: Members) -> dict[str, Any]:
+def students_status(folder: ConsortiumFolder, members: Members) -> dict[str, Any]:
     """By name, in JSON's types."""
     queue = JobQueue(folder.jobs)
     return {
@@ -32,7 +32,7 @@ def job_runs(folder: ConsortiumFolder) -> list[tuple[QueuedJob, RunRecord | None
     return [(job, _run(folder.jobs / job.id)) for job in queue.jobs()] if queue.exists() else []
 
 
-def job_standing(job: QueuedJob, run: RunRecord | None) -> dict[str, Any]:
+def job_status(job: QueuedJob, run: RunRecord | None) -> dict[str, Any]:
     """One job, in JSON's types."""
     rounds = [] if run is None else run.rounds
     answered = sum(entry.queries for entry in rounds)

@@ -1,18 +1,18 @@
-"""What a round of sampled nearest neighbours asks: inputs of the pool, and the intervals of distance around each."""
+"""Requests to the nearest of a sample of the records: inputs of the pool, with intervals of distance around each."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.record_requests import RecordQuestions
+from collegium.coordinator.rounds.record_requests import RecordRequests
 from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
 
 
-class NearestQuestions(RecordQuestions):
-    """Inputs put to a sample of the records."""
+class NearestRequests(RecordRequests):
+    """Requests about inputs of the pool that the nearest of a sample of the records answer."""
 
     def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CountNearest:
         """The first request of a round; `nearest_sum.NearestSum` derives the second from its sum."""

@@ -1,4 +1,4 @@
-"""By which features the records of a run are found: those of its settings, or of its student so far."""
+"""The features by which records near a query are found: from the settings, or from the student of the labels so far."""
 
 from __future__ import annotations
 

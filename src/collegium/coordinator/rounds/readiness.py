@@ -33,7 +33,7 @@ OnStep = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PartyStatus:
-    """How a party stands: ``ready``, or what went wrong; and what it said of itself."""
+    """Whether a party is ``ready``, or what went wrong; and what it said about itself."""
 
     outcome: str
     teachers: int = 0
@@ -42,12 +42,12 @@ class PartyStatus:
 
     @property
     def may_return(self) -> bool:
-        """Away or late, not wrong: worth asking again."""
+        """Whether the party was only away or late, so that it may be asked again."""
         return self.outcome in ("deadline", "unreachable")
 
 
 class Readiness:
-    """The roster's parties and how each stands.
+    """The parties of a roster, and whether each is ready.
 
     Parameters
     ----------
@@ -97,9 +97,10 @@ class Readiness:
             self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
-        """How a round went: whoever was cut off has to come back first, whoever broke the protocol is not asked again.
+        """Note the outcomes of a round, by party.
 
-        Late in one round is no reason to leave a party out of the next.
+        A party that lost its connection must come back before it is asked again. A party that broke the protocol is
+        not asked again. A party that was late stays ready for the next round.
         """
         for party, outcome in outcomes.items():
             if outcome not in (ANSWERED, "deadline"):

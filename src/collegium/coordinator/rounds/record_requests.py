@@ -1,4 +1,4 @@
-"""What all questions to records have in common: features of the pool, and of it alone."""
+"""Requests that records answer: they find each other by features that come from the pool alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collegium.coordinator.students import Student
 
 
-class RecordQuestions(ABC):
-    """Inputs put to records, by their features.
+class RecordRequests(ABC):
+    """Requests about inputs of the pool that the records near them answer.
 
     Parameters
     ----------

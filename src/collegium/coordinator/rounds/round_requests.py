@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_requests import NearestQuestions
-from collegium.coordinator.rounds.record_requests import RecordQuestions
+from collegium.coordinator.rounds.nearest_requests import NearestRequests
+from collegium.coordinator.rounds.record_requests import RecordRequests
 from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.settings.run_config import RunConfig
@@ -58,8 +58,8 @@ class RoundRequests(Protocol):
         ...
 
 
-class VoteQuestions:
-    """Inputs put to the parties' teachers."""
+class TeacherRequests:
+    """Requests about inputs of the pool that the parties' teachers answer."""
 
     want_student = False
 
@@ -67,7 +67,7 @@ class VoteQuestions:
         self.teacher = config.teachers
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
 
-    def informed_by(self, student: Student) -> VoteQuestions:
+    def informed_by(self, student: Student) -> TeacherRequests:
         return self
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
@@ -75,8 +75,8 @@ class VoteQuestions:
         return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
 
 
-class NeighbourQuestions(RecordQuestions):
-    """Inputs put to the records around them."""
+class NeighbourRequests(RecordRequests):
+    """Requests about inputs of the pool that all records within a radius answer."""
 
     def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CastNeighbours:
         radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
@@ -90,7 +90,7 @@ def build_requests(
 ) -> RoundRequests:
     """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
     if config.neighbours is None:
-        return VoteQuestions(config)
+        return TeacherRequests(config)
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
-        return NearestQuestions(config, config.neighbours, pool, ledger_id, pretrained)
-    return NeighbourQuestions(config, config.neighbours, pool, ledger_id, pretrained)
+        return NearestRequests(config, config.neighbours, pool, ledger_id, pretrained)
+    return NeighbourRequests(config, config.neighbours, pool, ledger_id, pretrained)

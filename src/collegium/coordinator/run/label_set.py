@@ -1,4 +1,4 @@
-"""What was asked so far and what came of it: all that later choices and students may look at."""
+"""The queries so far and their labels: all that later choices and students may look at."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ class LabelSet:
 
     @staticmethod
     def of(indices: IntArray, keys: list[str], held: Mapping[str, int]) -> LabelSet:
-        """What ``held``, a ledger's labels by key, says of the queries."""
+        """The queries at ``indices`` with the labels that a ledger has for their ``keys``.
+
+        Parameters
+        ----------
+        held : the ledger's labels, by query key.
+        """
         return LabelSet(indices, np.array([held.get(key, UNASKED) for key in keys], dtype=np.int64))
 
     @property

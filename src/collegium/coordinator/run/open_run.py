@@ -150,7 +150,7 @@ class OpenRun:
             if indices is None:
                 # A quick choice is made even where the budget is spent, as its queries may have labels. A network is
                 # trained for a choice only where the budget takes one more query.
-                slow = self._selector.learns(number)
+                slow = self._selector.needs_training(number)
                 if slow and (stopped := self._why_nothing_to_ask([_UNCHOSEN], self._keys)):
                     break
                 indices = self._choose(number)

@@ -1,6 +1,6 @@
-"""What is learned in a run: the student that is published, those of earlier rounds, and features of the pool.
+"""Everything that a run learns: the published student, the students of earlier rounds, and features of the pool.
 
-All of it from public data and released labels. Torch is loaded when something is learned, not before.
+It is learned from public data and released labels alone. Torch is loaded when something is learned, not before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StudentTrainer:
-    """Learns for one run.
+    """Fits the students of one run.
 
     Parameters
     ----------
@@ -59,20 +59,28 @@ class StudentTrainer:
         if not votes_are_kept:
             require_soft_targets(self._config.student.method, None)
 
-    def origin(self, issued: LabelSet) -> str:
-        """A digest of everything that a student of ``issued`` is fitted from."""
+    def origin(self, label_set: LabelSet) -> str:
+        """A digest of everything that a student of ``label_set`` is fitted from."""
         seed = self._config.seed or 0
-        return student_origin(issued.indices, issued.labels, self._config.student, seed, self._spec)
+        return student_origin(label_set.indices, label_set.labels, self._config.student, seed, self._spec)
 
-    def fit(self, issued: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None) -> Student:
-        """The student of these labels; whatever `fit_student` raises."""
+    def fit(
+        self, label_set: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None
+    ) -> Student:
+        """Fit a student on these labels and the pool; see `fit_student` for errors.
+
+        Parameters
+        ----------
+        step : the name under which progress is told.
+        soft_targets : the teachers' votes as shares, ``[labels, classes]``, for the method that learns them.
+        """
         from collegium.coordinator import students
 
         return students.fit_student(
             self._config.student.method,
             self._pool,
-            issued.labelled,
-            issued.classes,
+            label_set.labelled,
+            label_set.classes,
             self._config.task,
             seed=self._config.seed or 0,
             device=self._device,
@@ -83,17 +91,17 @@ class StudentTrainer:
             soft_targets=soft_targets,
         )
 
-    def interim(self, issued: LabelSet) -> Student:
-        """The student of the labels so far: kept after the first time, so that a resumed run has the same one."""
+    def interim(self, label_set: LabelSet) -> Student:
+        """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
         from collegium.coordinator import students
 
-        origin = self.origin(issued)
+        origin = self.origin(label_set)
         if self._interim is not None and self._interim[0] == origin:
             return self._interim[1]
         kept = self._cache / f"student-{origin[:32]}.safetensors"
         student = self._kept(kept)
         if student is None:
-            fitted = self.fit(issued, "interim student")
+            fitted = self.fit(label_set, "interim student")
             with replacing(kept, "keep the student") as beside:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 fitted.save(beside)
@@ -103,11 +111,11 @@ class StudentTrainer:
         return student
 
     def pretrained_features(self) -> NDArray[np.float32]:
-        """Of the pool, ``[inputs, dimensions]``, by a network that saw no label."""
+        """Features of the pool, ``[inputs, dimensions]``, from a network that was pretrained without labels."""
         return self._pretrained().features(self._pool)
 
     def pretrained_network(self) -> bytes:
-        """That network, as a safetensors file which parties may be sent."""
+        """The network that was pretrained without labels, as a safetensors file that parties may be sent."""
         from collegium.models.networks import save_network
 
         encoder = self._pretrained()
@@ -135,13 +143,19 @@ class StudentTrainer:
         )
         return pretrained(problem, self._pretraining())
 
-    def student_features(self, issued: LabelSet) -> NDArray[np.float32]:
-        """Of the pool, ``[inputs, dimensions]``, by the student of the labels so far; a network has some."""
+    def student_features(self, label_set: LabelSet) -> NDArray[np.float32]:
+        """Features of the pool, ``[inputs, dimensions]``, from the student of these labels, which must be a network.
+
+        Raises
+        ------
+        ConfigurationError
+            If the student is no network.
+        """
         with optional_import("queries.features = 'student'"):
             from collegium.coordinator.students.networks import NetworkStudent
             from collegium.coordinator.students.pretraining import network_features
 
-        student = self.interim(issued)
+        student = self.interim(label_set)
         if not isinstance(student, NetworkStudent):
             raise ConfigurationError(
                 f"queries.features = 'student' needs a network, which the student {self._config.student.method!r} "
@@ -150,7 +164,7 @@ class StudentTrainer:
         return network_features(student.network, self._pool, student.device)
 
     def _pretraining(self) -> Pretraining:
-        """The student's own settings, so that it shares what was pretrained, changed by those of the queries."""
+        """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""
         from pydantic import ValidationError
 
         from collegium.coordinator.students import chosen_method
@@ -168,7 +182,7 @@ class StudentTrainer:
             raise ConfigurationError(f"queries.pretraining.{place}: {wrong['msg']}") from error
 
     def _kept(self, kept: Path) -> Student | None:
-        """The student kept there; None where there is none, or none that can be read: it is fitted again then."""
+        """The student in the file ``kept``; None where there is none, or where it cannot be read."""
         from collegium.coordinator import students
 
         if not kept.exists():

@@ -1,7 +1,7 @@
-"""Rounds of choosing: which inputs of the pool are asked next.
+"""Which inputs of the pool are asked in each round.
 
-A choice looks at the pool and at released labels alone, so it is post-processing and costs nothing. What was chosen is
-noted in run.json with a digest of what it was chosen from: a run that is taken up again asks the same.
+A choice uses the pool and released labels alone, so it is post-processing and costs no privacy. run.json holds the
+chosen inputs with a digest of what they were chosen from, so that a resumed run asks the same inputs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GIVEN = "given"
 
 
 class Plan:
-    """The rounds of a run as configured, and what is noted of them.
+    """The sizes of a run's rounds, and the queries that its record holds for them.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Plan:
         self.sizes = config.queries.round_sizes() if self.positions is None else (len(self.positions),)
         check_count(sum(self.sizes), spec.shape[0])
 
-    def origin(self, number: int, issued: LabelSet) -> str:
+    def origin(self, number: int, label_set: LabelSet) -> str:
         """A digest of everything that the queries of round ``number`` follow from, but for the student's settings.
 
         Whoever changes these later keeps the queries, and hence the labels that are paid for.
@@ -68,73 +68,73 @@ class Plan:
         if self.positions is not None:
             made_of.append(self.positions.tolist())
         if number:
-            made_of += [issued.indices.tolist(), issued.labels.tolist()]
+            made_of += [label_set.indices.tolist(), label_set.labels.tolist()]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
-    def noted(self, record: RunRecord, number: int, issued: LabelSet) -> IntArray | None:
-        """The queries that ``record`` has for round ``number`` after ``issued``; None where none are chosen yet."""
-        if number >= len(record.chosen) or record.chosen[number].origin != self.origin(number, issued):
+    def noted(self, record: RunRecord, number: int, label_set: LabelSet) -> IntArray | None:
+        """The queries that ``record`` has for round ``number`` after ``label_set``; None where none are chosen yet."""
+        if number >= len(record.chosen) or record.chosen[number].origin != self.origin(number, label_set):
             return None
         return np.array(record.chosen[number].indices, dtype=np.int64)
 
 
 def all_labelled(plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int]) -> bool:
     """Whether every round of the plan is chosen and all its queries have a label or an abstention in ``held``."""
-    issued = LabelSet.nothing()
+    label_set = LabelSet.nothing()
     for number in range(len(plan.sizes)):
-        indices = plan.noted(record, number, issued)
+        indices = plan.noted(record, number, label_set)
         keys = None if indices is None else [query_key(pool[index]) for index in indices]
         if indices is None or keys is None or not held.keys() >= set(keys):
             return False
-        issued = issued.followed_by(LabelSet.of(indices, keys, held))
+        label_set = label_set.followed_by(LabelSet.of(indices, keys, held))
     return True
 
 
 class QuerySelector:
     """Chooses the queries of a plan's rounds from the pool ``[inputs, …]``."""
 
-    def __init__(self, config: RunConfig, plan: Plan, pool: NDArray[Any], learning: StudentTrainer) -> None:
-        self._config, self._plan, self._pool, self._learning = config, plan, pool, learning
+    def __init__(self, config: RunConfig, plan: Plan, pool: NDArray[Any], trainer: StudentTrainer) -> None:
+        self._config, self._plan, self._pool, self._trainer = config, plan, pool, trainer
         self._settings, self._seed = config.queries, config.seed or 0
         self._check()
 
-    def choose(self, number: int, issued: LabelSet) -> tuple[str, IntArray]:
-        """How round ``number`` is chosen after ``issued``, and its queries: distinct positions, none asked before.
+    def choose(self, number: int, label_set: LabelSet) -> tuple[str, IntArray]:
+        """How round ``number`` is chosen after ``label_set``, and its queries: distinct positions, none asked before.
 
         Where the labels so far teach no student (none, or all of one class), it is chosen as the first round is.
         """
         if self._plan.positions is not None:
             return GIVEN, self._plan.positions
-        student = number > 0 and issued.teaches
+        student = number > 0 and label_set.teaches
         choice = self._settings.choice if student or self._settings.choice not in BY_STUDENT else self._settings.first
-        return choice, self._by(choice, self._plan.sizes[number], issued, student)
+        return choice, self._by(choice, self._plan.sizes[number], label_set, student)
 
-    def learns(self, number: int) -> bool:
-        """Whether a choice for round ``number`` may have to train a network first."""
+    def needs_training(self, number: int) -> bool:
+        """Whether the choice for round ``number`` may need a network that has to be trained first."""
         if self._plan.positions is not None or self._settings.choice == "random":
             return False
         return number > 0 or self._name in ("pretrained", "student")
 
-    def _by(self, choice: str, count: int, issued: LabelSet, student: bool) -> IntArray:
-        asked = issued.indices
+    def _by(self, choice: str, count: int, label_set: LabelSet, student: bool) -> IntArray:
+        asked = label_set.indices
         if choice == "random":
             return random_queries(len(self._pool), count, asked, self._seed)
         if choice == "least-confident":
-            return least_confident(self._learning.interim(issued).probabilities(self._pool), count, asked)
-        features = self._features(issued, student)
+            return least_confident(self._trainer.interim(label_set).probabilities(self._pool), count, asked)
+        features = self._features(label_set, student)
         if choice == "class-balanced":
-            predicted = self._learning.interim(issued).predict(self._pool)
+            predicted = self._trainer.interim(label_set).predict(self._pool)
             classes = len(self._config.task.classes)
-            so_far = np.bincount(issued.classes, minlength=classes).tolist()
+            so_far = np.bincount(label_set.classes, minlength=classes).tolist()
             return class_balanced(features, predicted, so_far, count, asked, self._seed)
         by = representatives if choice == "representative" else farthest_first
         return by(features, count, asked, self._seed)
 
-    def _features(self, issued: LabelSet, student: bool) -> NDArray[Any]:
+    def _features(self, label_set: LabelSet, student: bool) -> NDArray[Any]:
         if self._name == "student" and student:
-            return self._learning.student_features(issued)
+            return self._trainer.student_features(label_set)
         if self._name == "pretrained" or (self._name == "student" and self._images):
-            return self._learning.pretrained_features()
+            return self._trainer.pretrained_features()
         return self._components
 
     @cached_property

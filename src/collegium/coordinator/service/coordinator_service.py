@@ -78,19 +78,19 @@ class CoordinatorService:
     ) -> None:
         self._config, self._public, self._on_progress = config, public, on_progress
         self._folder = ConsortiumFolder(config.consortium.folder)
-        self._attendance = SessionService(config, pool_inputs=len(public.pool), wait_s=wait_s, on_event=on_event)
+        self._sessions = SessionService(config, pool_inputs=len(public.pool), wait_s=wait_s, on_event=on_event)
         self._own = _Work(config.run, self._folder.run)
-        self._desk: LabelJobService | None = None
+        self._jobs: LabelJobService | None = None
         if config.consortium.students:
-            self._desk = LabelJobService(
+            self._jobs = LabelJobService(
                 JobQueue(self._folder.jobs),
                 task_json=config.task.model_dump_json(),
                 student_json=config.student.model_dump_json(),
                 pool=public.pool.x,
                 ledger=RunFolder(self._folder.run).ledger,
-                members=self._attendance.members,
+                members=self._sessions.members,
             )
-            self._attendance.on_members = self._desk.tell
+            self._sessions.on_members = self._jobs.tell
 
     @contextmanager
     def listening(self) -> Iterator[CoordinatorService]:
@@ -98,14 +98,14 @@ class CoordinatorService:
         with only_one(self._folder.lock):
             remove_stale_temp_files(self._folder.path)
             self._check()
-            desk = self._desk
-            services = () if desk is None else (LabelServicer(desk, self._attendance.take_event).service(),)
+            jobs = self._jobs
+            services = () if jobs is None else (LabelServicer(jobs, self._sessions.take_event).service(),)
             try:
-                with self._attendance.open(services):
+                with self._sessions.open(services):
                     yield self
             finally:
-                if desk is not None:
-                    desk.close()
+                if jobs is not None:
+                    jobs.close()
 
     def run(self) -> RunRecord:
         """The whole run of the consortium's own, or what is left of it; returns its record.
@@ -127,10 +127,10 @@ class CoordinatorService:
         Raises what concerns the coordinator itself, such as StorageError and LedgerCorrupt; whatever else stops a job
         is told to its student.
         """
-        assert self._desk is not None, "the consortium names no students"
-        while (job := self._desk.next_job()) is not None:
+        assert self._jobs is not None, "the consortium names no students"
+        while (job := self._jobs.next_job()) is not None:
             reason = self._why_not(job) or self._do(job)
-            labelled = self._desk.end(job, reason)
+            labelled = self._jobs.end(job, reason)
             told = event("job-ended", job=job.id, student=job.student, labelled=labelled, stopped=reason)
             logger.info(
                 "job %s of %s: %d of %d inputs%s",
@@ -146,11 +146,11 @@ class CoordinatorService:
                 self._complete(self._own)  # asks nobody: its report says what the ledger has spent since
 
     def _why_not(self, job: QueuedJob) -> str:
-        student = self._attendance.members().students.get(job.student)
+        student = self._sessions.members().students.get(job.student)
         if student is None or not student.enrolled:
             return f"{job.student} is no longer admitted"
-        assert self._desk is not None
-        return "" if self._desk.is_about_the_pool(job) else "the consortium has another pool since: ask anew"
+        assert self._jobs is not None
+        return "" if self._jobs.is_about_the_pool(job) else "the consortium has another pool since: ask anew"
 
     def _do(self, job: QueuedJob) -> str:
         """Label what is left of a job; why it stopped, empty when it is done."""
@@ -175,10 +175,10 @@ class CoordinatorService:
         failed, rounds_before = 0, -1
         while True:
             if self._all_labelled(work):
-                members = self._attendance.members()
+                members = self._sessions.members()
             else:
-                members = self._attendance.await_quorum()
-                self._attendance.parties.announce(members.roster())
+                members = self._sessions.await_quorum()
+                self._sessions.parties.announce(members.roster())
             roster = members.roster()
             try:
                 coordinator = self._coordinator(members, roster.signing_keys(), work)
@@ -187,13 +187,13 @@ class CoordinatorService:
                     return record
                 if work.job is not None and (reason := self._why_not(work.job)):
                     raise Refused(reason)
-                parties = len(self._attendance.members().roster().admitted())
+                parties = len(self._sessions.members().roster().admitted())
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
                 written = RunFolder(work.folder).read()
                 rounds = 0 if written is None else len(written.rounds)
-                failed = (failed if rounds == rounds_before else 0) + self._attendance.has_quorum()
+                failed = (failed if rounds == rounds_before else 0) + self._sessions.has_quorum()
                 rounds_before = rounds
                 if failed >= FRUITLESS_ROUNDS:
                     raise
@@ -201,19 +201,19 @@ class CoordinatorService:
                 logger.warning("%s; trying again once a quorum is connected", error, extra=told)
 
     def _farewell(self, reason: str) -> None:
-        if self._desk is None:
-            self._attendance.parties.farewell(reason)
+        if self._jobs is None:
+            self._sessions.parties.farewell(reason)
 
     def _check(self) -> None:
-        """Raise now what a run would raise before it asks any party; keys of nobody stand in for those to come."""
-        if self._desk is not None:
-            self._desk.prepare()
-        members = self._attendance.members()
+        """Raise now what a run would raise before it asks any party. Parties that have no key yet get a stand-in."""
+        if self._jobs is not None:
+            self._jobs.prepare()
+        members = self._sessions.members()
         stand_ins = dict.fromkeys(members.expected(), b"")
         try:
             self._coordinator(members, stand_ins, self._own).check()
         except BudgetExceeded as error:
-            if self._desk is None:
+            if self._jobs is None:
                 raise
             logger.warning("%s; inputs that have a label are still given out", error)
 
@@ -222,17 +222,17 @@ class CoordinatorService:
 
         def progress(step: Progress) -> None:
             self._on_progress(step)
-            if work.job is not None and self._desk is not None and step.step == "labels":
-                self._desk.note_progress(work.job, step.done)
+            if work.job is not None and self._jobs is not None and step.step == "labels":
+                self._jobs.note_progress(work.job, step.done)
 
         def should_stop() -> bool:
             revoked = work.job is not None and bool(self._why_not(work.job))
-            return revoked or self._attendance.members().roster() != roster
+            return revoked or self._sessions.members().roster() != roster
 
         return Coordinator(
             work.config,
-            Reach(self._attendance.parties, roster.admitted(), signing_keys),
-            Storage(work.folder, ledger=RunFolder(self._folder.run).ledger, signer=self._attendance.signing_key),
+            Reach(self._sessions.parties, roster.admitted(), signing_keys),
+            Storage(work.folder, ledger=RunFolder(self._folder.run).ledger, signer=self._sessions.signing_key),
             public=self._public,
             positions=None if work.job is None else work.job.positions,
             compute=Compute(settings.device, settings.threads),
@@ -241,8 +241,8 @@ class CoordinatorService:
 
     def _all_labelled(self, work: _Work) -> bool:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
-        if work.job is not None and self._desk is not None:
-            return len(self._desk.released(work.job)) == len(work.job.positions)
+        if work.job is not None and self._jobs is not None:
+            return len(self._jobs.released(work.job)) == len(work.job.positions)
         folder, pool = RunFolder(self._folder.run), self._public.pool.x
         record = folder.read()
         if record is None or not folder.ledger.exists():

@@ -1,4 +1,4 @@
-"""Who is here: the two ports of a consortium, its members as they are now, and whether a quorum is connected."""
+"""The two ports of a consortium, its members as they are now, and whether a quorum of them is connected."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SessionService:
 
     @contextmanager
     def open(self, services: Sequence[Service] = ()) -> Iterator[None]:
-        """Listen at both ports within, with what else answers at that of the sessions.
+        """Listen at both ports within this context; ``services`` answer at the port of the sessions too.
 
         StorageError when a port is in use.
         """

@@ -97,7 +97,7 @@ class GrpcParties:
         session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
     ) -> None:
         self._credentials, self._run_id = server_credentials(credentials, renewed), run_id
-        self._reception = PartyServicer(roster, task, on_event or EventLog(), session_limits)
+        self._servicer = PartyServicer(roster, task, on_event or EventLog(), session_limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
         self._server: Any = None
@@ -110,7 +110,7 @@ class GrpcParties:
         host, _ = split_address(address)
         self._thread.start()
         try:
-            self._server, port = self._run(self._reception.listen(address, self._credentials, services))
+            self._server, port = self._run(self._servicer.listen(address, self._credentials, services))
         except (RuntimeError, OSError) as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
@@ -123,8 +123,8 @@ class GrpcParties:
 
     def names(self) -> list[str]:
         """Parties that are connected now, sorted."""
-        with self._reception.changed:
-            return sorted(self._reception.present)
+        with self._servicer.changed:
+            return sorted(self._servicer.present)
 
     def wait_for(self, wanted: Collection[str] | int, *, timeout_s: float) -> list[str]:
         """Wait until these parties (or so many) are connected; return who is.
@@ -133,13 +133,13 @@ class GrpcParties:
         """
 
         def here() -> bool:
-            present = self._reception.present
+            present = self._servicer.present
             return len(present) >= wanted if isinstance(wanted, int) else present.issuperset(wanted)
 
-        with self._reception.changed:
-            if self._reception.changed.wait_for(here, timeout_s):
-                return sorted(self._reception.present)
-            present = sorted(self._reception.present)
+        with self._servicer.changed:
+            if self._servicer.changed.wait_for(here, timeout_s):
+                return sorted(self._servicer.present)
+            present = sorted(self._servicer.present)
         if isinstance(wanted, int):
             raise QuorumNotReached(f"{len(present)} of {wanted} parties connected within {timeout_s:g} s; start more")
         missing = sorted(set(wanted) - set(present))
@@ -164,7 +164,7 @@ class GrpcParties:
             shared = posted.setdefault(id(body), Posted(Request(request_id, self._run_id, body)))
             pending.append(Pending(name, shared, answers))
         replies: dict[str, ReplyBody] = {}
-        self._loop.call_soon_threadsafe(self._reception.post, pending)
+        self._loop.call_soon_threadsafe(self._servicer.post, pending)
         try:
             while len(replies) < len(pending):
                 try:
@@ -175,7 +175,7 @@ class GrpcParties:
                 if on_reply is not None:
                     on_reply(name, reply)
         finally:
-            self._loop.call_soon_threadsafe(self._reception.withdraw, pending)
+            self._loop.call_soon_threadsafe(self._servicer.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:
@@ -188,18 +188,18 @@ class GrpcParties:
 
     def replace_roster(self, roster: Roster) -> None:
         """Admit by this roster from now on; who is no longer on it is cut off."""
-        self._run(self._reception.replace_roster(roster))
+        self._run(self._servicer.replace_roster(roster))
 
     def announce(self, roster: Roster) -> None:
         """Give every party, those that come later too, the roster of the rounds from now on.
 
         Between rounds alone: parties refuse a sum over another roster than theirs.
         """
-        self._run(self._reception.announce(roster))
+        self._run(self._servicer.announce(roster))
 
     def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
         """Tell every party, those that come back later too, that the run is over."""
-        self._run(self._reception.farewell(reason, timeout_s))
+        self._run(self._servicer.farewell(reason, timeout_s))
 
     def close(self) -> None:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""

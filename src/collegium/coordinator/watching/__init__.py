@@ -18,7 +18,7 @@ logger = logging.getLogger("collegium.coordinator")
 
 
 @contextmanager
-def shown_at(address: str | None, config: ConsortiumConfig, board: LiveState) -> Iterator[None]:
+def shown_at(address: str | None, config: ConsortiumConfig, live: LiveState) -> Iterator[None]:
     """Show the consortium's status at ``host:port`` within; nothing at all where the address is None.
 
     ConfigurationError or StorageError when the address is none, or cannot be had.
@@ -30,7 +30,7 @@ def shown_at(address: str | None, config: ConsortiumConfig, board: LiveState) ->
         from collegium.coordinator.watching.server import StatusServer
         from collegium.coordinator.watching.snapshot import Snapshots
 
-    with StatusServer(address, Snapshots(config, board)) as server:
+    with StatusServer(address, Snapshots(config, live)) as server:
         logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
         yield
 

@@ -1,4 +1,4 @@
-"""How a consortium stands, read from its folder: nothing is asked of a running process."""
+"""The status of a consortium, read from its folder; no running process is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from collegium.coordinator.label_jobs.status import job_runs, job_standing, students_standing
+from collegium.coordinator.label_jobs.status import job_runs, job_status, students_status
 from collegium.coordinator.membership.members import Member
 from collegium.coordinator.report.spending import epsilon_by_unit
 from collegium.coordinator.run.run_folder import RunFolder
@@ -54,8 +54,8 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
             )
             for name, member in sorted(members.members.items())
         },
-        "students": students_standing(folder, members),
-        "jobs": [job_standing(job, held) for job, held in jobs],
+        "students": students_status(folder, members),
+        "jobs": [job_status(job, held) for job, held in jobs],
         "rounds": len(rounds),
         "own_rounds": 0 if run is None else len(run.rounds),
         "round_seconds": _durations([entry.seconds for _, entry in rounds]),

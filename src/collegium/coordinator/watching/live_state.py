@@ -1,4 +1,4 @@
-"""What a serving process knows of the moment, which no file of the consortium holds."""
+"""What a serving process knows that no file of the consortium holds: connections, refusals, the present step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAREWELL = "farewell"
 
 @dataclass(frozen=True)
 class LiveSnapshot:
-    """The board at one time."""
+    """The live at one time."""
 
     started: datetime
     connected_since: dict[str, datetime] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class LiveState:
         with self._lock:
             self._step = step
 
-    def moment(self) -> LiveSnapshot:
+    def snapshot(self) -> LiveSnapshot:
         with self._lock:
             return LiveSnapshot(
                 self._started,

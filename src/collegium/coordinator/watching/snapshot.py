@@ -24,19 +24,19 @@ class Snapshots:
     Parameters
     ----------
     config : of the consortium.
-    board : what the serving process knows.
+    live : what the serving process knows.
     now, clock : the time, and monotonic seconds.
     """
 
     def __init__(
         self,
         config: ConsortiumConfig,
-        board: LiveState,
+        live: LiveState,
         *,
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._board = config, board
+        self._config, self._live = config, live
         self._folder = ConsortiumFolder(config.consortium.folder)
         self._now, self._clock = now, clock
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Snapshots:
             return self._made[1]
 
     def _make(self) -> dict[str, Any]:
-        now, moment = self._now(), self._board.moment()
+        now, moment = self._now(), self._live.snapshot()
         held = consortium_status(self._folder, now)
         quorum = quorum_of(self._config, self._folder.members.read())
         parties = {name: _live(party, moment.connected_since.get(name)) for name, party in held["parties"].items()}
