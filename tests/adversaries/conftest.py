@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from support.scripted_parties import LocalParties, ScriptedParty, images
 
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.run.surroundings import Reach, Storage
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.settings import validate_config
@@ -59,17 +59,13 @@ class Study:
             changes["queries__count"] = len(positions)
         return Coordinator(
             configuration(**changes),
-            self.parties,
-            self.folder / folder,
+            Reach(self.parties),
+            Storage(self.folder / folder, ledger=self.ledger),
             public=self.public,
             positions=positions,
-            ledger=self.ledger,
-        ).run(only_labels=True)
+        ).label()
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     return Study(tmp_path)
-
-
-Label = Callable[..., RunRecord]

@@ -96,8 +96,7 @@ class Verified:
             {"terms": self._terms, "charge": self._charge, "release": self._release}[line["kind"]](seq, line)
 
     def _terms(self, seq: int, line: dict[str, Any]) -> None:
-        order = float.fromhex(line["filter_order"]) if line["filter_order"] else None
-        seeded = line["noise"] == "seeded"
+        order, seeded = line["filter_order"] and float.fromhex(line["filter_order"]), line["noise"] == "seeded"
         _require(not self.charges or seeded == self.seeded, "it changes between noise with and without a seed")
         _require(self.order in (None, order), "it changes the order of the budget's filter")
         self.order, self.seeded, self.unit = order, seeded, (line["unit"], line["adjacency"])
