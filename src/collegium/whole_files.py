@@ -46,6 +46,29 @@ def make_private(folder: Path) -> None:
         raise StorageError(f"cannot make {folder} private: {error.strerror}") from error
 
 
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Replace ``path`` by a file of this content in one step that survives a loss of power.
+
+    Parameters
+    ----------
+    mode : int
+        Permissions of the file, before the process's umask; 0o600 for what only its owner may read.
+
+    Raises
+    ------
+    StorageError
+        If the system refuses.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with replacing(path, "write") as beside:
+        beside.unlink(missing_ok=True)  # left by a process of the same number that was killed
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def remove_stale_temp_files(folder: Path) -> None:
     """Remove what processes that are no more left half-written under ``folder``; what cannot be removed stays.
 

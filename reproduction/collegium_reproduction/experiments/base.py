@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.run_folder import write_whole
 from collegium.errors import StorageError
+from collegium.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,6 +37,7 @@ from collegium.protocol.certificates import (
     signing_request,
     verify_issued,
 )
+from collegium.whole_files import write_whole
 
 logger = logging.getLogger("collegium.identities")
 
@@ -139,9 +140,9 @@ def create_identity(folder: Path, name: str, role: Role) -> bytes:
     except OSError as error:
         raise StorageError(f"cannot make {folder}: {error.strerror}") from error
     if not (folder / SIGNING_KEY).exists():
-        _write_private(folder / SIGNING_KEY, _key_pem(Ed25519PrivateKey.generate()))
+        write_whole(folder / SIGNING_KEY, _key_pem(Ed25519PrivateKey.generate()), mode=0o600)
     if not (folder / TLS_KEY).exists():
-        _write_private(folder / TLS_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+        write_whole(folder / TLS_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
     tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
     if not isinstance(tls_key, ec.EllipticCurvePrivateKey):
         raise IdentityError(f"{folder / TLS_KEY} is not an ECDSA key: move it away and enrol again")
@@ -155,8 +156,8 @@ def install_certificate(folder: Path, role: Role, certificate_pem: bytes, author
     tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
     if tls_key.public_key() != certificate.public_key():
         raise IdentityError(f"the certificate is not for the key in {folder}")
-    _write(folder / AUTHORITY, authority_pem)
-    _write(folder / CERTIFICATE, certificate_pem)
+    write_whole(folder / AUTHORITY, authority_pem)
+    write_whole(folder / CERTIFICATE, certificate_pem)
     return Credentials.load(folder, role)
 
 
@@ -180,8 +181,8 @@ def save_authority(authority: Authority, folder: Path) -> None:
     if (folder / AUTHORITY_KEY).exists():
         raise StorageError(f"{folder} holds an authority already: every certificate would become worthless")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _write_private(folder / AUTHORITY_KEY, _key_pem(authority.key))
-    _write(folder / AUTHORITY, authority.pem)
+    write_whole(folder / AUTHORITY_KEY, _key_pem(authority.key), mode=0o600)
+    write_whole(folder / AUTHORITY, authority.pem)
 
 
 def load_authority(folder: Path) -> Authority:
@@ -231,25 +232,3 @@ def _read_private(path: Path) -> bytes:
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise IdentityError(f"others can read {path}: run chmod 600 on it, and enrol again if it may have been copied")
     return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    _replace(path, data, 0o644)
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    _replace(path, data, 0o600)
-
-
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    """Write beside and rename, so that a crash leaves the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -21,7 +21,6 @@ from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
 from collegium.coordinator.service.coordinator_service import CoordinatorService
-from collegium.coordinator.service.one_server import only_one
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.students import fit_student
@@ -30,6 +29,7 @@ from collegium.coordinator.watching.live_state import LiveState
 from collegium.data import DataSource, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import CollegiumError
+from collegium.locks import exclusive
 from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
@@ -134,7 +134,7 @@ TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, an
 def listening_lines(scene: Scene) -> Iterator[str]:
     """A second coordinator beside the one that serves, and two addresses that are taken."""
     folder, settings = ConsortiumFolder(scene.folder / "consortium"), scene.config.consortium
-    yield line_of(lambda: only_one(folder.lock).__enter__())
+    yield line_of(lambda: exclusive(folder.lock, f"another process serves {folder.path}; stop it first").__enter__())
     authority = load_authority(folder.authority)
     registrar = Registrar(authority, scene.members, sessions=settings.address, terms=TERMS, days=1)
     yield line_of(lambda: EnrolmentService(registrar, folder.identity).start(settings.enrolment))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium.coordinator.label_jobs.client import LabelJobClient
-from collegium.coordinator.run.run_folder import RunFolder, write_whole
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import PoolStore
 from collegium.data.task import Task
@@ -25,6 +25,7 @@ from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
 from collegium.settings import Frozen
+from collegium.whole_files import write_whole
 
 
 class WrittenJob(Frozen):

@@ -6,10 +6,7 @@ from it and may be shown to anybody.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,10 +16,12 @@ from pydantic import Field, ValidationError
 
 from collegium.errors import IdentityError, StorageError
 from collegium.limits import MAX_PARTIES
+from collegium.locks import exclusive
 from collegium.protocol.certificates import Authority, Subject, read_certificate, read_request, read_subject
 from collegium.protocol.enrolment import code_digest, is_code
 from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
 from collegium.settings import Frozen
+from collegium.whole_files import write_whole
 
 WRONG_ATTEMPTS = 10
 """So many wrong codes for one name, and its code is void."""
@@ -235,12 +234,7 @@ class MembersFile:
 
         ``first`` is what there is where there is no file yet.
         """
-        try:
-            descriptor = os.open(self.folder / ".members.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StorageError(f"cannot write in {self.folder}: {error.strerror}") from error
-        with os.fdopen(descriptor, "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with exclusive(self.folder / ".members.lock"):
             exists = self.path.exists()
             before = first if first is not None and not exists else self.read()
             after, result = step(before)
@@ -249,16 +243,5 @@ class MembersFile:
             return result
 
     def _write(self, members: Members) -> None:
-        beside = self.folder / f".members.{os.getpid()}"
-        try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(members.model_dump_json(indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self.path)
-        except OSError as error:
-            with suppress(OSError):
-                beside.unlink()
-            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
+        write_whole(self.path, members.model_dump_json(indent=1) + "\n", mode=0o600)
         members.roster().save(self.roster_path)

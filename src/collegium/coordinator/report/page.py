@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from collegium.coordinator.report import charts
 from collegium.coordinator.run.evaluation import Quality
-from collegium.coordinator.run.run_folder import plain, write_whole
+from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.run.run_record import (
     BaselineRecord,
     LabelsRecord,
@@ -21,6 +21,7 @@ from collegium.coordinator.run.run_record import (
     ResearchRecord,
     RunRecord,
 )
+from collegium.whole_files import write_whole
 
 _TEMPLATE = "report.html.j2"
 _HERE = files("collegium.coordinator.report")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
 import math
@@ -20,8 +19,9 @@ from pydantic import ValidationError
 
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
+from collegium.locks import exclusive
 from collegium.privacy.multilabel import held_in, numbers_of
-from collegium.whole_files import replacing
+from collegium.whole_files import replacing, write_whole
 
 ONE_LABEL = ("label",)
 
@@ -79,11 +79,7 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes off this run; StorageError when one is at it. A lock dies with its process."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StorageError(f"another process is running in {self.path}; wait for it or stop it") from error
+        with exclusive(self.path / ".lock", f"another process is running in {self.path}; wait for it or stop it"):
             yield
 
     def keep_votes(self, counts: Mapping[str, NDArray[np.int64]]) -> None:
@@ -93,16 +89,12 @@ class RunFolder:
         """
         if not counts:
             return
-        try:
+        kept = self.kept_votes() | dict(counts)
+        with replacing(self.secret_votes / "votes.npz", "write") as beside:
             self.secret_votes.mkdir(exist_ok=True)
             (self.secret_votes / "READ-ME").write_text(SECRET_NOTE, encoding="utf-8")
-            beside = self.secret_votes / f".{os.getpid()}"
             with beside.open("wb") as file:
-                kept = self.kept_votes() | dict(counts)
                 np.savez(file, votes=np.stack(list(kept.values())), queries=np.array(list(kept)))
-            os.replace(beside, self.secret_votes / "votes.npz")
-        except OSError as error:
-            raise StorageError(f"cannot write {self.secret_votes}: {error.strerror}") from error
 
     def kept_votes(self) -> dict[str, NDArray[np.int64]]:
         """The histograms kept, shape ``[classes]`` each, by query key; none where none were kept."""
@@ -192,14 +184,6 @@ def run_json(record: RunRecord, indent: int | None = None) -> str:
     """The record as JSON, in which the words ``inf`` and ``nan`` stand for such numbers."""
     held = plain(record.model_dump(mode="json"))
     return json.dumps(held, indent=indent, allow_nan=False, ensure_ascii=False)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` in one step that survives a loss of power; StorageError when it cannot be done."""
-    with replacing(path, "write") as beside, beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def plain(value: Any) -> Any:

@@ -23,7 +23,6 @@ from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
-from collegium.coordinator.service.one_server import only_one
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
@@ -37,6 +36,7 @@ from collegium.errors import (
     Refused,
     StorageError,
 )
+from collegium.locks import exclusive
 from collegium.logs import event
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.whole_files import remove_stale_temp_files
@@ -95,7 +95,7 @@ class CoordinatorService:
     @contextmanager
     def listening(self) -> Iterator[CoordinatorService]:
         """Serve both ports within; StorageError when one is in use or another process serves this folder."""
-        with only_one(self._folder.lock):
+        with exclusive(self._folder.lock, f"another process serves {self._folder.path}; stop it first"):
             remove_stale_temp_files(self._folder.path)
             self._check()
             jobs = self._jobs

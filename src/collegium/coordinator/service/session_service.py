@@ -16,7 +16,6 @@ from collegium.coordinator.membership.members import Members
 from collegium.coordinator.membership.own_identity import keep_identity
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.factories import announced_terms
-from collegium.coordinator.run.run_folder import write_whole
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
@@ -24,6 +23,7 @@ from collegium.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.logs import event
 from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
+from collegium.whole_files import write_whole
 
 logger = logging.getLogger("collegium.coordinator")
 

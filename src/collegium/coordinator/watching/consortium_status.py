@@ -15,9 +15,9 @@ from collegium.coordinator.membership.members import Member
 from collegium.coordinator.report.spending import epsilon_by_unit
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord
-from collegium.coordinator.service.one_server import is_served
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
+from collegium.locks import is_held
 from collegium.privacy.ledger.entry import ABSTENTION
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import read_certificate
@@ -33,7 +33,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     StorageError or LedgerCorrupt when a file cannot be used.
     """
     members = folder.members.read()
-    served = is_served(folder)
+    served = is_held(folder.lock)
     connected = _connected(folder) if served else set()
     run = RunFolder(folder.run).read()
     jobs = job_runs(folder)
