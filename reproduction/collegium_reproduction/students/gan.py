@@ -10,6 +10,7 @@ sees Gaussian noise before every layer.
 from __future__ import annotations
 
 import copy
+import math
 from typing import ClassVar
 
 import torch
@@ -21,9 +22,11 @@ from torch.nn.utils.parametrize import cached, remove_parametrizations
 
 from collegium.coordinator.students.base import LearningProblem, register
 from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
+from collegium.data.task import Task
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
+from collegium.models.networks import Architecture
 from collegium.models.training import Learner, move_average, train
 from collegium.models.training_curves import Value
 from collegium.settings import Frozen
@@ -158,6 +161,19 @@ def _discriminator(name: str, problem: LearningProblem) -> str:
     if name != "default":
         return name
     return "deep-mlp" if is_flat(problem) else "paper-cnn"
+
+
+def _deep_mlp(task: Task) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    inputs = math.prod(task.inputs.shape)
+    for hidden in (1000, 500, 250, 250, 250):
+        layers += [nn.Linear(inputs, hidden), nn.ReLU()]
+        inputs = hidden
+    return nn.Sequential(*layers, nn.Linear(inputs, len(task.classes)))
+
+
+DEEP_MLP = Architecture(_deep_mlp, "any", {})
+"""Five hidden layers, the discriminator for MNIST of Salimans et al. 2016."""
 
 
 def _check_layers(network: nn.Module, architecture: str) -> None:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from torch import nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.models.patch_codes import PatchCodes
 
 _FORMAT = "collegium-network-1"
 _MIN_IMAGE_SIDE = 8
 _MAX_WIDTH = 4096
+
+ENTRY_POINT_GROUP = "collegium.networks"
+"""Where another installed package names its architectures."""
 
 Option = int | float | str | bool
 
@@ -39,6 +42,8 @@ class Architecture:
     build: Callable[..., nn.Module]
     suits: str
     defaults: dict[str, Option]
+    pretrain: Callable[[nn.Module, NDArray[Any], int], None] | None = None
+    """How the network learns features from a pool ``[inputs, …]`` without labels, given a seed; by contrast if None."""
 
 
 def _paper_cnn(task: Task, width: int, hidden: int) -> nn.Module:
@@ -59,7 +64,7 @@ def _paper_cnn_svhn(task: Task, width: int, hidden: int) -> nn.Module:
 
 def _paper_layers(task: Task, filters: int, hidden: int) -> tuple[nn.Module, ...]:
     """Everything of PATE's network below its output."""
-    channels, height, width = _image_shape(task)
+    channels, height, width = image_shape(task)
     pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
     return (
         nn.Conv2d(channels, filters, 5, padding=2),
@@ -75,7 +80,7 @@ def _paper_layers(task: Task, filters: int, hidden: int) -> tuple[nn.Module, ...
 
 
 def _private_knn_cnn(task: Task, width: int, hidden: int) -> nn.Module:
-    channels, height, pixels_wide = _image_shape(task)
+    channels, height, pixels_wide = image_shape(task)
     halved = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(pixels_wide / 2) / 2)
     convolutions: list[nn.Module] = []
     before = channels
@@ -106,7 +111,7 @@ def _private_knn_cnn(task: Task, width: int, hidden: int) -> nn.Module:
 
 
 def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
-    channels, _, _ = _image_shape(task)
+    channels, _, _ = image_shape(task)
     return nn.Sequential(
         *_convolution(channels, width, stride=1),
         nn.MaxPool2d(2),
@@ -121,7 +126,7 @@ def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
 
 
 def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
-    channels, _, _ = _image_shape(task)
+    channels, _, _ = image_shape(task)
     return nn.Sequential(
         nn.Conv2d(channels, width, 5, padding=2, bias=False),
         nn.BatchNorm2d(width),
@@ -135,12 +140,6 @@ def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
         nn.Dropout(dropout),
         nn.Linear(16 * width, len(task.classes)),
     )
-
-
-def _patches(task: Task, width: int, hidden: int) -> nn.Module:
-    channels, _, _ = _image_shape(task)
-    last = nn.Linear(hidden, len(task.classes))
-    return nn.Sequential(PatchCodes(channels, width), nn.Linear(8 * width, hidden), last)
 
 
 def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
@@ -168,26 +167,35 @@ def _mlp(task: Task, hidden: int, dropout: float) -> nn.Module:
     )
 
 
-def _deep_mlp(task: Task) -> nn.Module:
-    layers: list[nn.Module] = [nn.Flatten()]
-    inputs = math.prod(task.inputs.shape)
-    for hidden in (1000, 500, 250, 250, 250):
-        layers += [nn.Linear(inputs, hidden), nn.ReLU()]
-        inputs = hidden
-    return nn.Sequential(*layers, nn.Linear(inputs, len(task.classes)))
-
-
 ARCHITECTURES: dict[str, Architecture] = {
-    "deep-mlp": Architecture(_deep_mlp, "any", {}),
     "linear": Architecture(_linear, "any", {}),
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
     "paper-cnn": Architecture(_paper_cnn, "image", {"width": 64, "hidden": 384}),
     "paper-cnn-svhn": Architecture(_paper_cnn_svhn, "image", {"width": 64, "hidden": 384}),
-    "patches": Architecture(_patches, "image", {"width": 400, "hidden": 128}),
     "private-knn-cnn": Architecture(_private_knn_cnn, "image", {"width": 96, "hidden": 192}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
 }
+
+
+def network_names() -> list[str]:
+    """The names of all architectures, those of other installed packages among them, sorted."""
+    return sorted({*ARCHITECTURES, *entry_points(group=ENTRY_POINT_GROUP).names})
+
+
+def find_architecture(name: str) -> Architecture:
+    """The architecture of that name, of this package or an entry point of the group ``collegium.networks``.
+
+    ConfigurationError where there is none; the papers' own come with the package collegium-reproduction.
+    """
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
+    if name not in entry_points(group=ENTRY_POINT_GROUP).names:
+        raise ConfigurationError(
+            f"unknown network {name[:64]!r}: install the package that has it, or use one of {', '.join(network_names())}"
+        )
+    found: Architecture = entry_points(group=ENTRY_POINT_GROUP)[name].load()
+    return found
 
 
 def build_network(name: str, task: Task, **options: Option) -> nn.Module:
@@ -200,12 +208,11 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
         max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
         ``paper-cnn-svhn``: the same with two more hidden layers, as the paper has it for SVHN; their size, half
         of the first one's, is ours: the paper does not say it.
-        ``patches``: codes of small patches, projected; learned without labels in `coordinator.patches`.
         ``private-knn-cnn``: seven convolutions and two fully connected layers (Zhu et al. 2020, Table 5).
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
         ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
         ``linear`` and ``mlp``: for tables.
-        ``deep-mlp``: five hidden layers, the discriminator for MNIST of Salimans et al. 2016.
+        Another installed package may bring more: see `find_architecture`.
     task : Task
         Gives the input shape and the number of outputs.
     options : int, float, str or bool
@@ -216,10 +223,7 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
     ConfigurationError
         If the name or an option is unknown, out of range, or does not suit the task.
     """
-    try:
-        architecture = ARCHITECTURES[name]
-    except KeyError:
-        raise ConfigurationError(f"unknown network {name[:64]!r}: use one of {', '.join(ARCHITECTURES)}") from None
+    architecture = find_architecture(name)
     if architecture.suits == "image" and not isinstance(task.inputs, ImageInputs):
         raise ConfigurationError(f"the network {name} needs images; this task has a table: use mlp or linear")
     return architecture.build(task, **checked_options(name, architecture.defaults, options))
@@ -244,7 +248,8 @@ def checked_options(what: str, defaults: dict[str, Option], options: dict[str, O
     return merged
 
 
-def _image_shape(task: Task) -> tuple[int, int, int]:
+def image_shape(task: Task) -> tuple[int, int, int]:
+    """Channels, height and width; ConfigurationError for images of less than 8 × 8 pixels."""
     height, width, channels = task.inputs.shape
     if min(height, width) < _MIN_IMAGE_SIDE:
         raise ConfigurationError(f"networks need images of at least 8 × 8 pixels, not {height} × {width}")

@@ -13,7 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
-from collegium.models.networks import ARCHITECTURES, build_network, load_network, network_inputs, save_network
+from collegium.models.networks import (
+    build_network,
+    find_architecture,
+    load_network,
+    network_inputs,
+    network_names,
+    save_network,
+)
 
 
 def images(height: int, width: int, channels: int, classes: int = 10) -> Task:
@@ -24,7 +31,7 @@ def images(height: int, width: int, channels: int, classes: int = 10) -> Task:
 TABLE = Task(classes=("no", "yes"), inputs=TableInputs(columns=(NumberColumn(name="age", low=0, high=120),)))
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", network_names())
 @pytest.mark.parametrize("shape", [(8, 8, 1), (9, 31, 3), (28, 28, 1)])
 def test_a_network_takes_images_of_any_size(name: str, shape: tuple[int, int, int]) -> None:
     x = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype=np.uint8)
@@ -71,10 +78,10 @@ def test_tables_have_networks_too(name: str) -> None:
     assert build_network(name, TABLE)(network_inputs(x)).shape == (5, 2)
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", network_names())
 def test_a_saved_network_comes_back_the_same(name: str, tmp_path: Path) -> None:
     task = images(8, 10, 2)
-    options: dict[str, Any] = {key: 8 for key in ARCHITECTURES[name].defaults if key in ("width", "hidden")}
+    options: dict[str, Any] = {key: 8 for key in find_architecture(name).defaults if key in ("width", "hidden")}
     network = build_network(name, task, **options).eval()
     path = tmp_path / "network.safetensors"
     save_network(path, network, name, task, **options)

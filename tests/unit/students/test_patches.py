@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 from torch import nn
 
 from collegium.coordinator.students import LearningProblem, Student, fit_student, load_student
-from collegium.coordinator.students.patch_learning import ARCHITECTURE, learn_patches
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import ConfigurationError

@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
+from collegium_reproduction.students.vat import Vat
 from torch import Tensor, nn
 
-from collegium.coordinator.students.vat import Vat
 from collegium.data import default_task
 from collegium.models.networks import build_network
 

@@ -92,10 +92,8 @@ METHODS: dict[str, type[BaseModel]] = {}
 BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
     "contrastive": "collegium.coordinator.students.contrastive",
-    "patches": "collegium.coordinator.students.patches",
     "random-forest": "collegium.coordinator.students.forest",
     "supervised": "collegium.coordinator.students.supervised",
-    "vat": "collegium.coordinator.students.vat",
 }
 """The module of each method of this package, imported when the method is first looked for."""
 
@@ -130,7 +128,10 @@ def find_method(name: str) -> type[BaseModel]:
         The method needs a package that only an extra installs.
     """
     if name not in method_names():
-        raise ConfigurationError(f"unknown student method {name!r}; there are: {', '.join(method_names())}")
+        raise ConfigurationError(
+            f"unknown student method {name!r}: install the package that has it, or use one of "
+            f"{', '.join(method_names())}"
+        )
     if name not in METHODS:
         with optional_import(f"the student {name!r}"):
             if name in BUILT_IN:

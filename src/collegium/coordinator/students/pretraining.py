@@ -1,8 +1,8 @@
-"""What a network learns from the public pool before any label: contrast (SimCLR, Chen et al. 2020), or patches.
+"""What a network learns from the public pool before any label: by contrast (SimCLR, Chen et al. 2020), or its own way.
 
-By contrast two strong changes of one image should be alike, and unlike all others. The network ``patches`` learns what
-small patches look like instead, in seconds. No label is used, so nothing private is. Query choice and students need the
-same network: it is kept by what it was made from and made once.
+By contrast, two strong changes of one image should be alike, and unlike all others. An architecture with a function
+``pretrain`` learns by that instead. No label is used, so nothing private is. Query choice and students need the same
+network: it is kept by what it was made from and made once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from torch import Tensor, nn
 
 from collegium.coordinator.students.base import LearningProblem
 from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor
-from collegium.coordinator.students.patch_learning import ARCHITECTURE as PATCHES
-from collegium.coordinator.students.patch_learning import learn_patches
 from collegium.coordinator.students.supervised import student_network
 from collegium.data import array_spec
 from collegium.data.task import ImageInputs, Task
@@ -31,7 +29,7 @@ from collegium.errors import CollegiumError, ConfigurationError
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.network_features import encoder_of
-from collegium.models.networks import load_network, network_inputs, save_network
+from collegium.models.networks import find_architecture, load_network, network_inputs, save_network
 from collegium.models.training import Learner, StepCallback, train
 from collegium.models.training_curves import Value
 from collegium.settings import Frozen
@@ -45,7 +43,7 @@ _PROJECTED = 64
 
 
 class Pretraining(Frozen):
-    """Settings of the contrast; the network ``patches`` has none but its name."""
+    """Settings of the contrast; an architecture that learns in its own way has none but its name."""
 
     network: str = "default"
     steps: int = Field(default=1000, gt=0)
@@ -96,8 +94,9 @@ def pretrained(problem: LearningProblem, settings: Pretraining, progress: StepCa
     if kept is not None and _restore(network, kept):
         tell(settings.steps, settings.steps)
     else:
-        if architecture == PATCHES:
-            learn_patches(network, problem.pool, problem.seed, whiten=True)
+        own_way = find_architecture(architecture).pretrain
+        if own_way is not None:
+            own_way(network, problem.pool, problem.seed)
             tell(settings.steps, settings.steps)
         else:
             _contrast(network, problem, settings, tell)

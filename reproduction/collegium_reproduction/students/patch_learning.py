@@ -6,6 +6,7 @@ the principal components of the codes of the pool's images.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from collegium.models.networks import network_inputs
-from collegium.models.patch_codes import EASE, SIDE, PatchCodes
+from collegium.data.task import Task
+from collegium.models.networks import Architecture, image_shape, network_inputs
+from collegium_reproduction.students.patch_codes import EASE, SIDE, PatchCodes
 
 ARCHITECTURE = "patches"
 
@@ -53,6 +55,16 @@ def learn_patches(network: nn.Module, pool: NDArray[Any], seed: int, *, whiten: 
         weight, bias = _principal_components(seen, components.out_features, seed, whiten)
         components.weight.copy_(torch.from_numpy(weight))
         components.bias.copy_(torch.from_numpy(bias))
+
+
+def _build(task: Task, width: int, hidden: int) -> nn.Module:
+    channels, _, _ = image_shape(task)
+    last = nn.Linear(hidden, len(task.classes))
+    return nn.Sequential(PatchCodes(channels, width), nn.Linear(8 * width, hidden), last)
+
+
+NETWORK = Architecture(_build, "image", {"width": 400, "hidden": 128}, partial(learn_patches, whiten=True))
+"""Codes of small patches, projected; the pretraining ``network = "patches"``."""
 
 
 def _normalised_patches(pool: NDArray[Any], draws: np.random.Generator) -> Tensor:

@@ -16,13 +16,13 @@ from torch import nn
 
 from collegium.coordinator.students.base import LearningProblem, register
 from collegium.coordinator.students.networks import NetworkStudent
-from collegium.coordinator.students.patch_learning import ARCHITECTURE, learn_patches
 from collegium.coordinator.students.pretraining import Pretraining
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.models.network_features import encoder_of
 from collegium.models.networks import Option, build_network, network_inputs
 from collegium.settings import Frozen
+from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 
 _PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)
 """Tried, each times the number of labels and the mean variance of a feature."""
