@@ -192,7 +192,8 @@ def find_architecture(name: str) -> Architecture:
         return ARCHITECTURES[name]
     if name not in entry_points(group=ENTRY_POINT_GROUP).names:
         raise ConfigurationError(
-            f"unknown network {name[:64]!r}: install the package that has it, or use one of {', '.join(network_names())}"
+            f"unknown network {name[:64]!r}: install the package that has it, or use one of "
+            f"{', '.join(network_names())}"
         )
     found: Architecture = entry_points(group=ENTRY_POINT_GROUP)[name].load()
     return found
