@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import DataSource, Examples, array_spec, data_root, load
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
+from collegium.logs import LogFormat, configure_logging
 from collegium.models.training_curves import recording
 from collegium.settings import validate_config
 
@@ -125,7 +127,11 @@ def fit(
         if coordinator is None:
             lessons = _of_run(run, root)
         else:
-            lessons = _from_coordinator(coordinator, credentials, run, queries, positions, seed, note, bar)
+            if credentials is None:
+                raise ConfigurationError(
+                    "--coordinator needs --credentials: the folder that collegium student enrol made"
+                )
+            lessons = _from_coordinator(coordinator, credentials, run, (queries, positions, seed), note, bar)
         chosen = method or lessons.student.method
         known = dict(lessons.student.options) if chosen == lessons.student.method else {}
         task = bar.add_task(f"fitting {chosen}", total=None)
@@ -165,19 +171,41 @@ def _of_run(run: Path, root: Path | None) -> _Lessons:
 
 def _from_coordinator(
     address: str,
-    credentials: Path | None,
+    credentials: Path,
     folder: Path,
-    queries: int | None,
-    positions: Path | None,
-    seed: int,
+    asked: tuple[int | None, Path | None, int],
     note: str,
     bar: Progress,
 ) -> _Lessons:
-    from collegium.coordinator.label_jobs.commands import ordered
+    """Ask the coordinator for labels of the inputs that `choice` finds for ``asked``, and wait for them."""
+    from collegium.coordinator.label_jobs.client import LabelJobClient
+    from collegium.coordinator.label_jobs.ordering import choice, order_labels
+    from collegium.protocol.identities import Credentials
+    from collegium.protocol.label_jobs import JobStatus
 
-    if credentials is None:
-        raise ConfigurationError("--coordinator needs --credentials: the folder that collegium student enrol made")
-    got = ordered(address, credentials, folder, queries=queries, positions=positions, seed=seed, note=note, bar=bar)
+    choose = choice(*asked)
+    Credentials.load(credentials, "student")
+    configure_logging(LogFormat.TEXT)
+    logger = logging.getLogger("collegium.student")
+    task = bar.add_task("fetching the pool", total=None)
+
+    def on_status(status: JobStatus) -> None:
+        turn = f"{status.state}, {status.ahead} before it" if status.ahead else status.state
+        if bar.disable:  # no terminal: lines in place of the bar
+            logger.info("job %s: %s, %d of %d inputs", status.job_id[:8], turn, status.labelled, status.inputs)
+        bar.update(task, description=f"waiting: {turn}", completed=status.labelled, total=status.inputs)
+
+    got = order_labels(
+        LabelJobClient(lambda: Credentials.load(credentials, "student"), address),
+        folder,
+        choose,
+        note,
+        on_received=lambda done, total: bar.update(task, completed=done, total=total),
+        on_status=on_status,
+    )
+    bar.remove_task(task)
+    if got.status.reason:
+        logger.warning("the job stopped: %s", got.status.reason)
     labels = [(index, label) for index, label in got.labels.items() if label >= 0]
     return _Lessons(got.task, got.student, got.pool, labels)
 

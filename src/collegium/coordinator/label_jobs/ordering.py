@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.selection.queries import choose_queries
 from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import PoolStore
 from collegium.data.task import Task
@@ -64,6 +65,32 @@ def enrol_student(address: str, name: str, code: str, fingerprint: str, folder: 
     return install_certificate(folder, "student", answer.certificate_pem.encode(), authority_pem), answer.sessions
 
 
+def choice(queries: int | None, positions: Path | None, seed: int) -> Callable[[int], Sequence[int]]:
+    """Which positions to ask for, given the number of inputs in the pool: ``queries`` at random, or those of a file.
+
+    ConfigurationError unless exactly one of the two is given, or where the file lists no whole numbers.
+    """
+    if (queries is None) == (positions is None):
+        raise ConfigurationError("say which inputs to ask about: --queries N at random, or --positions FILE")
+    if positions is not None:
+        try:
+            listed = [int(line) for line in positions.read_text(encoding="utf-8").split()]
+        except OSError as error:
+            raise StorageError(f"cannot read {positions}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{positions} lists no positions: write one whole number per line") from error
+        return lambda pool_inputs: listed
+    count = queries or 0
+
+    def draw(pool_inputs: int) -> Sequence[int]:
+        if count > pool_inputs:
+            raise ConfigurationError(f"--queries is {count}, but the consortium's pool has {pool_inputs} inputs")
+        chosen: list[int] = choose_queries(pool_inputs, count, seed).tolist()
+        return chosen
+
+    return draw
+
+
 def order_labels(
     client: LabelJobClient,
     folder: Path,
@@ -91,7 +118,7 @@ def order_labels(
     except OSError as error:
         raise StorageError(f"cannot make {folder}: {error.strerror}") from error
     pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
-    job = _job_of(folder, described.pool.sha256, tuple(int(at) for at in choose(len(pool))), note)
+    job = _job_of(folder, described.pool.sha256, tuple(choose(len(pool))), note)
     client.submit(job)
     status = client.follow(job.job_id, on_status)
     labels = dict(client.collect(job.job_id).labels)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,6 +42,8 @@ CREATE TABLE IF NOT EXISTS asked (
 ) STRICT, WITHOUT ROWID;
 """
 _COLUMNS = "number, id, student, pool_sha256, positions, note, submitted_utc, state, reason, labelled"
+_OPEN = "state IN ('queued', 'running')"
+_ASKED = "asked WHERE student = ?"
 
 
 @dataclass(frozen=True)
@@ -92,23 +93,16 @@ class JobQueue:
         when too many of the student's jobs are there already, or when the id is another job's.
         """
         with self._writing() as connection:
-            held = _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job.job_id,)))
-            if held:
-                if (held[0].student, held[0].pool_sha256, held[0].positions) != (
-                    student,
-                    job.pool_sha256,
-                    job.positions,
-                ):
+            for held in _found(connection, "WHERE id = ?", job.job_id):
+                if (held.student, held.pool_sha256, held.positions) != (student, job.pool_sha256, job.positions):
                     raise Refused("a job of that id was queued with other inputs: name this one anew")
-                return held[0]
-            for most, which in ((MAX_OPEN_JOBS, "state IN ('queued', 'running') AND"), (MAX_JOBS, "")):
-                count = f"SELECT count(*) FROM jobs WHERE {which} student = ?"
-                if connection.execute(count, (student,)).fetchone()[0] >= most:
-                    waiting = "waiting" if which else "kept"
+                return held
+            for most, which, waiting in ((MAX_OPEN_JOBS, f"{_OPEN} AND", "waiting"), (MAX_JOBS, "", "kept")):
+                if _count(connection, f"jobs WHERE {which} student = ?", student) >= most:
                     raise Refused(f"{most} jobs of {student} are {waiting} already: ask for more inputs in one job")
             rows = [(student, position) for position in job.positions]
             connection.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", rows)
-            asked = _asked(connection, student)
+            asked = _count(connection, _ASKED, student)
             if limit is not None and asked > limit:
                 raise Refused(
                     f"{student} may ask about {limit} inputs altogether, and with this job it would be {asked}: "
@@ -121,21 +115,17 @@ class JobQueue:
                 " VALUES (?, ?, ?, ?, ?, ?, 'queued', '', 0)",
                 (job.job_id, student, job.pool_sha256, blob, job.note, now),
             )
-            return _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job.job_id,)))[0]
+            return _found(connection, "WHERE id = ?", job.job_id)[0]
 
     def asked(self, student: str) -> int:
         """How many distinct inputs count against the student's limit."""
         with self._connected() as connection:
-            return _asked(connection, student)
+            return _count(connection, _ASKED, student)
 
     def next(self) -> QueuedJob | None:
         """The first job that has not ended, first come first served; it runs from now on."""
         with self._writing() as connection:
-            found = _found(
-                connection.execute(
-                    f"SELECT {_COLUMNS} FROM jobs WHERE state IN ('queued', 'running') ORDER BY number LIMIT 1"
-                )
-            )
+            found = _found(connection, f"WHERE {_OPEN} ORDER BY number LIMIT 1")
             if found and found[0].state == "queued":
                 connection.execute("UPDATE jobs SET state = 'running' WHERE number = ?", (found[0].number,))
         return found[0] if found else None
@@ -152,11 +142,7 @@ class JobQueue:
                 "UPDATE jobs SET state = ?, reason = ?, labelled = ? WHERE number = ?",
                 (state, reason, len(answered), job.number),
             )
-            others = _found(
-                connection.execute(
-                    f"SELECT {_COLUMNS} FROM jobs WHERE state IN ('queued', 'running') AND student = ?", (job.student,)
-                )
-            )
+            others = _found(connection, f"WHERE {_OPEN} AND student = ?", job.student)
             wanted = {position for other in others for position in other.positions}
             free = [(job.student, at) for at in job.positions if at not in answered and at not in wanted]
             connection.executemany("DELETE FROM asked WHERE student = ? AND position = ?", free)
@@ -164,19 +150,16 @@ class JobQueue:
     def job(self, job_id: str, student: str) -> tuple[QueuedJob, int]:
         """The student's job of that id, and how many jobs come before it; Refused when there is none."""
         with self._connected() as connection:
-            chosen = "WHERE id = ? AND student = ?"
-            found = _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs {chosen}", (job_id, student)))
+            found = _found(connection, "WHERE id = ? AND student = ?", job_id, student)
             if not found:
                 raise Refused(f"{student} has no job {job_id[:8]}: submit it first")
-            ahead = connection.execute(
-                "SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND number < ?", (found[0].number,)
-            ).fetchone()[0]
-        return found[0], 0 if found[0].ended else int(ahead)
+            ahead = _count(connection, f"jobs WHERE {_OPEN} AND number < ?", found[0].number)
+        return found[0], 0 if found[0].ended else ahead
 
     def jobs(self) -> list[QueuedJob]:
         """All jobs, in the order in which they came."""
         with self._connected() as connection:
-            return _found(connection.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY number"))
+            return _found(connection, "ORDER BY number")
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -201,11 +184,12 @@ class JobQueue:
                 raise
 
 
-def _asked(connection: sqlite3.Connection, student: str) -> int:
-    return int(connection.execute("SELECT count(*) FROM asked WHERE student = ?", (student,)).fetchone()[0])
+def _count(connection: sqlite3.Connection, what: str, *values: int | str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM {what}", values).fetchone()[0])
 
 
-def _found(rows: Iterable[tuple[Any, ...]]) -> list[QueuedJob]:
+def _found(connection: sqlite3.Connection, which: str, *values: int | str) -> list[QueuedJob]:
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs {which}", values)
     return [
         QueuedJob(number, job, student, pool, tuple(np.frombuffer(blob, dtype="<u4").tolist()), *rest)
         for number, job, student, pool, blob, *rest in rows

@@ -65,6 +65,11 @@ class Member(Frozen):
         """Enrolled, or may still enrol."""
         return self.enrolled or self.code is not None
 
+    @property
+    def membership(self) -> str:
+        """``enrolled``, ``expected`` or ``left``."""
+        return "enrolled" if self.enrolled else "expected" if self.expected else "left"
+
 
 class StudentMember(Member):
     """Somebody outside who may ask for labels; has no vote and no place on the roster."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from collegium.coordinator.label_jobs.status import job_runs, job_status, students_status
-from collegium.coordinator.membership.members import Member
+from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
+from collegium.coordinator.membership.members import Member, Members
 from collegium.coordinator.report.spending import epsilon_by_unit
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.run_record import PartyRecord, RoundRecord
+from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
 from collegium.locks import is_held
@@ -36,7 +37,8 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     served = is_held(folder.lock)
     connected = _connected(folder) if served else set()
     run = RunFolder(folder.run).read()
-    jobs = job_runs(folder)
+    queue = JobQueue(folder.jobs)
+    jobs = [(job, _job_run(folder.jobs / job.id)) for job in queue.jobs()] if queue.exists() else []
     begun = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
     if run is not None and run.state == "labelling":
         begun = [*begun[1:], begun[0]]  # it goes on after jobs that came before
@@ -54,8 +56,8 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
             )
             for name, member in sorted(members.members.items())
         },
-        "students": students_status(folder, members),
-        "jobs": [job_status(job, held) for job, held in jobs],
+        "students": _students(queue, members),
+        "jobs": [_job(job, held) for job, held in jobs],
         "rounds": len(rounds),
         "own_rounds": 0 if run is None else len(run.rounds),
         "round_seconds": _durations([entry.seconds for _, entry in rounds]),
@@ -80,7 +82,7 @@ def _party(member: Member, connected: bool, records: Sequence[PartyRecord], now:
         days = (read_certificate(member.certificate_pem.encode()).not_valid_after_utc - now).days
     code = member.code.expires_utc.isoformat(timespec="minutes") if member.code is not None else None
     return {
-        "membership": "enrolled" if member.enrolled else "expected" if member.expected else "left",
+        "membership": member.membership,
         "connected": connected,
         "certificate_days_left": days,
         "join_code_until_utc": code,
@@ -89,13 +91,55 @@ def _party(member: Member, connected: bool, records: Sequence[PartyRecord], now:
     }
 
 
+def _students(queue: JobQueue, members: Members) -> dict[str, Any]:
+    return {
+        name: {
+            "membership": student.membership,
+            "inputs_limit": student.queries,
+            "inputs_asked": queue.asked(name) if queue.exists() else 0,
+        }
+        for name, student in sorted(members.students.items())
+    }
+
+
+def _job(job: QueuedJob, run: RunRecord | None) -> dict[str, Any]:
+    """One job; ``run`` is the record of its run, None where that was not begun."""
+    rounds = [] if run is None else run.rounds
+    return {
+        "job": job.id,
+        "student": job.student,
+        "state": job.state,
+        "inputs": len(job.positions),
+        "labelled": job.labelled if job.ended else sum(entry.queries for entry in rounds),
+        "rounds": len(rounds),
+        "submitted_utc": job.submitted_utc,
+        "reason": job.reason,
+        "note": job.note,
+    }
+
+
+def _job_run(folder: Path) -> RunRecord | None:
+    run_json = RunFolder(folder).run_json
+    return _read_job_run(folder, file_stamps(run_json)) if run_json.exists() else None
+
+
+@lru_cache(maxsize=1024)
+def _read_job_run(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecord | None:
+    """Read once per state of the file: whoever watches asks every second, and most jobs have ended.
+
+    The queries, which may be many, are not kept in memory.
+    """
+    run = RunFolder(folder).read()
+    return None if run is None else run.model_copy(update={"chosen": []})
+
+
 def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
     ledger = RunFolder(folder.run).ledger
     if not ledger.exists():
         held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None}
         return {"unit": None, "epsilon_budget": None, **held, "epsilon_left": None, "units": {}}
-    held = _ledger_figures(ledger, _stamps(ledger))
+    held = _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
     budget, unit = held["epsilon_budget"], held["unit"]
     left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
     spent = held["by_unit"] | {unit: held["epsilon_spent"]}
@@ -108,15 +152,13 @@ def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     return {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
 
 
-def _stamps(ledger: Path) -> tuple[tuple[int, int], ...]:
-    """Changes whenever the ledger does: time and size of its file and of its write-ahead log."""
+def file_stamps(*paths: Path) -> tuple[tuple[int, int], ...]:
+    """Time and size of each file that is there: they change whenever a file does."""
     found = []
-    for path in (ledger, ledger.with_name(f"{ledger.name}-wal")):
-        try:
+    for path in paths:
+        with suppress(FileNotFoundError):
             held = path.stat()
-        except FileNotFoundError:
-            continue
-        found.append((held.st_mtime_ns, held.st_size))
+            found.append((held.st_mtime_ns, held.st_size))
     return tuple(found)
 
 
