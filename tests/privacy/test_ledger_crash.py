@@ -150,6 +150,7 @@ def _die_at_any_moment(folder: Path, way: str, pairs: int) -> int:
     return kills
 
 
+@pytest.mark.slow
 def test_two_hundred_kills_never_undercount_nor_relabel(tmp_path: Path) -> None:
     kills = {}
     for name, die, lives in (

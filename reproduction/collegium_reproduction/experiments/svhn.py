@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from collegium.data import DataSource, default_task, load
-from collegium.privacy.mechanisms import SeededNoise, create
+from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons
@@ -45,6 +45,7 @@ class PateSvhn:
     pool: int = 10_000
     queries: tuple[int, ...] = tuple(PUBLISHED)
     method: str = "consistency"
+    mechanism: Mechanism = LNMAX
 
     def run(self, setting: Setting) -> dict[str, Any]:
         rows = []
@@ -55,7 +56,7 @@ class PateSvhn:
             for queries in self.queries:
                 setting.say(f"seed {seed}, {queries} queries")
                 asked = order[:queries]
-                labels = LNMAX.release(said.votes[asked], noise=SeededNoise(seed))
+                labels = self.mechanism.release(said.votes[asked], noise=SeededNoise(seed))
                 rows.append(
                     {
                         "seed": seed,
@@ -63,7 +64,7 @@ class PateSvhn:
                         "teachers": float(said.teachers.mean()),
                         "labels": float((labels == said.truth[asked]).mean()),
                         "student": exam.accuracy(exam.fit(self.method, asked, labels, seed)),
-                        **epsilons(LNMAX, said.votes[asked]),
+                        **epsilons(self.mechanism, said.votes[asked]),
                     }
                 )
         return {"rows": rows}
@@ -112,6 +113,7 @@ def plans() -> tuple[NearestPlan, ...]:
 
 
 @register
+@dataclass(frozen=True)
 class KnnTable1Svhn:
     """Labels, ε and student of the paper's parameters."""
 
@@ -121,15 +123,19 @@ class KnnTable1Svhn:
     data: ClassVar[str] = "svhn"
     slow: ClassVar[bool] = True
 
+    measured: tuple[NearestPlan, ...] = field(default_factory=plans)
+
     def run(self, setting: Setting) -> dict[str, Any]:
         private = load(PRIVATE, TASK, data_root=setting.data_root)
-        rows = [row for seed in setting.seeds for plan in plans() for row in measure(plan, seed, private, setting)]
+        rows = [
+            row for seed in setting.seeds for plan in self.measured for row in measure(plan, seed, private, setting)
+        ]
         return {"rows": rows, "records": len(private)}
 
     def render(self, results: Mapping[str, Any]) -> str:
         paper = next(row for row in PAPER if row.data == "SVHN")
         lines = [paper_line(paper, STATED.screened)]
-        lines += [line for plan in plans() for line in measured_lines(plan, results)]
+        lines += [line for plan in self.measured for line in measured_lines(plan, results)]
         return table(HEADER, lines) + (
             f"\n\nUnit: one of the {results['records']:,} training images, added or removed; δ = 1e-5; every ε of ours "
             f"is data-independent. The first {_PUBLIC:,} test images are public, students are measured on the others."

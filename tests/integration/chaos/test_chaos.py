@@ -29,8 +29,6 @@ from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
-pytestmark = pytest.mark.timeout(600)  # real processes, started on a machine that may be busy
-
 NAMES = ("party-1", "party-2", "party-3")
 AT_MOST, AT_LEAST = 14, 6
 """Faults: how many hit depends on how often parties had to connect again."""

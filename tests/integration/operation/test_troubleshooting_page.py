@@ -20,6 +20,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
+from collegium.coordinator.run.run_record import LabelsRecord, RunRecord
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.settings.public_data import load_public
@@ -197,8 +198,9 @@ def test_every_line_on_the_page_is_printed(
     with coordinator_of(scene) as waiting:
         said += [*waiting, *enrolment_lines(scene), *listening_lines(scene)]
     said += file_lines(tmp_path, monkeypatch)
-    labels = {"answered": 21, "asked": 30, "stopped": said[0].removeprefix("BudgetExceeded: ")}
-    say({"state": "finished", "labels": labels}, ConsortiumFolder(tmp_path), as_json=False)
+    stopped = said[0].removeprefix("BudgetExceeded: ")
+    labels = LabelsRecord(asked=30, answered=21, abstained=0, left_out=9, stopped=stopped, per_class=[])
+    say(RunRecord.model_construct(state="finished", labels=labels), ConsortiumFolder(tmp_path), as_json=False)
     said += capsys.readouterr().out.splitlines()
     unseen = [line for line in QUOTED if not any(re.fullmatch(as_pattern(line), one) for one in said)]
     assert not unseen, "\n".join([*unseen, "", *said])

@@ -57,6 +57,7 @@ def test_exact_loss_when_a_vote_comes_or_goes(kind):
         np.testing.assert_allclose(ours, independent.exact_loss(histogram, kind, 9.0, ORDERS, "add-remove"), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("histogram", "sigma"), [((40, 0), 4), ((9, 2, 0), 3), ((4, 4, 3), 0.4), ((60, 1), 1)])
 def test_tiny_losses_and_small_noise_agree_with_30_digits(histogram, sigma):
     reference = independent.exact_loss(

@@ -48,6 +48,7 @@ def test_lines_come_after_a_second_and_no_faster_than_one_in_a_second() -> None:
     assert len(lines) == 3, "another search begins its own second"
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "collegium.cli", "account", "-m", "gnmax", "--sigma", "37", "--queries", "9"]
     run = [

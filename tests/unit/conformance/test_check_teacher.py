@@ -128,6 +128,7 @@ class ReadsAnything(Honest):
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OURS)
 def test_collegiums_teachers_keep_their_promises(kind: str) -> None:
     check_teacher(kind, options=OURS[kind])
@@ -141,6 +142,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "planted_teachers"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "named"),
     [
@@ -160,6 +162,7 @@ def test_a_planted_bug_is_caught_by_name(planted: str, bug: str, named: str) -> 
         check_teacher(f"{planted}:{bug}")
 
 
+@pytest.mark.slow
 def test_the_same_teacher_without_a_bug_passes(planted: str) -> None:
     check_teacher(f"{planted}:Honest")
 

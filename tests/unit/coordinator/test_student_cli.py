@@ -71,6 +71,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, invoke: Invoke, tmp_path: Path) -> None:
     target = tmp_path / "again.safetensors"
     status, out, _ = invoke("student", "fit", str(digits), "--output", str(target), "--device", "cpu", "--json")

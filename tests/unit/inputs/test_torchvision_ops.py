@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 FITTING = (
     "from collegium.data.loading.torchvision_ops import import_torchvision as i; a = i(); b = i(); assert a is b; "
 )
@@ -21,9 +23,11 @@ def run(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_torchvision_is_imported_once_with_its_data_sets_and_transforms() -> None:
     run(FITTING + "import torchvision.datasets, torchvision.transforms.v2; assert a.__version__")
 
 
+@pytest.mark.slow
 def test_torchvision_is_imported_where_its_compiled_library_does_not_load() -> None:
     run(WITHOUT_LIBRARY + FITTING + "import torchvision.datasets; assert torch.ops.torchvision.nms")

@@ -55,6 +55,7 @@ def test_few_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, 
     assert completed == (sum(phase is Phase.DONE for phase in leaves) >= plan.quorum)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(rounds(25, 300))
 def test_many_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, int, int, list[Phase]]) -> None:
@@ -64,6 +65,7 @@ def test_many_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray,
         assert completed
 
 
+@pytest.mark.slow
 def test_250_parties_lose_75_at_any_phase_and_the_sum_is_exact() -> None:
     generator = np.random.default_rng(5)
     vectors = generator.integers(0, 1, (250, 10), endpoint=True)
@@ -89,6 +91,7 @@ def completes(plan_neighbours: int, generator: np.random.Generator) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_999_of_1000_runs_survive_thirty_percent_random_drop_outs() -> None:
     generator = np.random.default_rng(1)
     assert sum(completes(plan_graph(250).neighbours, generator) for _ in range(1000)) >= 999

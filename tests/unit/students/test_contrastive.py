@@ -69,6 +69,7 @@ def test_the_most_certain_of_each_class_are_learned() -> None:
     assert most_certain(answers, 1.0).tolist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_few_labels_teach_it_the_digits_and_the_same_seed_gives_the_same_student() -> None:
     task = default_task("digits")
     pool = load(DataSource(source="digits", split="all", shuffle_seed=0, stop=300), task, data_root=None)

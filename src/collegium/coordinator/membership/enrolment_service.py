@@ -11,13 +11,13 @@ import asyncio
 import logging
 import socket
 import ssl
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide
+from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
 from collegium.protocol.announced import AnnouncedTerms
@@ -119,8 +119,7 @@ class EnrolmentService:
 
     def __init__(self, registrar: Registrar, identity: Path) -> None:
         self._registrar, self._identity = registrar, identity
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="enrolment", daemon=True)
+        self._thread = LoopThread("enrolment")
         self._context = server_context(identity)
         self._listeners: list[socket.socket] = []
         self._exchanges: dict[asyncio.Task[None], None] = {}
@@ -141,14 +140,15 @@ class EnrolmentService:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
         for listener in self._listeners:
-            asyncio.run_coroutine_threadsafe(self._accept(listener), self._loop)
+            self._thread.submit(self._accept(listener))
         return port
 
     async def _accept(self, listener: socket.socket) -> None:
         """Take connections as they come; a server of asyncio's own would take handshakes without end, 256 KiB each."""
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await self._loop.sock_accept(listener)
+                connection, _ = await loop.sock_accept(listener)
             except OSError:  # it went away again, or there is no file descriptor left
                 await asyncio.sleep(NO_DESCRIPTOR_S)
                 continue
@@ -156,7 +156,7 @@ class EnrolmentService:
                 longest = next(iter(self._exchanges))
                 del self._exchanges[longest]
                 longest.cancel()
-            exchange = self._loop.create_task(self._converse(connection))
+            exchange = loop.create_task(self._converse(connection))
             self._exchanges[exchange] = None
             exchange.add_done_callback(lambda done: self._exchanges.pop(done, None))
 
@@ -164,16 +164,17 @@ class EnrolmentService:
         reader = asyncio.StreamReader(limit=MAX_ASK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         transport: asyncio.Transport | None = None
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(EXCHANGE_S):
-                transport, _ = await self._loop.connect_accepted_socket(
+                transport, _ = await loop.connect_accepted_socket(
                     lambda: protocol,
                     connection,
                     ssl=self._context,
                     ssl_handshake_timeout=EXCHANGE_S,
                     ssl_shutdown_timeout=SHUTDOWN_S,
                 )
-                writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 line = await reader.readuntil(b"\n")
                 writer.write(self._registrar.answer(line))
                 await writer.drain()
@@ -190,22 +191,11 @@ class EnrolmentService:
 
     def renew(self) -> None:
         """Show the certificate that the identity's folder holds now, from the next connection on."""
-        self._loop.call_soon_threadsafe(load_chain, self._context, self._identity)
+        self._thread.call(load_chain, self._context, self._identity)
 
     def close(self) -> None:
         """Stop listening and drop whoever is talking."""
-        if not self._thread.is_alive():
-            return
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _shut(self) -> None:
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for work in rest:
-            work.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        self._thread.close()
         for listener in self._listeners:
             listener.close()
 

@@ -6,18 +6,16 @@ is the synchronous face that rounds call from other threads.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import secrets
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.service.party_servicer import PartyServicer, Pending, Posted, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.data.task import Task
@@ -29,8 +27,6 @@ from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody
 from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.sessions")
-
-Result = TypeVar("Result")
 
 
 class EventLog:
@@ -98,8 +94,7 @@ class GrpcParties:
     ) -> None:
         self._credentials, self._run_id = server_credentials(credentials, renewed), run_id
         self._servicer = PartyServicer(roster, task, on_event or EventLog(), session_limits)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sessions", daemon=True)
+        self._thread = LoopThread("sessions")
         self._server: Any = None
 
     def start(self, address: str, services: Sequence[Service] = ()) -> int:
@@ -110,7 +105,7 @@ class GrpcParties:
         host, _ = split_address(address)
         self._thread.start()
         try:
-            self._server, port = self._run(self._servicer.listen(address, self._credentials, services))
+            self._server, port = self._thread.run(self._servicer.listen(address, self._credentials, services))
         except (RuntimeError, OSError) as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error
@@ -164,7 +159,7 @@ class GrpcParties:
             shared = posted.setdefault(id(body), Posted(Request(request_id, self._run_id, body)))
             pending.append(Pending(name, shared, answers))
         replies: dict[str, ReplyBody] = {}
-        self._loop.call_soon_threadsafe(self._servicer.post, pending)
+        self._thread.call(self._servicer.post, pending)
         try:
             while len(replies) < len(pending):
                 try:
@@ -175,7 +170,7 @@ class GrpcParties:
                 if on_reply is not None:
                     on_reply(name, reply)
         finally:
-            self._loop.call_soon_threadsafe(self._servicer.withdraw, pending)
+            self._thread.call(self._servicer.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:
@@ -188,46 +183,33 @@ class GrpcParties:
 
     def replace_roster(self, roster: Roster) -> None:
         """Admit by this roster from now on; who is no longer on it is cut off."""
-        self._run(self._servicer.replace_roster(roster))
+        self._thread.run(self._servicer.replace_roster(roster))
 
     def announce(self, roster: Roster) -> None:
         """Give every party, those that come later too, the roster of the rounds from now on.
 
         Between rounds alone: parties refuse a sum over another roster than theirs.
         """
-        self._run(self._servicer.announce(roster))
+        self._thread.run(self._servicer.announce(roster))
 
     def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
         """Tell every party, those that come back later too, that the run is over."""
-        self._run(self._servicer.farewell(reason, timeout_s))
+        self._thread.run(self._servicer.farewell(reason, timeout_s))
 
     def close(self) -> None:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""
-        if not self._thread.is_alive():
-            return
-        self._run(self._shut())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.close(self._stop_server)
 
-    async def _shut(self) -> None:
+    async def _stop_server(self) -> None:
         if self._server is not None:
             await self._server.stop(grace=None)
             self._server = None
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for work in rest:
-            work.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
 
     def __enter__(self) -> GrpcParties:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
 
 
 __all__ = ["EventLog", "GrpcParties", "OnEvent", "SessionEvent", "SessionLimits"]

@@ -1,0 +1,69 @@
+"""An asyncio loop on a thread of its own, for callers that know nothing of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """Runs coroutines between `start` and `close`. Outside these there is neither a loop nor a thread to clean up.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
+        thread.start()
+        self._running = loop, thread
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call ``function`` soon. RuntimeError if it is not running."""
+        self._loop().call_soon_threadsafe(function, *arguments)
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin ``work`` and return its future. RuntimeError if the loop is not running."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop())
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do ``work`` and return what it returns."""
+        return self.submit(work).result()
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do ``last``, cancel all other work and end the thread; nothing if it is not running."""
+        if self._running is None:
+            return
+        loop, thread = self._running
+        if last is not None:
+            self.run(last())
+        self.run(_cancel_the_rest())
+        self._running = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        if self._running is None:
+            raise RuntimeError(f"the thread {self._name!r} is not running")
+        return self._running[0]
+
+
+async def _cancel_the_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for work in rest:
+        work.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
