@@ -53,6 +53,7 @@ def test_an_added_vote_of_two_classes_never_passes_the_profile(rounds: int) -> N
             assert reached <= profile.delta(epsilon) * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "rounds", "noise"), [(3, 2, "discrete-gaussian"), (4, 2, "discrete-laplace")])
 def test_more_classes_never_pass_the_profile(classes: int, rounds: int, noise: str) -> None:
     histograms = [h for h in product(range(0, 7, 2), repeat=classes) if sum(h) == 6]
@@ -63,6 +64,7 @@ def test_more_classes_never_pass_the_profile(classes: int, rounds: int, noise: s
         assert 0.0 < reached <= profile.delta(epsilon) * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 def test_six_rounds_of_two_classes_come_within_three_per_cent() -> None:
     histograms = [(3, 6), (4, 5), (4, 4), (5, 4), (5, 3), (6, 3), (7, 2)]
     pairs = brute_force.moved_votes(histograms, "discrete-gaussian", 4.0)[::2]

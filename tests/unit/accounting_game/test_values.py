@@ -42,6 +42,7 @@ def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, mos
     _within(winner_profile(RoundLaw("gaussian", sigma, Adjacency.ADD_REMOVE, classes=2), rounds), most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "scale", "rounds", "most"),
     [("gaussian", 40.0, 25, 0.516), ("laplace", 20.0, 40, 1.379), ("discrete-laplace", 20.0, 40, 1.379)],
