@@ -17,22 +17,22 @@ RUNS = Path("runs")
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="An experiment; see --list.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The name of an experiment. --list prints all.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     again: Annotated[
         bool,
-        typer.Option("--check", help="Compute kept results again where no training is needed; only compare."),
+        typer.Option("--check", help="Compute kept results again where no training is needed, and compare."),
     ] = False,
-    page: Annotated[bool, typer.Option(help="Only write the page of all results, and their pictures.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with the seeds 0, 1, …")] = 3,
-    student: Annotated[bool, typer.Option(help="Also fit students where an experiment can do without.")] = False,
-    run: Annotated[Path | None, typer.Option(help="Folder of its runs; runs/NAME by default.")] = None,
+    page: Annotated[bool, typer.Option(help="Only write the page of all results and its pictures.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of repetitions, with the seeds 0, 1, …")] = 3,
+    student: Annotated[bool, typer.Option(help="Also fit students in experiments that do not need them.")] = False,
+    run: Annotated[Path | None, typer.Option(help="Folder of its runs; by default runs/NAME.")] = None,
     ensembles: Annotated[Path, typer.Option(help="Folder of fitted ensembles' votes, shared by experiments.")] = RUNS
     / "ensembles",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that fit teachers; one per core.")] = None,
-    device: Annotated[str, typer.Option(help="What networks compute on: auto, cpu, cuda, …")] = "auto",
-    results: Annotated[Path, typer.Option(help="Folder of the results' JSON files and pictures.")] = RESULTS,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
+    device: Annotated[str, typer.Option(help="The device that computes networks: auto, cpu, cuda, …")] = "auto",
+    results: Annotated[Path, typer.Option(help="The folder of the results' JSON files and pictures.")] = RESULTS,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data files; by default COLLEGIUM_DATA.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results, or the list, as JSON.")] = False,
 ) -> None:
     """Measure a table or figure of the papers again, ours beside theirs.

@@ -1,6 +1,6 @@
-"""The command `collegium`: mounts the commands that each package defines, and turns errors into one line.
+"""The command `collegium`: it lists the subcommands that each package defines, and prints an error as one line.
 
-Nothing heavy is imported here: a subcommand's module is loaded when that subcommand is asked for.
+No large library is imported here. The module of a subcommand is imported when that subcommand runs.
 """
 
 from __future__ import annotations
@@ -35,30 +35,28 @@ class Mount:
 
 
 MOUNTS: dict[str, Mount] = {
-    "demo": Mount("collegium.simulations.demo_cli", "The whole path on an embedded data set, no download."),
-    "simulate": Mount("collegium.simulations.simulate_cli", "Virtual parties on Flower's simulation engine."),
-    "launch": Mount("collegium.simulations.launch_cli", "Coordinator and real party processes on this machine."),
-    "provision": Mount("collegium.coordinator.cli.provision_cli", "Keys, roster and join codes of a consortium."),
-    "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "What the consortium runs."),
-    "party": Mount("collegium.parties.cli", "What an institution runs."),
-    "student": Mount("collegium.coordinator.cli.student_cli", "Fit or evaluate a student from issued labels."),
-    "account": Mount("collegium.coordinator.cli.account_cli", "ε of a plan or of a saved vote file."),
-    "plan": Mount("collegium.coordinator.cli.account_cli", "Noise, threshold and query count for a target (ε, δ)."),
-    "audit": Mount(
-        "collegium.coordinator.cli.account_cli", "Empirical lower bound on ε of a mechanism as implemented."
-    ),
-    "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Every charge; the hash chain and signatures."),
-    "report": Mount("collegium.coordinator.cli.report_cli", "One self-contained HTML page of a run."),
+    "demo": Mount("collegium.simulations.demo_cli", "Run a small example; nothing is downloaded."),
+    "simulate": Mount("collegium.simulations.simulate_cli", "Run many virtual parties on Flower's simulation engine."),
+    "launch": Mount("collegium.simulations.launch_cli", "Run a coordinator and real party processes on this machine."),
+    "provision": Mount("collegium.coordinator.cli.provision_cli", "Make a consortium's keys, roster and join codes."),
+    "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "The commands of an operator."),
+    "party": Mount("collegium.parties.cli", "The commands of an institution."),
+    "student": Mount("collegium.coordinator.cli.student_cli", "Fit a student from issued labels, or evaluate one."),
+    "account": Mount("collegium.coordinator.cli.account_cli", "Compute the ε of a plan or of a saved vote file."),
+    "plan": Mount("collegium.coordinator.cli.account_cli", "Propose noise and number of queries for a target (ε, δ)."),
+    "audit": Mount("collegium.coordinator.cli.account_cli", "Measure a lower bound on the ε of a mechanism."),
+    "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Show or verify the charges of a run."),
+    "report": Mount("collegium.coordinator.cli.report_cli", "Write a run's report as one HTML page."),
 }
 
 
 ENTRY_POINT_GROUP = "collegium.commands"
-"""Where another installed package names the module of a command of its own."""
+"""The group of entry points by which another installed package adds a command."""
 
 
 @cache
 def mounts() -> dict[str, Mount]:
-    """The subcommands of this package and of installed packages; nothing of theirs is imported."""
+    """The subcommands of this package and of other installed packages. Their modules are not imported."""
     others = entry_points(group=ENTRY_POINT_GROUP)
     return MOUNTS | {
         point.name: Mount(point.value, str(point.dist.metadata["Summary"]) if point.dist else "") for point in others
@@ -84,7 +82,7 @@ class LazyGroup(TyperGroup):
 
 
 def load_command(name: str) -> click.Command:
-    """The command that `mounts` has under ``name``, from its module."""
+    """Import the module of the subcommand ``name`` and return its command."""
     app = importlib.import_module(mounts()[name].module).app
     command: Any = typer.main.get_command(app)
     if isinstance(command, click.Group) and name in command.commands:
@@ -113,16 +111,16 @@ def _print_version(asked: bool) -> None:
 def root(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Mounts the subcommands."""
+    """Read the options that come before the subcommand."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; whatever is wrong with what the user gave becomes one line on standard error."""
+    """Run the command line. An error that the user can act on becomes one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # ε and names on a terminal whose encoding lacks them
-    # Threads of torch that wait for one another must not spin: on a machine that does other work too, they would take
-    # the processor from the very thread that they wait for. Read when torch is loaded, by this process and its parties.
+            stream.reconfigure(errors="replace")  # the terminal's encoding may lack ε or the letters of a name
+    # Threads of torch sleep while they wait for one another: on a busy machine, threads that wait actively would take
+    # the processor from the thread that they wait for. Torch reads this when it is loaded, here and in child processes.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with (
@@ -136,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CollegiumError as error:
         _fail(f"{type(error).__name__}: {error}", error.exit_status)
     except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.message)  # empty where the help is on the screen already
+        typer.echo(error.message)  # empty when the help was printed already
         raise SystemExit(error.exit_code) from None
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "collegium"
@@ -154,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(line: str, status: int) -> NoReturn:
-    # Part of a line may come from a party: nothing in it steers the terminal.
+    # Part of the line may come from a party: characters that control a terminal are replaced.
     typer.echo("".join(c if c.isprintable() else "?" for c in " ".join(line.split())), err=True)
     raise SystemExit(status) from None
 

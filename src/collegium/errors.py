@@ -1,7 +1,7 @@
-"""Every error that a user can meet. The message is what the user reads: what is wrong, what to do.
+"""Every error that a user can meet. Its message says what is wrong and what to do.
 
-An error has a stable ``code``, which is what travels on the wire and in logs, and an exit status for
-the command line. Adding an error means adding a class here; nothing else lists them.
+An error has a stable ``code``, which messages and logs carry, and an exit status for the command line. To add an
+error, add a class here: nothing else lists them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import ClassVar
 
 
 class CollegiumError(Exception):
-    """Something that the user can act on; never a bug of ours."""
+    """An error that the user can act on, never a bug in Collegium."""
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 1
     told: ClassVar[str] = ""
-    """What a party tells others in place of the message, which then stays in its own log; empty for the message."""
+    """What a party tells others instead of the message, which stays in its own log. Empty: it tells the message."""
 
 
 class ConfigurationError(CollegiumError):
-    """A configuration, policy or option is wrong or contradicts another."""
+    """A configuration, policy or option is wrong, or contradicts another one."""
 
     code = "configuration"
     exit_status = 2
 
 
 class MissingExtra(ConfigurationError):
-    """A package is needed that only an extra of this one installs."""
+    """A needed package is missing. An extra of Collegium installs it."""
 
     code = "missing-extra"
 
@@ -40,7 +40,7 @@ class DataError(CollegiumError):
 
 
 class PoolMismatch(DataError):
-    """The pool held by one side is not the one that the other side named by its SHA-256."""
+    """The pool that one side holds is not the pool that the other side named by its SHA-256."""
 
     code = "pool-mismatch"
 
@@ -83,8 +83,8 @@ class QuorumNotReached(CollegiumError):
 class Refused(CollegiumError):
     """The party's own policy forbids the request.
 
-    What a party refuses follows from its policy, from its own record of what it answered and from the request, never
-    from votes or records; so that a text cannot tell more than that, each kind of refusal has one constant text.
+    A refusal depends on the policy, on what the party answered before and on the request, never on votes or records.
+    Each kind of refusal has one constant text, so that the text tells nothing else either.
     """
 
     code = "refused"
@@ -92,14 +92,14 @@ class Refused(CollegiumError):
 
 
 class ModeRefused(Refused):
-    """The party takes no part in sums of the mode that was asked for."""
+    """The party takes no part in sums of the requested mode."""
 
     code = "refused-mode"
     told = "the party takes no part in sums of this mode: its policy says which (sum_modes)"
 
 
 class MechanismRefused(Refused):
-    """The party does not agree to the mechanism, or cannot tell what its terms would cost."""
+    """The party does not agree to the mechanism, or cannot compute the cost of its terms."""
 
     code = "refused-mechanism"
     told = "the party does not agree to this mechanism with these terms: its policy says which (mechanisms)"
@@ -120,7 +120,7 @@ class HoursRefused(Refused):
 
 
 class QueriesRefused(Refused):
-    """The party has answered as many queries, or a query as often, as it agreed to."""
+    """The party has answered as many queries as it agreed to, or has answered a query as often as it agreed to."""
 
     code = "refused-queries"
     told = "the party has answered as much as it agreed to: its policy says how much (queries, times_per_query)"
@@ -134,7 +134,7 @@ class CostRefused(Refused):
 
 
 class FittingFailed(CollegiumError):
-    """A process that fits a party's teachers failed or ended."""
+    """A process that fits a party's teachers failed or ended early."""
 
     code = "fitting-failed"
     exit_status = 10
@@ -155,14 +155,14 @@ class BudgetExceeded(CollegiumError):
 
 
 class UnsupportedAccounting(CollegiumError):
-    """An analysis was asked for that is not valid for this mechanism."""
+    """The requested analysis is not valid for this mechanism."""
 
     code = "unsupported-accounting"
     exit_status = 7
 
 
 class LabelConflict(CollegiumError):
-    """Queries already have another label in the ledger, and keep it. ``labels`` holds what counts."""
+    """Some queries already have another label in the ledger, and keep it. ``labels`` holds the labels that count."""
 
     code = "label-conflict"
     exit_status = 8
@@ -187,7 +187,7 @@ class StorageError(CollegiumError):
 
 
 def _kinds() -> Iterator[type[CollegiumError]]:
-    """Every kind that is loaded; of two with one code, either stands for it."""
+    """All classes of errors that are loaded."""
     pending: list[type[CollegiumError]] = [CollegiumError]
     while pending:
         kind = pending.pop()
@@ -196,10 +196,10 @@ def _kinds() -> Iterator[type[CollegiumError]]:
 
 
 def error_for_code(code: str, message: str) -> CollegiumError:
-    """The error named by ``code`` (as found on the wire); an unknown code gives the base class."""
+    """An error of the class that has ``code``, or of the base class where no class has it."""
     return next((kind for kind in _kinds() if kind.code == code), CollegiumError)(message)
 
 
 def known_codes() -> frozenset[str]:
-    """The codes of all kinds."""
+    """The codes of all classes of errors."""
     return frozenset(kind.code for kind in _kinds())

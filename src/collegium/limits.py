@@ -1,13 +1,13 @@
-"""Sizes and numbers beyond which a message is refused before it is read further."""
+"""Limits on sizes and numbers. A message beyond one of them is refused before the rest of it is read."""
 
 PROTOCOL_VERSION = 1
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Of what the coordinator sends: a network, a projection, a roster."""
+"""The largest message of the coordinator, such as a network, a projection or a roster."""
 MAX_REPLY_BYTES = 4 * 1024 * 1024
-"""Of what a party or a student sends: the coordinator hears many at once, and has to have the memory for it."""
+"""The largest message of a party or a student. The coordinator holds the messages of many at once in memory."""
 MAX_COUNTS_PER_ANSWER = 1_000_000
-"""Queries times counts for each: of 4 bytes, so that they fit into a reply."""
+"""Queries times counts per query. A count takes 4 bytes, so that an answer fits into MAX_REPLY_BYTES."""
 MAX_CHUNK_BYTES = 1024 * 1024
 MAX_POOL_BYTES = 8 * 1024**3
 MAX_POOL_INPUTS = 10_000_000

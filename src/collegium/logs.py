@@ -1,7 +1,7 @@
-"""How a process that serves writes its log: lines for people, or one JSON object per line for programs.
+"""The log of a process that serves: lines for people, or one JSON object per line for programs.
 
-An event has a name and fields of its own: ``logger.info("%s is here", name, extra=event("arrived", party=name))``.
-Neither form repeats the text of an exception that nobody foresaw: it may quote a record.
+An event has a name and fields: ``logger.info("%s is here", name, extra=event("arrived", party=name))``. Neither form
+contains the text of an unexpected exception, because that text may quote a record.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class LogFormat(StrEnum):
 
 
 def event(name: str, **fields: str | int | float | bool | None) -> dict[str, Any]:
-    """What a call of a logger takes as ``extra`` so that its JSON line names the event and holds the fields."""
+    """The argument ``extra`` of a logger's call; it gives the JSON line the event's name and fields."""
     return {"event": name, "fields": fields}
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, without what would steer a terminal: part of a line may come from somebody else."""
+    """``text`` on one line, without characters that control a terminal: another machine may have sent part of it."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _happened(record: logging.LogRecord) -> str | None:
-    """Kind of a record's exception and where it was raised; never its text, which may quote a record."""
+    """The class of an exception and where it was raised, never its text, which may quote a record."""
     if not record.exc_info or record.exc_info[0] is None:
         return None
     places = [
@@ -44,7 +44,7 @@ def _happened(record: logging.LogRecord) -> str | None:
 
 
 class TextLines(logging.Formatter):
-    """``15:04:05 what happened``, by the clock of this machine."""
+    """Lines such as ``15:04:05 what happened``, in local time."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
@@ -53,7 +53,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """``time`` (UTC), ``level``, ``logger``, ``event``, ``message``, ``fields``, and ``exception`` after one."""
+    """JSON objects: ``time`` (UTC), ``level``, ``logger``, ``event``, ``message``, ``fields``, maybe ``exception``."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = getattr(record, "fields", {})
@@ -71,7 +71,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logging(chosen: LogFormat, stream: TextIO | None = None) -> None:
-    """Log everything from INFO on to ``stream``, standard error by default, in the chosen form."""
+    """Log messages of level INFO and above to ``stream`` (by default standard error) in the chosen form."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if chosen is LogFormat.JSON else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""Settings in TOML files: read once, checked whole, every mistake named by its place."""
+"""Settings in TOML files. They are checked when they are read, and an error names the key of every mistake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collegium.errors import ConfigurationError, StorageError
 
 
 class Frozen(BaseModel):
-    """Settings that both sides compare: immutable, and an unknown key is an error."""
+    """The base class of settings. They are immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,9 +24,14 @@ _PLAIN = {"extra_forbidden": "there is no such setting; check its name and secti
 
 
 def read_config(path: Path, kind: type[Config]) -> Config:
-    """Read a TOML file into ``kind``.
+    """Read the TOML file at ``path`` as settings of the class ``kind``.
 
-    Raises StorageError when it cannot be read, ConfigurationError with the place of every mistake.
+    Raises
+    ------
+    StorageError
+        The file cannot be read.
+    ConfigurationError
+        The file is not TOML, or a setting is wrong. The message names the key of every mistake.
     """
     try:
         data = path.read_bytes()
@@ -42,7 +47,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
 
 def validate_config(values: dict[str, Any], kind: type[Config], origin: str) -> Config:
-    """``values`` as ``kind``; ConfigurationError names each wrong key as ``section.key``."""
+    """``values`` as settings of the class ``kind``. ConfigurationError names each wrong key as ``section.key``."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -54,5 +59,5 @@ def validate_config(values: dict[str, Any], kind: type[Config], origin: str) -> 
 
 
 def toml_value(value: object) -> str:
-    """A text, number or truth value as TOML writes it, which is JSON's way."""
+    """A text, number or truth value in the notation of TOML, which is that of JSON for these."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,7 @@
-"""Files that are complete or absent, and what a process was writing when it was killed.
+"""Write files so that a reader finds the whole file or none.
 
-Such a file is named by its process, never read by anybody, and removed by the next.
+A process writes to a temporary file with its process number in the name, and renames it at the end. If the process is
+killed, nobody reads that file, and a later process removes it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
 
 @contextmanager
 def replacing(path: Path, doing: str) -> Iterator[Path]:
-    """A name beside ``path`` to write to; what is there takes the place of ``path`` when this ends well.
+    """Give a temporary path beside ``path`` to write to, and rename that file to ``path`` at the end of the context.
 
-    Otherwise it is removed and ``path`` stays as it was. Raises StorageError, "cannot ``doing`` ``path``", where the
-    system refuses.
+    After an exception the temporary file is removed and ``path`` stays as it was. Raises StorageError, "cannot
+    ``doing`` ``path``", if the system refuses.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -37,7 +38,7 @@ def replacing(path: Path, doing: str) -> Iterator[Path]:
 
 
 def make_private(folder: Path) -> None:
-    """Make ``folder``, readable by this user alone, and let this process write files that nobody else can read."""
+    """Make ``folder`` readable by this user alone, and let this process write files that nobody else can read."""
     os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,10 +71,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 
 
 def remove_stale_temp_files(folder: Path) -> None:
-    """Remove what processes that are no more left half-written under ``folder``; what cannot be removed stays.
-
-    Every file of ours is written under a name of its process and then renamed. A process that runs keeps its files.
-    """
+    """Remove the temporary files under ``folder`` whose processes have ended. What cannot be removed stays."""
     for path in folder.rglob(".*"):
         named = _NAME.fullmatch(path.name)
         if named is not None and path.is_file() and not _runs(int(named[1])):

@@ -33,7 +33,7 @@ from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="What an institution runs.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
@@ -135,15 +135,15 @@ def serve(
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write how teachers learn here, for TensorBoard. Private, like the records."),
+        typer.Option(metavar="DIR", help="Write teachers' curves here (TensorBoard). Private, like the records."),
     ] = None,
     until_stdin_closes: Annotated[
-        bool, typer.Option("--until-stdin-closes", help="Also end when standard input does, as its holder dies.")
+        bool, typer.Option("--until-stdin-closes", help="Also end when standard input is closed.")
     ] = False,
 ) -> None:
     """Answer the coordinator's requests until it says that the run is over.
 
-    Example: collegium party serve clinic-1.toml
+    Example: collegium party serve clinic-1/party.toml
     """
     configure_logging(log_format)
     log = logging.getLogger("collegium.party")
@@ -211,28 +211,29 @@ def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:
 
 @app.command()
 def enrol(
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where parties enrol.", show_default=False)],
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The enrolment address.", show_default=False)],
     name: Annotated[str, typer.Option(help="This party's name.", show_default=False)],
     fingerprint: Annotated[
-        str, typer.Option(metavar="SHA256", help="Of the consortium's authority; no code is sent to another.")
+        str, typer.Option(metavar="SHA256", help="Fingerprint of the authority: the code is sent to no other.")
     ],
-    folder: Annotated[Path, typer.Option(help="Where keys and settings go.", show_default=False)],
-    code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+    folder: Annotated[Path, typer.Option(help="The folder for keys and settings.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; not needed to renew.", show_default=False)] = "",
     code_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A file with the join code, or - to type it: ps shows it to nobody then."),
+        typer.Option(metavar="FILE", help="A file with the join code, or - to type it, so that ps does not show it."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The party's records, for party.toml; records.csv otherwise.")
+        str | None,
+        typer.Option(metavar="FILE", help="The records, for party.toml; by default records.csv."),
     ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the class.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Rows that belong together, such as a patient's.")
+        str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")
     ] = None,
 ) -> None:
     """Make this party's keys, have them certified, and write a party.toml and a policy.toml to edit.
 
-    Private keys never leave the folder. Run again with the same keys, it renews the certificate, without a code.
+    Private keys never leave the folder. With the same folder and no code, the command renews the certificate.
 
     Example: collegium party enrol --coordinator HOST:PORT --name clinic-1 --code CODE --fingerprint SHA256
     --folder clinic-1
@@ -263,7 +264,7 @@ def show(
 ) -> None:
     """Print what this party is, what it would answer and what it has spent; nothing is sent anywhere.
 
-    Example: collegium party show clinic-1.toml
+    Example: collegium party show clinic-1/party.toml
     """
     config = PartyConfig.read(config_file)
     make_private(config.folder)

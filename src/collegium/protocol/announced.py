@@ -1,4 +1,4 @@
-"""What a consortium announces to those who enrol."""
+"""The terms that a consortium announces to a party that enrols."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collegium.settings import Frozen
 
 
 class AnnouncedTerms(Frozen):
-    """What the consortium means to ask; the party writes it into its own policy, and refuses anything weaker later."""
+    """What the consortium is going to ask. The party writes it into its policy, and later refuses anything weaker."""
 
     sum_mode: str = Field(max_length=64)
     mechanism: str = Field(max_length=64)
     noise_votes: float = Field(gt=0)
     """The smallest noise of any stage, in votes."""
     answers: int = Field(ge=1)
-    """Answers to queries that a party gives altogether, with room for as many again: a round may be repeated."""
+    """How many answers to queries one party gives in total, doubled because a round may be repeated."""

@@ -1,4 +1,4 @@
-"""How long whoever dials the coordinator waits before it dials again."""
+"""How long a party or student waits before it connects to the coordinator again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Backoff:
-    """Waiting times between attempts: exponential, with jitter so that callers do not come back at once."""
+    """Waiting times between attempts. They double, with random jitter, so that not all callers come back together."""
 
     first_s: float = 0.5
     longest_s: float = 30.0
 
     def delay_s(self, failures: int, uniform: Callable[[float, float], float]) -> float:
-        """Before the next attempt after ``failures`` in a row (from 1 on)."""
+        """Seconds to wait before the next attempt, after ``failures`` failed attempts in a row (at least 1)."""
         ceiling: float = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
         return uniform(ceiling / 2, ceiling)

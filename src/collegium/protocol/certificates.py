@@ -1,10 +1,9 @@
-"""X.509 of a consortium: one certificate authority, signing requests, certificates of parties,
-students and coordinators.
+"""The X.509 certificates of a consortium: its authority, signing requests, and certificates of each role.
 
-TLS keys are ECDSA P-256 (gRPC's TLS library takes no Ed25519 certificates). Each certificate also
-carries its holder's Ed25519 signing key, in an extension that the holder has signed: one document
-binds name, TLS key and signing key, and nobody can have another's signing key certified as theirs.
-Pure functions over bytes; files are in `collegium.protocol.identities`.
+TLS keys are ECDSA P-256, because gRPC's TLS library takes no Ed25519 certificates. Each certificate also holds its
+owner's Ed25519 signing key, in an extension that the owner has signed. One document thus binds name, TLS key and
+signing key, and nobody can get a certificate for another's signing key. The functions here work on bytes;
+`collegium.protocol.identities` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from collegium.errors import IdentityError
 Role = Literal["party", "coordinator", "student"]
 
 SIGNING_KEY_OID = x509.ObjectIdentifier("2.25.226015053978625745633806602240951590548")
-"""Extension: version byte 1, 32 bytes of Ed25519 public key, 64 bytes of its signature on the TLS key."""
+"""The extension holds version byte 1, the Ed25519 public key (32 bytes) and its signature on the TLS key (64 bytes)."""
 SIGNING_KEY_PURPOSE = b"collegium/v1/signing-key-of/"
 
 AUTHORITY_DAYS = 3650
@@ -77,7 +76,7 @@ class Authority:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the authority's certificate, hexadecimal: what a party compares when it enrols."""
+        """SHA-256 of the authority's certificate, hexadecimal. A party compares it when it enrols."""
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def issue(
@@ -93,9 +92,9 @@ class Authority:
         """A certificate, PEM, for the keys in a signing request.
 
         ``name`` and ``role`` are the consortium's decision and must be what the request asks for.
-        ``hosts`` are the DNS names and IP addresses under which a coordinator is dialled. A coordinator's
-        certificate is good for listening alone, every other for dialling alone.
-        IdentityError when the request is malformed, asks for something else or proves no key.
+        ``hosts`` are the DNS names and IP addresses by which others reach a coordinator. A coordinator's certificate
+        is valid for a server only, every other certificate for a client only.
+        Raises IdentityError if the request is malformed, asks for another name or role, or does not prove its keys.
         """
         request = _load_request(request_pem)
         asked = _name_and_role(request.subject, request.extensions)
@@ -108,7 +107,7 @@ class Authority:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "coordinator" else ExtendedKeyUsageOID.CLIENT_AUTH
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = (
-            # The name alone: what else a request says of its maker is nothing that the authority has looked into.
+            # The name alone: the authority has checked nothing else that the request says about its maker.
             _builder(_common_name(name), self.certificate.subject, tls_key, now or utc_now(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(certificates=False), critical=True)
@@ -142,7 +141,7 @@ def signing_request(
 
 
 def read_request(pem: bytes) -> tuple[str, Role, bytes]:
-    """Name, role and Ed25519 signing key of a signing request that proves both of its keys; else IdentityError."""
+    """Name, role and Ed25519 signing key of a request. Raises IdentityError unless it proves both of its keys."""
     request = _load_request(pem)
     name, role = _name_and_role(request.subject, request.extensions)
     tls_key = request.public_key()
@@ -151,7 +150,7 @@ def read_request(pem: bytes) -> tuple[str, Role, bytes]:
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """The first certificate in ``pem``; IdentityError when there is none."""
+    """The first certificate in ``pem``. Raises IdentityError if there is none."""
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
@@ -159,9 +158,9 @@ def read_certificate(pem: bytes) -> x509.Certificate:
 
 
 def read_subject(certificate: x509.Certificate) -> Subject:
-    """Who holds a certificate of this consortium; IdentityError when it is of another make.
+    """Who holds a certificate. Raises IdentityError if Collegium did not make it.
 
-    Does not verify who issued it (`verify_issued` does, and TLS does on every connection).
+    This does not check who issued it: `verify_issued` does, and TLS does on every connection.
     """
     try:
         name, role = _name_and_role(certificate.subject, certificate.extensions)
@@ -176,7 +175,7 @@ def read_subject(certificate: x509.Certificate) -> Subject:
 
 
 def verify_issued(certificate: x509.Certificate, authority: x509.Certificate) -> None:
-    """IdentityError unless ``authority`` signed ``certificate``."""
+    """Raise IdentityError unless ``authority`` signed ``certificate``."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:

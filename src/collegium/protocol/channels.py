@@ -1,4 +1,4 @@
-"""gRPC as both sides use it: mutual TLS 1.3, limits and keepalive, errors to status codes and back."""
+"""The gRPC settings of both sides: mutual TLS 1.3, limits, keepalive, and errors as status codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from collegium.protocol.identities import Credentials
 SERVICE = "collegium.v1.Consortium"
 ATTEND = f"/{SERVICE}/Attend"
 ERROR_CODE_KEY = "collegium-error"
-"""Trailing metadata that names our error code, since several codes share a gRPC status."""
+"""The key of the trailing metadata with our error code. Several codes share one gRPC status."""
 
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30, 20
 HANDSHAKE_TIMEOUT_S = 10
@@ -37,8 +37,8 @@ _TLS_HANDSHAKE = b"\x16"
 Options = list[tuple[str, Any]]
 
 _MARGIN_BYTES = 64 * 1024
-"""More is received than is allowed, so that what is slightly too long is ours to refuse by name: gRPC itself ends the
-stream as if the connection were lost, as soon as it has read how long the message is."""
+"""gRPC receives a little more than is allowed, so that we can refuse a message that is slightly too long with a named
+error. For longer ones gRPC itself ends the stream, as if the connection were lost, as soon as it knows the length."""
 
 _SHARED_OPTIONS: Options = [
     ("grpc.max_metadata_size", 16 * 1024),
@@ -61,7 +61,7 @@ _SERVER_OPTIONS: Options = [
 ]
 
 MIN_CONNECTIONS = 2048
-"""So many may be open at a coordinator's port, however small its roster is."""
+"""The smallest limit on connections to a coordinator, whatever the size of its roster."""
 OTHER_FILES = 256
 """Files that a coordinator needs for everything else: its ledger, logs, enrolment, the status page."""
 
@@ -69,8 +69,8 @@ OTHER_FILES = 256
 def server_options(parties: int) -> Options:
     """Options of a coordinator that expects so many parties.
 
-    Whoever connects beyond twice their number, or beyond what this process may open, is turned away, so that neither
-    memory nor files run out: the limit on open files is raised as far as the system allows.
+    At most twice as many connections are accepted, or as many as this process may open, so that neither memory nor
+    files run out. The limit on open files is raised as far as the system allows.
     """
     wanted = max(MIN_CONNECTIONS, 2 * parties)
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -96,11 +96,11 @@ STATUS_OF_CODE: dict[str, grpc.StatusCode] = {
     "ledger-corrupt": grpc.StatusCode.DATA_LOSS,
     "storage": grpc.StatusCode.INTERNAL,
 }
-"""For people and tools that read gRPC; an error not listed has the status of the kind above it, else UNKNOWN."""
+"""The gRPC status of each error code. An error without an entry has the status of its base class, else UNKNOWN."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port``; ConfigurationError for anything else."""
+    """Host and port of ``host:port`` or ``[ipv6]:port``. Raises ConfigurationError for anything else."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -109,7 +109,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether dialling ``host`` stays on this machine."""
+    """Whether a connection to ``host`` stays on this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -117,7 +117,7 @@ def is_loopback(host: str) -> bool:
 
 
 def channel_options(address: str) -> Options:
-    """Options of a party's channel: one connection of its own, never a proxy for this machine itself."""
+    """Options of a party's channel: a connection of its own, and no proxy to this machine itself."""
     proxy = int(not is_loopback(split_address(address)[0]))
     return [
         *_SHARED_OPTIONS,
@@ -131,10 +131,10 @@ def channel_options(address: str) -> Options:
 def server_credentials(
     credentials: Credentials, renewed: Callable[[], Credentials] | None = None
 ) -> grpc.ServerCredentials:
-    """Listen as this identity; a peer must show a certificate of the same authority.
+    """Credentials of a server with this identity; a peer must show a certificate of the same authority.
 
-    ``renewed`` is asked at every handshake, on gRPC's threads, for the credentials as they are now: it returns the
-    same object while nothing has changed, and never raises. Connections that are open stay open.
+    ``renewed`` is called at every handshake, on gRPC's threads. It returns the present credentials, the same object
+    while nothing has changed, and never raises. Open connections stay open.
     """
     served = credentials
 
@@ -156,12 +156,12 @@ def _shown(credentials: Credentials) -> Any:
 
 
 def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
-    """Dial as this identity; the peer's certificate must be of the same authority and name the host dialled."""
+    """Credentials of a client with this identity; the server must have a certificate of that authority for its host."""
     return grpc.ssl_channel_credentials(credentials.authority_pem, credentials.tls_key_pem, credentials.certificate_pem)
 
 
 def refusal(error: CollegiumError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
-    """Status, detail text and trailing metadata that carry an error to the peer."""
+    """The gRPC status, text and trailing metadata that tell the peer of an error."""
     codes = [kind.code for kind in type(error).__mro__ if issubclass(kind, CollegiumError)]
     status = next((STATUS_OF_CODE[code] for code in codes if code in STATUS_OF_CODE), grpc.StatusCode.UNKNOWN)
     return status, str(error)[: limits.MAX_TEXT_CHARS], ((ERROR_CODE_KEY, error.code),)
@@ -179,7 +179,7 @@ def error_of(status: grpc.StatusCode, details: str | None, metadata: Iterable[An
 
 
 def require_tls13(host: str, port: int) -> None:
-    """ConfigurationError when the TLS server on this port accepts anything older than TLS 1.3."""
+    """Raise ConfigurationError if the TLS server on this port accepts anything older than TLS 1.3."""
     if _first_byte_to_tls12(host, port) == _TLS_HANDSHAKE:
         raise ConfigurationError(
             "gRPC was loaded by other code first and would accept TLS 1.2: import collegium.protocol.channels before "
@@ -188,9 +188,10 @@ def require_tls13(host: str, port: int) -> None:
 
 
 def _first_byte_to_tls12(host: str, port: int) -> bytes:
-    """What comes back for a ClientHello of TLS 1.2: a handshake record if it is taken up, else an alert or nothing.
+    """The first byte of a server's answer to a ClientHello of TLS 1.2; no byte where it closes the connection.
 
-    The handshake is not carried further: without a client's certificate it would fail in either case.
+    It is that of a handshake record if the server accepts TLS 1.2, else of an alert. The handshake ends there,
+    because without a client's certificate it would fail in either case.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -208,10 +209,10 @@ def _first_byte_to_tls12(host: str, port: int) -> bytes:
 
 
 def explain_failure(address: str, credentials: Credentials) -> CollegiumError:
-    """Why a connection failed, found by one TLS 1.3 handshake of our own, which names the cause where gRPC does not.
+    """Find out why a connection failed, which gRPC does not say, by one TLS 1.3 handshake of our own.
 
-    IdentityError: the server's certificate is of another authority, expired or for another host.
-    ProtocolViolation: what listens there does not speak TLS 1.3. Unreachable: anything else.
+    The result is an IdentityError if the server's certificate is of another authority, expired or for another host, a
+    ProtocolViolation if the server does not accept TLS 1.3, and Unreachable otherwise.
     """
     host, port = split_address(address)
     context = ssl.create_default_context(cadata=credentials.authority_pem.decode("ascii"))

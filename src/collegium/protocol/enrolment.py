@@ -1,9 +1,9 @@
 """How a party or a student without a certificate asks for one: join codes, messages, TLS pinned by a fingerprint.
 
-One exchange per connection, over TLS 1.3: a line of JSON there, a line of JSON back. Whoever enrols asks twice. First
-for the authority's certificate, over a connection that proves nothing: it is public, and the fingerprint that it
-was given says whether it is the right one. Then to be enrolled, over a connection whose certificate that
-authority issued: the join code goes to nobody else.
+Each connection carries one exchange over TLS 1.3: one line of JSON to the coordinator, one line back. A party asks
+twice. First it asks for the authority's certificate, over a connection whose certificate is not checked: the answer is
+public, and the fingerprint that the party was given shows whether it is right. Then the party asks to be enrolled,
+over a connection whose certificate that authority issued, so that nobody else receives the join code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, creat
 from collegium.settings import Frozen
 
 EXCHANGE_S = 10.0
-"""How long one exchange may take, the handshake included."""
+"""How long one exchange may take, with its handshake."""
 MAX_ASK_BYTES = 32 * 1024
 MAX_ANSWER_BYTES = MAX_ROSTER_BYTES + 64 * 1024
 
@@ -47,13 +47,13 @@ _CODE_DIGITS = 32
 
 
 class AskAuthority(Frozen):
-    """Which authority issues the certificates here?"""
+    """Ask for the certificate of the authority that issues certificates here."""
 
     ask: Literal["authority"] = "authority"
 
 
 class AskEnrolment(Frozen):
-    """Certify these keys. ``code`` is empty where a known party renews with the keys that it has."""
+    """Ask for a certificate of these keys. ``code`` is empty when a known party renews the certificate of its keys."""
 
     ask: Literal["enrol"] = "enrol"
     name: str = Field(max_length=64)
@@ -62,33 +62,33 @@ class AskEnrolment(Frozen):
 
 
 class Ask(Frozen):
-    """Either."""
+    """A request for enrolment: one of the two above."""
 
     body: AskAuthority | AskEnrolment = Field(discriminator="ask")
 
 
 class AuthorityIs(Frozen):
-    """Answers `AskAuthority`."""
+    """The answer to `AskAuthority`."""
 
     authority_pem: str
 
 
 class Enrolled(Frozen):
-    """Answers `AskEnrolment`."""
+    """The answer to `AskEnrolment`."""
 
     certificate_pem: str
     roster_json: str
-    """Empty for a student, whom the parties' keys do not concern."""
+    """Empty for a student, which does not need the parties' keys."""
     expected: tuple[str, ...] = Field(default=(), max_length=MAX_PARTIES)
     """Names of the parties that are enrolled or may still enrol; none for a student."""
     terms: AnnouncedTerms | None = None
     """None for a student."""
     sessions: str
-    """``host:port`` where parties attend and students ask for labels."""
+    """The ``host:port`` where parties open their sessions and students ask for labels."""
 
 
 class Declined(Frozen):
-    """Answers either: one of our errors."""
+    """The answer to either request where it fails: the code and the message of an error."""
 
     error: str
     message: str
@@ -104,15 +104,15 @@ def new_code() -> str:
 
 
 def code_digest(name: str, code: str) -> str:
-    """What is kept of a party's join code: SHA-256 of name and digits, hexadecimal. 128 bits need no slow hash."""
+    """SHA-256 of name and join code, hexadecimal: all that is kept of a code. 128 random bits need no slow hash."""
     digits = "".join(code.lower().replace("-", "").split())
     return hashlib.sha256(_CODE_PURPOSE + name.encode() + b"\x00" + digits.encode()).hexdigest()
 
 
 def given_code(code: str, code_file: str | None) -> str:
-    """The join code that was given, or that of a file, or what somebody types (``-``).
+    """The join code from the option, from a file, or typed by the user (``-`` as the file).
 
-    Raises StorageError where the file cannot be read, ConfigurationError where both are given.
+    Raises StorageError if the file cannot be read, and ConfigurationError if both options are given.
     """
     if code_file is None:
         return code
@@ -127,12 +127,12 @@ def given_code(code: str, code_file: str | None) -> str:
 
 
 def is_code(name: str, code: str, digest: str) -> bool:
-    """Whether it is the code that ``digest`` was made of; takes the same time for every code."""
+    """Whether ``digest`` was made of this code. The comparison takes the same time for every code."""
     return hmac.compare_digest(code_digest(name, code), digest)
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """TLS 1.3 as the identity in ``folder``; peers show no certificate."""
+    """TLS 1.3 for a server with the certificate in ``folder``. Its clients show no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     load_chain(context, folder)
@@ -140,12 +140,12 @@ def server_context(folder: Path) -> ssl.SSLContext:
 
 
 def load_chain(context: ssl.SSLContext, folder: Path) -> None:
-    """Show the certificate in ``folder``, from the next connection on."""
+    """Use the certificate in ``folder`` from the next connection on."""
     context.load_cert_chain(folder / CERTIFICATE, folder / TLS_KEY)
 
 
 def read_ask(line: bytes) -> AskAuthority | AskEnrolment:
-    """ProtocolViolation for anything but one of the two."""
+    """The request in a line of JSON. Raises ProtocolViolation for anything else."""
     try:
         return Ask.model_validate_json(b'{"body":' + line + b"}").body
     except ValidationError as error:
@@ -153,7 +153,7 @@ def read_ask(line: bytes) -> AskAuthority | AskEnrolment:
 
 
 def fetch_authority(address: str, fingerprint: str) -> bytes:
-    """The consortium's authority, PEM; IdentityError when it is not the one of that fingerprint."""
+    """The authority's certificate, PEM. Raises IdentityError if it does not have that fingerprint."""
     wanted = "".join(fingerprint.lower().replace(":", "").split())
     if len(wanted) != 64 or set(wanted) - set("0123456789abcdef"):
         raise ConfigurationError("a fingerprint has 64 hexadecimal digits: copy it from the consortium's own line")
@@ -170,7 +170,7 @@ def fetch_authority(address: str, fingerprint: str) -> bytes:
 
 
 def ask_enrolment(address: str, authority_pem: bytes, ask: AskEnrolment) -> Enrolled:
-    """Be enrolled by a coordinator whose certificate that authority issued; raises whatever it answers."""
+    """Enrol at a coordinator whose certificate that authority issued. Raises the error that it answers, if any."""
     context = ssl.create_default_context(cadata=authority_pem.decode("ascii"))
     return _exchange(address, context, ask, Enrolled)
 
@@ -178,10 +178,10 @@ def ask_enrolment(address: str, authority_pem: bytes, ask: AskEnrolment) -> Enro
 def request_certificate(
     address: str, name: str, role: Role, code: str, fingerprint: str, folder: Path
 ) -> tuple[Enrolled, bytes]:
-    """Make what keys ``folder`` lacks and have them certified; the answer and the authority's certificate, PEM.
+    """Make the keys that ``folder`` lacks and have them certified. Returns the answer and the authority's PEM.
 
     The authority at ``address`` is checked against the fingerprint, and the coordinator against the authority,
-    before the code is sent. `install_certificate` puts the answer into the folder, once it has been looked over.
+    before the code is sent. The caller checks the answer; `install_certificate` then writes it into the folder.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""gRPC, loaded such that it speaks TLS 1.3 alone. Every module of Collegium takes ``grpc`` from here.
+"""gRPC, imported in such a way that it uses TLS 1.3 only. Every module of Collegium takes ``grpc`` from here.
 
-gRPC has no option for the version of TLS, but when it is loaded it reads from the environment which cipher suites of
-TLS 1.2 it may use. The one named here needs an RSA certificate; ours are ECDSA, so every TLS 1.2 handshake fails.
-`channels.require_tls13` checks the effect on the open port. The environment is put back as it was.
+gRPC has no option for the version of TLS, but on import it reads from the environment which cipher suites of TLS 1.2
+it may use. The suite named here needs an RSA certificate. Our certificates are ECDSA, so every TLS 1.2 handshake fails.
+`channels.require_tls13` checks this on the open port. Afterwards the environment is as it was before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 
 _WHILE_LOADING = {
     "GRPC_SSL_CIPHER_SUITES": "ECDHE-RSA-AES256-GCM-SHA384",
-    # Every refused handshake would otherwise be printed by gRPC itself, between a user's lines.
+    # Otherwise gRPC itself prints a line for every refused handshake.
     "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE"),
 }
 _before = {name: os.environ.get(name) for name in _WHILE_LOADING}

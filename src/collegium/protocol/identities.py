@@ -61,7 +61,7 @@ class Credentials:
 
     @classmethod
     def load(cls, folder: Path, role: Role, *, now: datetime | None = None) -> Credentials:
-        """Read and check a folder; IdentityError says which file is wrong and what to do."""
+        """Read and check a folder. An IdentityError says which file is wrong and what to do."""
         authority_pem = _read(folder / AUTHORITY)
         certificate_pem = _read(folder / CERTIFICATE)
         tls_key_pem = _read_private(folder / TLS_KEY)
@@ -84,7 +84,7 @@ class Credentials:
         return credentials
 
     def check_validity(self, now: datetime | None = None) -> None:
-        """IdentityError when the certificate (or its authority's) is expired or not yet valid."""
+        """Raise IdentityError if the certificate or the authority's has expired or is not valid yet."""
         now = now or utc_now()
         for whose, pem in (("the certificate", self.certificate_pem), ("the authority", self.authority_pem)):
             certificate = read_certificate(pem)
@@ -101,7 +101,7 @@ class Credentials:
 class RenewedCredentials:
     """The credentials in a folder, read again whenever its certificate was replaced. Safe for threads.
 
-    A certificate that cannot be used is reported once, and the one before stays in use.
+    A new certificate that cannot be used is reported once, and the earlier one stays in use.
     """
 
     def __init__(self, folder: Path, role: Role) -> None:
@@ -131,9 +131,9 @@ class RenewedCredentials:
 
 
 def create_identity(folder: Path, name: str, role: Role) -> bytes:
-    """Make what keys the folder lacks, and return a signing request, PEM, for them.
+    """Make the keys that the folder lacks, and return a signing request for them, PEM.
 
-    Called again (rotation) it makes a new TLS key only when there is none, and keeps the signing key.
+    Keys that are there already are kept.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -150,7 +150,7 @@ def create_identity(folder: Path, name: str, role: Role) -> bytes:
 
 
 def install_certificate(folder: Path, role: Role, certificate_pem: bytes, authority_pem: bytes) -> Credentials:
-    """Put an issued certificate beside its keys; IdentityError, and nothing written, when it does not fit them."""
+    """Write an issued certificate beside its keys. If it does not fit them, raise IdentityError and write nothing."""
     certificate = read_certificate(certificate_pem)
     verify_issued(certificate, read_certificate(authority_pem))
     tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
@@ -170,14 +170,14 @@ def issue_kit(
     hosts: Sequence[str] = (),
     days: int = CERTIFICATE_DAYS,
 ) -> Credentials:
-    """Enrolment in one step on one machine: for trials, tests and the coordinator's own identity."""
+    """Make and certify an identity in one step, for trials, tests and the coordinator's own identity."""
     request = create_identity(folder, name, role)
     certificate = authority.issue(request, name=name, role=role, hosts=hosts, days=days)
     return install_certificate(folder, role, certificate, authority.pem)
 
 
 def save_authority(authority: Authority, folder: Path) -> None:
-    """Write the authority's certificate and key; StorageError when one is there already."""
+    """Write the authority's certificate and key. Raises StorageError if one is there already."""
     if (folder / AUTHORITY_KEY).exists():
         raise StorageError(f"{folder} holds an authority already: every certificate would become worthless")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -186,7 +186,7 @@ def save_authority(authority: Authority, folder: Path) -> None:
 
 
 def load_authority(folder: Path) -> Authority:
-    """The authority saved in a folder; IdentityError when it is missing or its parts do not fit."""
+    """The authority saved in a folder. Raises IdentityError if it is missing or its key does not fit."""
     certificate = read_certificate(_read(folder / AUTHORITY))
     key = _private_key(_read_private(folder / AUTHORITY_KEY), folder / AUTHORITY_KEY)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():

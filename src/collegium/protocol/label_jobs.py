@@ -1,4 +1,4 @@
-"""What a student from outside asks and is told, as checked values, and their translation to and from protobuf.
+"""The messages between a student and the coordinator, as checked values, and their translation to and from protobuf.
 
 Every decoder raises ProtocolViolation.
 """
@@ -23,7 +23,7 @@ SERVICE = "collegium.v1.LabelJobService"
 
 MAX_JOB_INPUTS = 100_000
 MAX_QUESTION_BYTES = 1024 * 1024
-"""Longest message of a student: a whole job with a long note is about half of it."""
+"""The longest message of a student. The largest job with the longest note takes about half of it."""
 MAX_NOTE_CHARS = 200
 
 JobState = Literal["queued", "running", "done", "stopped"]
@@ -34,7 +34,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 @dataclass(frozen=True)
 class JobServiceDescription:
-    """What a student needs to know before it asks."""
+    """What a student must know before it asks for labels."""
 
     consortium: str
     task_json: str
@@ -100,17 +100,17 @@ class LabelJob:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands."""
+    """The state of a job."""
 
     job_id: str
     state: JobState
     inputs: int
     labelled: int
-    """Inputs that were asked: those with a label and those with an abstention."""
+    """Inputs that were asked about: those with a label and those with an abstention."""
     ahead: int = 0
-    """Jobs that come before it."""
+    """How many jobs come before this one."""
     reason: str = ""
-    """Why it stopped."""
+    """Why the job stopped."""
 
     @property
     def ended(self) -> bool:
@@ -145,7 +145,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class JobLabels:
-    """Class per position that was asked, -1 for an abstention."""
+    """The class of each position that was asked about; -1 is an abstention."""
 
     labels: Mapping[int, int]
 
@@ -169,7 +169,7 @@ def check_job_id(job_id: str) -> str:
 
 
 def parse(kind: type[_Message], data: bytes) -> _Message:
-    """A protobuf message; ProtocolViolation where the bytes are none."""
+    """The protobuf message in ``data``. Raises ProtocolViolation if there is none."""
     try:
         return kind.FromString(data)
     except DecodeError as error:

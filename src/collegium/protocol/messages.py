@@ -1,6 +1,6 @@
 """Requests and replies with their ids, and their translation to and from protobuf.
 
-Every decoder raises ProtocolViolation. The protobuf classes do not leave this module and the transports.
+Every decoder raises ProtocolViolation. Only this module and the transports use the protobuf classes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Request:
-    """What the coordinator asks. A repeated ``request_id`` gets the same answer."""
+    """A request of the coordinator. A repeated ``request_id`` gets the same answer."""
 
     request_id: str
     run_id: str
@@ -144,7 +144,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a party answers to the request of the same id."""
+    """A party's reply to the request with the same id."""
 
     request_id: str
     body: ReplyBody

@@ -1,7 +1,7 @@
-"""What both sides of a request for neighbours share: how inputs become features, and what a distance weighs.
+"""What both sides of a request for neighbours must compute alike: sums of records, and the weight of a distance.
 
-Everything is whole numbers, so that a distance, a weight and hence a record's contribution is the same
-however the work is cut up, and depends on the record itself and on public data alone.
+All values are whole numbers. A record's contribution is therefore the same in whatever batches it is computed, and
+depends only on the record itself and on public data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collegium import limits
 from collegium.data.values import require
 
 KERNELS = ("flat", "quadratic")
-"""How a weight falls with the distance; see `weight_units`."""
+"""The names of the functions from distance to weight; see `weight_units`."""
 
 
 @dataclass(frozen=True, eq=False)

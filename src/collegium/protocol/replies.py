@@ -1,4 +1,4 @@
-"""What a party may answer, as frozen values: one that exists is valid as far as it can tell alone."""
+"""The replies of a party, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collegium.protocol.v1 import secure_sum_pb2
 
 @dataclass(frozen=True)
 class Description:
-    """What a party says of itself. Nothing here depends on a private record."""
+    """A party's description of itself. Nothing in it depends on a private record."""
 
     party: str
     software: str
@@ -31,7 +31,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Fitted:
-    """So many teachers are ready. How many were fitted just now is not said: it would tell that records changed."""
+    """The number of teachers that are ready. How many were fitted just now would tell that records changed."""
 
     teachers: int
 
@@ -43,7 +43,7 @@ class Fitted:
 class Votes:
     """Counts per query and class of one party's teachers, shape ``[queries, classes]``, dtype int64.
 
-    Every row sums to the number of teachers; whoever asked checks that with `check_votes`.
+    Every row sums to the number of teachers. The coordinator checks that with `check_votes`.
     """
 
     counts: NDArray[np.int64] = field(repr=False)
@@ -67,21 +67,21 @@ class Prepared:
 
 @dataclass(frozen=True)
 class SecureSumAnswer:
-    """A party's answer within a secure sum."""
+    """A party's reply in one phase of a secure sum."""
 
     message: secure_sum_pb2.SecureSumReply = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer: what the party said, or what happened on the way to it."""
+    """Why there is no answer: an error of the party, or of the connection to it."""
 
     code: str
     message: str
 
     @classmethod
     def of(cls, error: CollegiumError) -> Failure:
-        """What may be said of ``error``: its constant text where it has one, else its message."""
+        """What others may be told about ``error``: its constant text if it has one, else its message."""
         return cls(error.code, (error.told or str(error))[: limits.MAX_TEXT_CHARS])
 
     def error(self) -> CollegiumError:

@@ -1,4 +1,4 @@
-"""What the coordinator may ask, as frozen values: one that exists is valid as far as it can tell alone."""
+"""The requests of the coordinator, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from collegium.protocol.v1 import secure_sum_pb2
 
 @dataclass(frozen=True)
 class Describe:
-    """Ask a party what it is."""
+    """Ask a party for its `Description`."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class HoldPool:
 
 @dataclass(frozen=True)
 class Fit:
-    """Ask a party to have its teachers ready."""
+    """Ask a party to fit the teachers that it does not have yet."""
 
     teacher: TeacherSettings
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What will be done with the votes: the party's policy decides by this.
+    """What will be done with the votes. The party's policy decides on the basis of these terms.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class PoolRange:
-    """Inputs named by their positions in the pool."""
+    """Inputs of a pool, named by their positions."""
 
     pool_sha256: str
     indices: tuple[int, ...]
@@ -200,31 +200,31 @@ class CountNearest:
 
     @property
     def k(self) -> int:
-        """Neighbours that vote."""
+        """The number of neighbours that vote."""
         return int(self.terms.parameters["k"])
 
     @property
     def tau(self) -> float | None:
-        """L1 bound of a record's vote where it holds several labels; then sums by class are in parts of a vote."""
+        """The L1 bound of a record's vote if a record has several labels. Sums by class then count parts of a vote."""
         return self.terms.parameters.get("tau")
 
     @property
     def highest(self) -> int:
-        """The largest entry of one party's answer; public. No more than k of one kind can become neighbours."""
+        """The largest entry of one party's answer; public. No more than k records of one class can be neighbours."""
         return self.k * (RESOLUTION if self.by_class and self.tau is not None else 1)
 
     def width(self, classes: int) -> int:
-        """Entries of an answer per query."""
+        """The number of entries per query in an answer."""
         return 2 * classes if self.by_class else self.edges_squared.shape[1] + 1
 
 
 VoteRequest = CastVotes | CastNeighbours | CountNearest
-"""What is answered by counts, which a round adds up."""
+"""The requests that parties answer with counts, which a round adds up."""
 
 
 @dataclass(frozen=True)
 class SecureSumStep:
-    """One phase of a secure sum; its own module validates it."""
+    """One phase of a secure sum. `secure_sum.messages` checks its content."""
 
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 

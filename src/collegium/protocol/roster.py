@@ -1,7 +1,7 @@
-"""The roster: which parties the consortium admits, and by which signing key it knows each.
+"""The roster: the parties that the consortium admits, and the signing key of each.
 
-A party is pinned by its Ed25519 key, so its certificate can be renewed without touching the roster;
-a stolen certificate is revoked by its fingerprint, a party that leaves by ``admitted``.
+The roster names a party's Ed25519 key, so that its certificate can be renewed without a change of the roster. A stolen
+certificate is revoked by its fingerprint. A party that leaves is no longer ``admitted``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RosterEntry(Frozen):
     revoked_certificates: tuple[Hex32, ...] = ()
     """SHA-256 fingerprints."""
     certificate_pem: str | None = Field(default=None, max_length=8192)
-    """By which anybody who trusts the authority can see that name and key belong together."""
+    """The certificate that proves, to anybody who trusts the authority, that name and key belong together."""
 
 
 class Roster(Frozen):
@@ -46,13 +46,13 @@ class Roster(Frozen):
 
     @classmethod
     def of(cls, consortium: str, signing_keys: Mapping[str, bytes]) -> Roster:
-        """A roster that admits these parties."""
+        """A roster that admits these parties; ``signing_keys`` are Ed25519 public keys by name."""
         entries = {name: RosterEntry(signing_key=key.hex()) for name, key in sorted(signing_keys.items())}
         return cls(consortium=consortium, parties=entries)
 
     @classmethod
     def load(cls, path: Path) -> Roster:
-        """Read a roster file; StorageError or IdentityError when it cannot be used."""
+        """Read a roster file. Raises StorageError or IdentityError if it cannot be used."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -80,12 +80,12 @@ class Roster(Frozen):
             beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     def with_party(self, subject: Subject) -> Roster:
-        """The roster with one more party, or a party known by a new signing key."""
+        """The roster with one more party, or with a new signing key of a party."""
         entry = RosterEntry(signing_key=subject.signing_key.hex())
         return self.model_copy(update={"parties": {**self.parties, subject.name: entry}})
 
     def remembering(self, earlier: Roster) -> Roster:
-        """This roster, with whoever is missing that an earlier one had as no longer admitted: keys stay known."""
+        """This roster plus the parties that only ``earlier`` has, no longer admitted: their keys stay known."""
         gone = {
             name: entry.model_copy(update={"admitted": False})
             for name, entry in earlier.parties.items()
@@ -109,7 +109,7 @@ class Roster(Frozen):
     def digest(self) -> str:
         """80 bits over the consortium's name and every admitted party's name and key, for people to compare.
 
-        Whoever would have two institutions see two rosters of one digest has to try 2^80 keys.
+        To show two institutions two rosters with the same digest, somebody has to try 2^80 keys.
         """
         keys = {name: key.hex() for name, key in self.signing_keys().items()}
         text = json.dumps(["collegium/v1/roster", self.consortium, keys], sort_keys=True)

@@ -12,12 +12,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def demo(
-    run: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    run: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("runs/demo"),
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
 ) -> None:
-    """Five institutions, each a process of its own, label public digits together; a student learns from that.
+    """Run five institutions as processes: they label public digits together, and a student learns from the labels.
 
-    Nothing is downloaded. Run it again and it finds everything done.
+    Nothing is downloaded. Run it again, and it finds everything done.
 
     Example: collegium demo --run runs/my-demo
     """

@@ -12,16 +12,16 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def launch(
-    config: Annotated[Path, typer.Argument(help="A TOML file, such as examples/mnist-8.toml.")],
-    run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME by default.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="Ask so many queries instead.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Reproduce a run with this seed; never to publish.")] = None,
+    config: Annotated[Path, typer.Argument(help="The configuration, a TOML file such as examples/mnist-8.toml.")],
+    run: Annotated[Path | None, typer.Option(help="The run's folder; by default runs/NAME.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data files; by default COLLEGIUM_DATA.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="How many queries to ask.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all randomness, noise too: not private.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")] = False,
 ) -> None:
     """Run a coordinator and real party processes on this machine, over mutual TLS.
 
-    Started again, it goes on where it was.
+    Run it again after an interruption, and it goes on where it stopped.
 
     Example: collegium launch examples/mnist-8.toml --data-root ~/data
     """

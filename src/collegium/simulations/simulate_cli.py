@@ -12,11 +12,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def simulate(
-    config: Annotated[Path, typer.Argument(help="A TOML file, such as examples/mnist-250.toml.")],
-    run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME by default.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data files; else COLLEGIUM_DATA.")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="Ask so many queries instead.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Reproduce a run with this seed; never to publish.")] = None,
+    config: Annotated[Path, typer.Argument(help="The configuration, a TOML file such as examples/mnist-250.toml.")],
+    run: Annotated[Path | None, typer.Option(help="The run's folder; by default runs/NAME.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data files; by default COLLEGIUM_DATA.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="How many queries to ask.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all randomness, noise too: not private.")] = None,
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
     ] = False,
@@ -28,9 +28,8 @@ def simulate(
 ) -> None:
     """Run many virtual parties on Flower's simulation engine.
 
-    Started again, it goes on where it was: fitted teachers, issued labels and charges are found.
-
-    With more queries, only the new ones are asked and paid for.
+    Run it again, and it goes on where it stopped: fitted teachers, labels and charges are kept. With more queries, only
+    the new ones are asked and paid for.
 
     Examples:
 

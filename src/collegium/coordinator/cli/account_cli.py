@@ -58,27 +58,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def account(
     context: typer.Context,
     mechanism: MechanismName,
-    delta: Annotated[float, typer.Option(help="δ of the guarantee.")] = 1e-5,
-    votes: Annotated[Path | None, typer.Option(help="Vote counts [queries, classes]: .npy, .npz or .csv.")] = None,
-    queries: Annotated[int | None, typer.Option(help="Number of queries, in place of votes.")] = None,
-    screened: Annotated[int | None, typer.Option(help="Queries that were screened (knn).")] = None,
-    answered: Annotated[int | None, typer.Option(help="Queries that passed the threshold.")] = None,
-    orders: Annotated[str, typer.Option(help="paper, wide, or a list such as 1.5,2,8.")] = "wide",
-    conversion: Annotated[Conversion, typer.Option(help="From Rényi to (ε, δ).")] = Conversion.IMPROVED,
+    delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
+    votes: Annotated[Path | None, typer.Option(help="Vote counts, one row per query: .npy, .npz, .csv.")] = None,
+    queries: Annotated[int | None, typer.Option(help="The number of queries, in place of --votes.")] = None,
+    screened: Annotated[int | None, typer.Option(help="Queries that the threshold test saw (knn).")] = None,
+    answered: Annotated[int | None, typer.Option(help="Queries that passed that test (knn).")] = None,
+    orders: Annotated[str, typer.Option(help="The Rényi orders: paper, wide, or a list such as 1.5,2,8.")] = "wide",
+    conversion: Annotated[Conversion, typer.Option(help="How to convert to (ε, δ).")] = Conversion.IMPROVED,
     unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
     adjacency: Annotated[
         Adjacency | None,
-        typer.Option(help="A vote moves, or comes and goes; the mechanism's own where it is left out."),
+        typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
     ] = None,
-    bound: Annotated[Bound, typer.Option(help="Certified argmax bound, or the published one.")] = Bound.ARGMAX,
+    bound: Annotated[Bound, typer.Option(help="Our bound for the winner, or the published one.")] = Bound.ARGMAX,
     publish: Annotated[
         float | None,
         typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
+    """Compute the ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
     _check_delta(delta)
     counts = read_votes(votes) if votes is not None else None
     given = mechanism_options(context)
@@ -132,23 +132,23 @@ def account(
 )
 def plan(
     context: typer.Context,
-    epsilon: Annotated[float, typer.Option(help="Target ε.")],
-    teachers: Annotated[int, typer.Option(help="Number of teachers.")],
-    delta: Annotated[float, typer.Option(help="δ of the guarantee.")] = 1e-5,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
-    gaps: Annotated[str, typer.Option(help="Expected gaps as shares of the teachers, comma-separated.")] = "0.75",
-    queries: Annotated[int | None, typer.Option(help="Fixed number of queries; by default as many as fit.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The ε that the whole plan may cost.")],
+    teachers: Annotated[int, typer.Option(help="The number of teachers of all parties.")],
+    delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
+    classes: Annotated[int, typer.Option(help="The number of classes.")] = 10,
+    gaps: Annotated[str, typer.Option(help="Expected gaps, as shares of the teachers, separated by commas.")] = "0.75",
+    queries: Annotated[int | None, typer.Option(help="The number of queries. Without it: as many as fit.")] = None,
     agreement: Annotated[float, typer.Option(help="Share of labels that should name the majority class.")] = 0.95,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="One mechanism, or all.")] = "all",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="The mechanism to plan for, or all.")] = "all",
     unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
-    parties: Annotated[int | None, typer.Option(help="Number of parties; teachers / teachers per party.")] = None,
-    dropout: Annotated[float, typer.Option(help="Share of the parties that may drop out of a sum.")] = 0.3,
-    collusion: Annotated[float, typer.Option(help="Share of them that may collude with the coordinator.")] = 0.1,
-    plot: Annotated[Path | None, typer.Option(help="Write the trade-off to this picture (.png, .svg, .pdf).")] = None,
+    parties: Annotated[int | None, typer.Option(help="Parties; by default teachers / teachers-per-party.")] = None,
+    dropout: Annotated[float, typer.Option(help="The share of the parties that may drop out of a sum.")] = 0.3,
+    collusion: Annotated[float, typer.Option(help="Share that may collude with the coordinator.")] = 0.1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Noise, threshold and number of queries for a target (ε, δ), with the expected gaps."""
+    """Propose noise, threshold and number of queries for a target (ε, δ) and the expected gaps."""
     _check_delta(delta)
     given = mechanism_options(context)
     if mechanism == "all" and given:
@@ -200,15 +200,15 @@ def plan(
 def audit(
     context: typer.Context,
     mechanism: MechanismName,
-    delta: Annotated[float, typer.Option(help="δ at which the stated ε is tested.")] = 1e-5,
-    teachers: Annotated[int, typer.Option(help="Votes per query.")] = 250,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
-    runs: Annotated[int, typer.Option(min=1_000_000, help="Runs on each of the two histograms.")] = 1_000_000,
-    failure: Annotated[float, typer.Option(help="Probability with which the bound may be wrong.")] = 1e-6,
-    seed: Annotated[int | None, typer.Option(help="Use reproducible noise in place of the system's.")] = None,
+    delta: Annotated[float, typer.Option(help="The δ at which the stated ε is tested.")] = 1e-5,
+    teachers: Annotated[int, typer.Option(help="The number of votes per query.")] = 250,
+    classes: Annotated[int, typer.Option(help="The number of classes.")] = 2,
+    runs: Annotated[int, typer.Option(min=1_000_000, help="Runs on each of two neighbours.")] = 1_000_000,
+    failure: Annotated[float, typer.Option(help="The probability with which the measured bound may be wrong.")] = 1e-6,
+    seed: Annotated[int | None, typer.Option(help="Seed of reproducible noise, for tests.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Empirical lower bound on ε of a mechanism as implemented; fails when it exceeds the stated ε."""
+    """Measure a lower bound on ε of a mechanism as implemented; fail if it exceeds the stated ε."""
     _check_delta(delta)
     kind = mechanism_named(mechanism)
     given = mechanism_options(context)

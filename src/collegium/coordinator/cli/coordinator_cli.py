@@ -21,7 +21,7 @@ from collegium.errors import BudgetExceeded, StorageError
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="What the consortium runs.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an operator.")
 
 
 @app.command(epilog="Example: collegium coordinator serve consortium.toml")
@@ -29,27 +29,29 @@ def serve(
     config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
     wait_s: Annotated[
         float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="With a quorum here, how long to wait for the others."),
+        typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for others once a quorum is here."),
     ] = 30.0,
     data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the public data files; the file's own otherwise.")
+        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
     ] = None,
     status_at: Annotated[
         str | None,
-        typer.Option("--status", metavar="HOST:PORT", help="Show a live page and metrics here, as 127.0.0.1:8080."),
+        typer.Option(
+            "--status", metavar="HOST:PORT", help="Show a live page and metrics here, such as 127.0.0.1:8080."
+        ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write how the student learns here, for TensorBoard.")
+        Path | None, typer.Option(metavar="DIR", help="Write the student's training curves here, for TensorBoard.")
     ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
-    """Enrol parties, wait for a quorum, and run to the student and the report.
+    """Enrol parties, wait for a quorum, and run until the student and the report are written.
 
-    A consortium that names students stays up: their label jobs come next, first come first served, until it is stopped.
+    If the consortium names students, the coordinator then serves their label jobs, in order, until it is stopped.
 
-    Started again after a crash or an interrupt it goes on: labels in the ledger stay, nothing is paid twice, and the
-    parties come back by themselves.
+    Run it again after a crash or an interruption, and it goes on: labels in the ledger stay, nothing is paid twice, and
+    the parties connect again by themselves.
     """
     from collegium.coordinator.service.coordinator_service import CoordinatorService
     from collegium.coordinator.settings.public_data import load_public

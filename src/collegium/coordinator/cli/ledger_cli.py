@@ -26,7 +26,7 @@ from collegium.protocol.certificates import read_certificate, read_subject
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Every charge of a run, and the hash chain and signatures over them.",
+    help="Show or verify the charges of a run, with hash chain and signatures.",
 )
 
 LedgerPath = Annotated[Path, typer.Argument(help="A ledger.sqlite, or the folder of a run that holds one.")]
@@ -68,10 +68,10 @@ def verify(
     path: LedgerPath,
     public_key: Annotated[
         str | None,
-        typer.Option(help="Who must have signed: a certificate issued at enrolment (.pem), or 64 hex digits."),
+        typer.Option(help="The key that signed: a certificate of the consortium (.pem), or 64 hex digits."),
     ] = None,
     head: Annotated[
-        str | None, typer.Option(help="A head printed earlier (SEQ:HASH): the ledger must still hold that entry.")
+        str | None, typer.Option(help="A head printed earlier (NUMBER:HASH). The ledger must still hold that entry.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -24,20 +24,20 @@ app = typer.Typer(add_completion=False)
 @app.command(epilog="Example: collegium provision consortium.toml")
 def provision(
     config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
-    add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let one more party join.")] = None,
+    add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let one more party enrol.")] = None,
     renew_code: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A new join code for a party or student; its old one is void."),
+        typer.Option(metavar="NAME", help="Make a new join code for a party or student; the old one is void."),
     ] = None,
     revoke: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Admit a party or student no more; its keys are void for good."),
+        typer.Option(metavar="NAME", help="Remove a party or student; its keys are void for good."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make the authority, the coordinator's keys and a join code per party and student; print what each types.
+    """Make the authority, the coordinator's keys and join codes; print the command that each party or student types.
 
-    A second time it only does what is missing: codes are shown once, and only their digests are kept.
+    Run again, it only makes what is missing. A code is shown once; only its digest is kept.
     """
     config = read_consortium(config_file)
     folder = ConsortiumFolder(config.consortium.folder)

@@ -11,18 +11,18 @@ from collegium.coordinator.report import write_report
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import ConfigurationError
 
-app = typer.Typer(add_completion=False, help="One self-contained HTML page of a run.")
+app = typer.Typer(add_completion=False, help="Write the report of a run as one self-contained HTML page.")
 
 
 @app.command(epilog="Example: collegium report runs/first --output first.html")
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or its run.json.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where the page goes; report.html beside run.json otherwise.")
+        Path | None, typer.Option("--output", "-o", help="The file to write; by default report.html beside run.json.")
     ] = None,
     research: Annotated[
         bool,
-        typer.Option("--research", help="Also show figures computed from the votes: private, not to be shared."),
+        typer.Option("--research", help="Also show figures computed from the votes. The page is private then."),
     ] = False,
 ) -> None:
     """Render the report of a run, finished or not."""

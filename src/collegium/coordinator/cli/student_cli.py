@@ -27,14 +27,14 @@ from collegium.logs import LogFormat, configure_logging
 from collegium.models.training_curves import recording
 from collegium.settings import validate_config
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit or evaluate a student from issued labels.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, or evaluate one.")
 
 DataRoot = Annotated[
     Path | None,
-    typer.Option("--data-root", help="Folder with data files; COLLEGIUM_DATA in the environment otherwise."),
+    typer.Option("--data-root", help="Folder of data files; by default COLLEGIUM_DATA."),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads for the CPU.")]
+Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=1, help="The number of threads on the CPU.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -51,21 +51,21 @@ class _Lessons:
 
 @app.command(epilog="Example: collegium student enrol --coordinator HOST:PORT --name lab-1 --code CODE --fingerprint F")
 def enrol(
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where students enrol.", show_default=False)],
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The enrolment address.", show_default=False)],
     name: Annotated[str, typer.Option(help="This student's name.", show_default=False)],
     fingerprint: Annotated[
-        str, typer.Option(metavar="SHA256", help="Of the consortium's authority; no code is sent to another.")
+        str, typer.Option(metavar="SHA256", help="Fingerprint of the authority: the code is sent to no other.")
     ],
-    folder: Annotated[Path, typer.Option(help="Where keys and certificate go.", show_default=False)],
-    code: Annotated[str, typer.Option(help="The join code; a renewal needs none.", show_default=False)] = "",
+    folder: Annotated[Path, typer.Option(help="The folder for keys and certificate.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; not needed to renew.", show_default=False)] = "",
     code_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A file with the join code, or - to type it: ps shows it to nobody then."),
+        typer.Option(metavar="FILE", help="A file with the join code, or - to type it, so that ps does not show it."),
     ] = None,
 ) -> None:
     """Make this student's keys and have them certified; the private keys never leave the folder.
 
-    Run again with the same keys, it renews the certificate, without a code.
+    With the same folder and no code, the command renews the certificate.
     """
     from collegium.coordinator.label_jobs.ordering import enrol_student
     from collegium.protocol.enrolment import given_code
@@ -80,18 +80,16 @@ def enrol(
     "collegium student fit labels --coordinator HOST:PORT --credentials lab-1 --queries 20"
 )
 def fit(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a run; with --coordinator, where labels, pool and student go.")
-    ],
-    method: Annotated[str | None, typer.Option(help="How to learn; the run's own method otherwise.")] = None,
+    run: Annotated[Path, typer.Argument(help="The folder of a run; with --coordinator, the folder to write to.")],
+    method: Annotated[str | None, typer.Option(help="The student's method; by default the run's own.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="A setting of the method, as name=value; may be repeated.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where it goes; student-METHOD.safetensors in the run otherwise."),
+        typer.Option("--output", "-o", help="The file to write; by default student-METHOD.safetensors in the run."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the student's random choices.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the student's random choices.")] = 0,
     coordinator: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator for labels, and wait for them.")
     ] = None,
@@ -99,14 +97,14 @@ def fit(
         Path | None, typer.Option(help="Folder with the student's keys; for --coordinator.", show_default=False)
     ] = None,
     queries: Annotated[
-        int | None, typer.Option(min=1, help="Ask about so many inputs, drawn by the seed; for --coordinator.")
+        int | None, typer.Option(min=1, help="How many inputs to ask about, drawn by the seed; for --coordinator.")
     ] = None,
     positions: Annotated[
-        Path | None, typer.Option(help="Ask about the inputs listed here, one position per line; for --coordinator.")
+        Path | None, typer.Option(help="A file of the inputs to ask about, one position per line; for --coordinator.")
     ] = None,
-    note: Annotated[str, typer.Option(help="What the coordinator's list of jobs says; for --coordinator.")] = "",
+    note: Annotated[str, typer.Option(help="A note for the coordinator's list of jobs; for --coordinator.")] = "",
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the curves of the fit here, for TensorBoard.")
+        Path | None, typer.Option(metavar="DIR", help="Write the training curves here, for TensorBoard.")
     ] = None,
     root: DataRoot = None,
     device: Device = "auto",
@@ -116,7 +114,7 @@ def fit(
     """Fit a student on a run's labels.csv and pool, or on labels that a coordinator gives for inputs of its pool.
 
     The labels of a run are paid for already. A coordinator pays for those of inputs that nobody asked about before,
-    out of the consortium's budget. Started again, it goes on where it was.
+    out of the consortium's budget. Run again after an interruption, the command goes on.
     """
     from collegium.coordinator.students import fit_student
 
@@ -212,12 +210,12 @@ def _from_coordinator(
 
 @app.command(epilog="Example: collegium student evaluate runs/first/student.safetensors digits --start 1500")
 def evaluate(
-    student: Annotated[Path, typer.Argument(help="A student.safetensors.")],
-    source: Annotated[str, typer.Argument(help="A named public set, or a file with labels.")],
-    split: Annotated[str, typer.Option(help="train, test or all.")] = "all",
-    start: Annotated[int, typer.Option(min=0, help="First record.")] = 0,
-    stop: Annotated[int | None, typer.Option(min=1, help="Record after the last.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the class.")] = None,
+    student: Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")],
+    source: Annotated[str, typer.Argument(help="A named public data set, or a file with labels.")],
+    split: Annotated[str, typer.Option(help="The part of a named data set: train, test or all.")] = "all",
+    start: Annotated[int, typer.Option(min=0, help="The first record to use.")] = 0,
+    stop: Annotated[int | None, typer.Option(min=1, help="The record to stop before.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column that holds the class.")] = None,
     root: DataRoot = None,
     device: Device = "auto",
     as_json: AsJson = False,

@@ -30,7 +30,7 @@ class Exponential(Mechanism):
     name: ClassVar[str] = "exponential"
     source: ClassVar[str] = "McSherry and Talwar 2007; bounded range: Durfee and Rogers 2019, Dong et al. 2020"
 
-    gamma: Annotated[float, Parameter("inverse scale of the Gumbel noise on each count", "per vote")]
+    gamma: Annotated[float, Parameter("inverse scale of the noise on each count", "per vote")]
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -38,7 +38,7 @@ Participations = Annotated[
     Parameter("votes of full weight that one record may cast over the whole run", at_most=_LARGEST_PARTICIPATIONS),
 ]
 Levels = Annotated[
-    int, Parameter("units of the largest weight of a vote, in which the counts come", at_most=MAX_WEIGHT_LEVELS)
+    int, Parameter("whole units into which the largest weight of a vote is divided", at_most=MAX_WEIGHT_LEVELS)
 ]
 
 

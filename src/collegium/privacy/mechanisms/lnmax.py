@@ -29,7 +29,7 @@ class LNMax(Mechanism):
     name: ClassVar[str] = "lnmax"
     source: ClassVar[str] = "Papernot et al., ICLR 2017, Theorem 2; certified three-outcome bound, docs/privacy.md"
 
-    gamma: Annotated[float, Parameter("inverse scale of the Laplace noise on each count", "per vote")]
+    gamma: Annotated[float, Parameter("inverse scale of the noise on each count", "per vote")]
 
     @property
     def stages(self) -> tuple[Stage, ...]:

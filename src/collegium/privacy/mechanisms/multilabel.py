@@ -34,7 +34,7 @@ class MultiLabel(Mechanism):
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each label's sum", "votes")]
     tau: Annotated[float, Parameter("L1 bound of one teacher's votes on one query", "votes")]
-    voters: Annotated[int, Parameter("number of teachers, public")]
+    voters: Annotated[int, Parameter("public number of teachers")]
 
     @property
     def stages(self) -> tuple[Stage, ...]:

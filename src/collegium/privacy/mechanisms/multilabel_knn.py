@@ -46,11 +46,11 @@ class MultiLabelKNN(Mechanism):
     no_audit_because: ClassVar[str] = NO_AUDIT_OF_SAMPLES
 
     k: Neighbours
-    labels: Annotated[int, Parameter("number of classes, of which a record holds any", at_most=MAX_LABELS)]
+    labels: Annotated[int, Parameter("number of classes; a record may hold several of them", at_most=MAX_LABELS)]
     tau: Annotated[float, Parameter("L1 bound of one record's vote", "votes")]
     sigma: Annotated[float, Parameter("standard deviation of the noise on each label's sum", "votes")]
     sampling_rate: SamplingRate
-    on_share: Annotated[float, Parameter("share of the k neighbours at which a label is on", at_most=1.0)] = 0.5
+    on_share: Annotated[float, Parameter("share of the k neighbours from which on a label is given", at_most=1.0)] = 0.5
 
     @property
     def stages(self) -> tuple[Stage, ...]:

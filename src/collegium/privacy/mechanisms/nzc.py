@@ -39,7 +39,7 @@ class NearZeroCost(Mechanism):
     private: ClassVar[bool] = False
 
     constant: Annotated[float, Parameter("what is added to the largest count", "votes")]
-    gamma: Annotated[float | None, Parameter("inverse scale of the Laplace noise on each count", "per vote")] = None
+    gamma: Annotated[float | None, Parameter("inverse scale of the noise on each count", "per vote")] = None
     sigma: Annotated[float | None, Parameter("standard deviation of the Gaussian noise on each count", "votes")] = None
     accept_no_privacy: Annotated[bool, Parameter("states that this protects nobody")] = False
 
