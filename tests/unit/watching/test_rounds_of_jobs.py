@@ -15,10 +15,9 @@ from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.consortium_status import consortium_status
-from collegium.coordinator.watching.live_state import LiveState
+from collegium.coordinator.watching.live_state import LiveState, Snapshots
 from collegium.coordinator.watching.metrics import exposition
 from collegium.coordinator.watching.page import render
-from collegium.coordinator.watching.snapshot import Snapshots
 from collegium.protocol.label_jobs import LabelJob
 
 CONFIG = """\
@@ -85,7 +84,7 @@ def test_a_round_that_a_job_has_had_since_is_seen_at_the_next_look(config: Conso
 
 
 def test_page_and_metrics_show_them_and_what_goes_on(config: ConsortiumConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collegium.coordinator.watching.snapshot.quorum_of", lambda *_: 0)  # nobody is enrolled here
+    monkeypatch.setattr("collegium.coordinator.watching.live_state.quorum_of", lambda *_: 0)  # nobody is enrolled here
     folder, board = ConsortiumFolder(config.consortium.folder), LiveState()
     jobs, queue = write_runs(folder), JobQueue(folder.jobs)
     assert queue.next() is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from collegium.coordinator.run.run_record import (
 )
 from collegium.whole_files import write_whole
 
-_TEMPLATE = "report.html.j2"
 _HERE = files("collegium.coordinator.report")
 LOOK = _HERE.joinpath("look.css").read_text(encoding="utf-8")
 """Colours, type and tables of every page."""
@@ -52,40 +52,47 @@ def render(run: RunRecord, *, research: bool = False) -> str:
     ----------
     research : also show ``research_only``, marked as private. Without it nothing of it is on the page.
     """
-    environment = Environment(
-        loader=PackageLoader("collegium.coordinator.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=number, percent=_percent, printed=printed)
     shown = run.model_copy(update={"research_only": None})
     extra = run.research_only if research else None
     student = None if run.student is None else run.student.quality
-    return environment.get_template(_TEMPLATE).render(
-        style=STYLE,
-        run=shown,
-        asked=plain(run.asked),
-        labels=run.labels,
-        student=run.student,
-        student_quality=student,
-        baseline=run.baseline,
-        privacy=run.privacy,
-        parties=_parties(run.parties),
-        headline=_headline(run.privacy),
-        promises=_promises(run.privacy),
-        period=_period(run.privacy),
-        epsilon_chart=_epsilon_chart(run.privacy),
-        class_chart=_class_chart(run.labels),
-        quality_chart=_accuracy_chart(
-            None if run.labels is None else run.labels.quality, "Share of right labels per true class"
-        ),
-        student_chart=_accuracy_chart(student, "Accuracy of the student per class"),
-        comparison_chart=_comparison_chart(student, run.baseline, extra),
-        research=extra,
-        gap_chart=_gap_chart(extra),
+    return (
+        templates("coordinator.report")
+        .get_template("report.html.j2")
+        .render(
+            style=STYLE,
+            run=shown,
+            asked=plain(run.asked),
+            labels=run.labels,
+            student=run.student,
+            student_quality=student,
+            baseline=run.baseline,
+            privacy=run.privacy,
+            parties=_parties(run.parties),
+            headline=_headline(run.privacy),
+            promises=_promises(run.privacy),
+            period=_period(run.privacy),
+            epsilon_chart=_epsilon_chart(run.privacy),
+            class_chart=_class_chart(run.labels),
+            quality_chart=_accuracy_chart(
+                None if run.labels is None else run.labels.quality, "Share of right labels per true class"
+            ),
+            student_chart=_accuracy_chart(student, "Accuracy of the student per class"),
+            comparison_chart=_comparison_chart(student, run.baseline, extra),
+            research=extra,
+            gap_chart=_gap_chart(extra),
+        )
     )
+
+
+@cache
+def templates(package: str) -> Environment:
+    """The templates in the folder of ``collegium.<package>``; whatever they show is escaped."""
+    loader = PackageLoader(f"collegium.{package}", ".")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(number=number, percent=_percent, printed=printed)
+    return environment
 
 
 def _headline(privacy: PrivacyRecord) -> float | None:

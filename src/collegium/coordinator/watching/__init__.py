@@ -27,8 +27,8 @@ def shown_at(address: str | None, config: ConsortiumConfig, live: LiveState) -> 
         yield
         return
     with optional_import("the status page"):
+        from collegium.coordinator.watching.live_state import Snapshots
         from collegium.coordinator.watching.server import StatusServer
-        from collegium.coordinator.watching.snapshot import Snapshots
 
     with StatusServer(address, Snapshots(config, live)) as server:
         logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))

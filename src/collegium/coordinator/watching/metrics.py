@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -48,53 +49,47 @@ def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:
     privacy, parties = snapshot["privacy"], snapshot["parties"].values()
     days = [party["certificate_days_left"] for party in parties if party["certificate_days_left"] is not None]
 
-    def gauge(name: str, text: str, value: float | None) -> Metric:
-        return GaugeMetricFamily(f"collegium_{name}", text, value)
+    def family(kind: Any, name: str, text: str, value: Any, label: str = "") -> Metric:
+        """One value, or with a ``label`` one for each of its values; None has no sample."""
+        if not label:
+            return kind(f"collegium_{name}", text, value)  # type: ignore[no-any-return]
+        made: Metric = kind(f"collegium_{name}", text, labels=[label])
+        for key, one in sorted(value.items()):
+            if one is not None:
+                made.add_metric([key], one)  # type: ignore[attr-defined]
+        return made
 
-    def gauges(name: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
-        family = GaugeMetricFamily(f"collegium_{name}", text, labels=[label])
-        for key, value in sorted(values.items()):
-            if value is not None:
-                family.add_metric([key], value)
-        return family
-
-    def counter(name: str, text: str, value: float) -> Metric:
-        return CounterMetricFamily(f"collegium_{name}", text, value)
-
-    def counters(name: str, text: str, by_code: Mapping[str, int]) -> Metric:
-        family = CounterMetricFamily(f"collegium_{name}", text, labels=["code"])
-        for code, count in sorted(by_code.items()):
-            family.add_metric([code], count)
-        return family
-
-    def epsilon(name: str, text: str, key: str) -> Metric:
-        return gauges(name, text, "unit", {unit: figures[key] for unit, figures in privacy["units"].items()})
+    gauge, counter = partial(family, GaugeMetricFamily), partial(family, CounterMetricFamily)
 
     yield gauge("parties_expected", "Parties that are enrolled or may still enrol.", snapshot["expected"])
     yield gauge("parties_connected", "Parties that are connected now.", snapshot["connected"])
     yield gauge("parties_quorum", "Parties that a round needs.", snapshot["quorum"])
-    yield gauges("phase", "1 for the phase that the run is in now.", "phase", {snapshot["phase"]["step"]: 1})
+    yield gauge("phase", "1 for the phase that the run is in now.", {snapshot["phase"]["step"]: 1}, "phase")
     yield gauge("queries", "Queries that the run asks.", snapshot["queries"])
     yield counter("labels_issued", "Labels in the ledger.", privacy["labels"])
     yield counter("abstentions", "Queries left without a label.", privacy["abstentions"])
-    yield epsilon("epsilon_spent", "Privacy charged so far, for one unit.", "spent")
-    yield epsilon("epsilon_left", "Privacy left of the budget.", "left")
-    yield epsilon("epsilon_budget", "The budget.", "budget")
-    yield _round_seconds(snapshot["round_seconds"])
-    yield counters("dropouts", "Parties left out of a round, by the reason.", snapshot["dropouts"])
-    yield counters("refusals", "Connections refused since the start, by the reason.", snapshot["refused_connections"])
+    for key, text in (
+        ("spent", "Privacy charged so far, for one unit."),
+        ("left", "Privacy left of the budget."),
+        ("budget", "The budget."),
+    ):
+        yield gauge(f"epsilon_{key}", text, {unit: held[key] for unit, held in privacy["units"].items()}, "unit")
+    seconds = snapshot["round_seconds"]
+    yield HistogramMetricFamily(
+        "collegium_round_seconds",
+        "How long rounds took, those of label jobs included.",
+        buckets=[*seconds["at_most"].items(), ("+Inf", seconds["count"])],
+        sum_value=seconds["sum"],
+    )
+    yield counter("dropouts", "Parties left out of a round, by the reason.", snapshot["dropouts"], "code")
+    refused = snapshot["refused_connections"]
+    yield counter("refusals", "Connections refused since the start, by the reason.", refused, "code")
     yield counter("disconnections", "Connections lost since the start.", snapshot["disconnections"])
     yield counter("protocol_violations", "Breaches of the protocol since the start.", snapshot["protocol_violations"])
     jobs = Counter(str(job["state"]) for job in snapshot["jobs"])
-    yield gauges("jobs", "Jobs in the queue, by state.", "state", dict(jobs))
+    yield gauge("jobs", "Jobs in the queue, by state.", jobs, "state")
     yield gauge(
         "certificate_days_left", "Days until the first of the parties' certificates expires.", min(days, default=None)
     )
     started = datetime.fromisoformat(snapshot["started"]).timestamp()
     yield gauge("start_time_seconds", "When this process started, in seconds since 1970.", started)
-
-
-def _round_seconds(seconds: Mapping[str, Any]) -> Metric:
-    buckets = [*seconds["at_most"].items(), ("+Inf", seconds["count"])]
-    text = "How long rounds took, those of label jobs included."
-    return HistogramMetricFamily("collegium_round_seconds", text, buckets=buckets, sum_value=seconds["sum"])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
-from collegium.coordinator.report.page import LOOK, natural, number, printed
+from collegium.coordinator.report.page import LOOK, natural, templates
 from collegium.coordinator.run.run_folder import plain
 
 _HERE = files("collegium.coordinator.watching")
@@ -60,33 +57,23 @@ def _meaning(code: str) -> str:
     return _MEANING.get(code) or _MEANING.get(code.partition("-")[0], code)
 
 
-@functools.cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("collegium.coordinator.watching", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=number, printed=printed)
-    return environment.get_template("status.html.j2")
-
-
 def render(snapshot: Mapping[str, Any]) -> str:
     """The page as text, everything that came from elsewhere escaped."""
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
-    text: str = _template().render(
-        shown,
-        style=STYLE,
-        script=SCRIPT,
-        doing=_doing(snapshot),
-        time=at.strftime("%H:%M:%S"),
-        rows=sorted((_row(name, party, at) for name, party in shown["parties"].items()), key=_place),
-        troubles=_troubles(snapshot),
+    return (
+        templates("coordinator.watching")
+        .get_template("status.html.j2")
+        .render(
+            shown,
+            style=STYLE,
+            script=SCRIPT,
+            doing=_doing(snapshot),
+            time=at.strftime("%H:%M:%S"),
+            rows=sorted((_row(name, party, at) for name, party in shown["parties"].items()), key=_place),
+            troubles=_troubles(snapshot),
+        )
     )
-    return text
 
 
 def _doing(snapshot: Mapping[str, Any]) -> str:

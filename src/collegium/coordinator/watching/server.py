@@ -34,6 +34,7 @@ CONNECTIONS = 32
 REQUEST_S = 5.0
 """How long a request, and then its answer, may take in all."""
 LONGEST_LINE_BYTES = 2048
+PLAIN_TEXT = "text/plain; charset=utf-8"
 LOOK_S = 0.1
 """How often the server looks whether it is to end."""
 
@@ -183,14 +184,15 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_for_us(self.headers.get("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
-        make = _PAGES.get(self.path.partition("?")[0])
-        if make is None:
+        path = self.path.partition("?")[0]
+        if path not in _PAGES:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
+        kind, text_of = _PAGES[path]
         try:
-            kind, text = make(self.server.snapshot())
+            text = text_of(self.server.snapshot())
         except CollegiumError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", f"{error.code}: see the log\n")
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, f"{error.code}: see the log\n")
             return
         self._answer(HTTPStatus.OK, kind, text)
 
@@ -199,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED and self.command:
             status = HTTPStatus.METHOD_NOT_ALLOWED
-        self._answer(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}\n")
+        self._answer(status, PLAIN_TEXT, f"{status.value} {status.phrase}\n")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Who looks on is not kept."""
@@ -229,25 +231,10 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
 
-def _page(snapshot: Snapshot) -> tuple[str, str]:
-    return "text/html; charset=utf-8", render(snapshot)
-
-
-def _status(snapshot: Snapshot) -> tuple[str, str]:
-    return "application/json", json.dumps(plain(snapshot), allow_nan=False) + "\n"
-
-
-def _metrics(snapshot: Snapshot) -> tuple[str, str]:
-    return CONTENT_TYPE, exposition(snapshot)
-
-
-def _healthy(_: Snapshot) -> tuple[str, str]:
-    return "text/plain; charset=utf-8", "ok\n"
-
-
-_PAGES: dict[str, Callable[[Snapshot], tuple[str, str]]] = {
-    "/": _page,
-    "/status.json": _status,
-    "/metrics": _metrics,
-    "/healthz": _healthy,
+_PAGES: dict[str, tuple[str, Callable[[Snapshot], str]]] = {
+    "/": ("text/html; charset=utf-8", render),
+    "/status.json": ("application/json", lambda held: json.dumps(plain(held), allow_nan=False) + "\n"),
+    "/metrics": (CONTENT_TYPE, exposition),
+    "/healthz": (PLAIN_TEXT, lambda held: "ok\n"),
 }
+"""The content type of each page, and what makes its text of a snapshot."""
