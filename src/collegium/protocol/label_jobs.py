@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import ClassVar, Literal, Self, get_args
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from collegium import limits
-from collegium.data.values import SHA256, ArraySpec, require
-from collegium.errors import ProtocolViolation
-from collegium.protocol.messages import PoolChunk, spec_from_proto, spec_to_proto
+from collegium.data.values import SHA256, ArraySpec, PoolChunk, require
+from collegium.protocol.codec import from_message, packed, parse, to_message, unpacked
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 
@@ -29,11 +28,23 @@ MAX_NOTE_CHARS = 200
 JobState = Literal["queued", "running", "done", "stopped"]
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
-_Message = TypeVar("_Message", bound=Message)
+
+
+class _Told:
+    """A value with a message of its own, whose fields have the same names."""
+
+    message: ClassVar[type[Message]]
+
+    def to_bytes(self) -> bytes:
+        return packed(self.message, self).SerializeToString()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        return unpacked(cls, parse(cls.message, data))
 
 
 @dataclass(frozen=True)
-class JobServiceDescription:
+class JobServiceDescription(_Told):
     """What a student must know before it asks for labels."""
 
     consortium: str
@@ -42,40 +53,21 @@ class JobServiceDescription:
     student_json: str
     inputs_left: int | None = None
     protocol_version: int = limits.PROTOCOL_VERSION
+    message = jobs_pb.JobServiceDescription
 
-    def to_bytes(self) -> bytes:
-        message = jobs_pb.JobServiceDescription(
-            protocol_version=self.protocol_version,
-            consortium=self.consortium,
-            task_json=self.task_json,
-            pool=spec_to_proto(self.pool),
-            student_json=self.student_json,
-            inputs_left=self.inputs_left,
-        )
-        return message.SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> JobServiceDescription:
-        said = parse(jobs_pb.JobServiceDescription, data)
-        require(len(said.task_json) <= limits.MAX_JSON_BYTES, "the task is too long")
-        return cls(
-            said.consortium,
-            said.task_json,
-            spec_from_proto(said.pool),
-            said.student_json,
-            said.inputs_left if said.HasField("inputs_left") else None,
-            said.protocol_version,
-        )
+    def __post_init__(self) -> None:
+        require(len(self.task_json) <= limits.MAX_JSON_BYTES, "the task is too long")
 
 
 @dataclass(frozen=True)
-class LabelJob:
+class LabelJob(_Told):
     """A request for labels. ``positions`` are in the pool that ``pool_sha256`` names."""
 
     job_id: str
     pool_sha256: str
     positions: tuple[int, ...]
     note: str = ""
+    message = jobs_pb.LabelJob
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
@@ -86,20 +78,9 @@ class LabelJob:
         require(len(self.note) <= MAX_NOTE_CHARS, f"a note has at most {MAX_NOTE_CHARS} characters")
         require(self.note.isprintable(), "a note is one line of text")
 
-    def to_bytes(self) -> bytes:
-        return jobs_pb.LabelJob(
-            job_id=self.job_id, pool_sha256=self.pool_sha256, positions=self.positions, note=self.note
-        ).SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> LabelJob:
-        said = parse(jobs_pb.LabelJob, data)
-        require(len(said.positions) <= MAX_JOB_INPUTS, f"a job asks for 1 to {MAX_JOB_INPUTS} inputs")
-        return cls(said.job_id, said.pool_sha256, tuple(said.positions), said.note)
-
 
 @dataclass(frozen=True)
-class JobStatus:
+class JobStatus(_Told):
     """The state of a job."""
 
     job_id: str
@@ -111,36 +92,16 @@ class JobStatus:
     """How many jobs come before this one."""
     reason: str = ""
     """Why the job stopped."""
+    message = jobs_pb.JobStatus
+
+    def __post_init__(self) -> None:
+        check_job_id(self.job_id)
+        require(self.state in get_args(JobState), "a job in a state that is not known here: update Collegium")
+        require(len(self.reason) <= limits.MAX_TEXT_CHARS, "the reason why a job stopped is a short text")
 
     @property
     def ended(self) -> bool:
         return self.state in ("done", "stopped")
-
-    def to_bytes(self) -> bytes:
-        message = jobs_pb.JobStatus(
-            job_id=self.job_id,
-            state=self.state,
-            reason=self.reason,
-            inputs=self.inputs,
-            labelled=self.labelled,
-            ahead=self.ahead,
-        )
-        return message.SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> JobStatus:
-        said = parse(jobs_pb.JobStatus, data)
-        state = next((state for state in get_args(JobState) if state == said.state), None)
-        if state is None:
-            raise ProtocolViolation("a job in a state that is not known here: update Collegium")
-        return cls(
-            check_job_id(said.job_id),
-            state,
-            said.inputs,
-            said.labelled,
-            said.ahead,
-            said.reason[: limits.MAX_TEXT_CHARS],
-        )
 
 
 @dataclass(frozen=True)
@@ -168,19 +129,9 @@ def check_job_id(job_id: str) -> str:
     return job_id
 
 
-def parse(kind: type[_Message], data: bytes) -> _Message:
-    """The protobuf message in ``data``. Raises ProtocolViolation if there is none."""
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise ProtocolViolation("bytes that are no message of this protocol") from error
-
-
 def piece_to_bytes(piece: PoolChunk) -> bytes:
-    message = pb.PoolChunk(pool=spec_to_proto(piece.pool), offset_bytes=piece.offset_bytes, data=piece.data)
-    return message.SerializeToString()
+    return to_message(piece).SerializeToString()
 
 
 def piece_from_bytes(data: bytes) -> PoolChunk:
-    said = parse(pb.PoolChunk, data)
-    return PoolChunk(spec_from_proto(said.pool), said.offset_bytes, said.data)
+    return from_message(PoolChunk, parse(pb.PoolChunk, data))

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.values import PoolState, check_party_name, require
 from collegium.errors import CollegiumError, error_for_code
-from collegium.protocol.neighbours import Neighbours
 from collegium.protocol.v1 import secure_sum_pb2
 
 
@@ -56,6 +55,21 @@ class Votes:
         require(self.counts.dtype == np.int64, "votes are integers")
         lowest, highest = int(self.counts.min()), int(self.counts.max())
         require(lowest >= 0 and highest <= limits.MAX_TEACHERS_PER_PARTY, "votes are counts from 0 to 1,000")
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Sums of one party's records per query and class, or per interval of distances; int64 ``[queries, classes]``."""
+
+    counts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "neighbours are counts per query and class")
+        queries, classes = self.counts.shape
+        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
+        lowest, highest = int(self.counts.min()), int(self.counts.max())
+        require(lowest >= 0 and highest <= limits.MAX_NEIGHBOUR_COUNT, f"counts are 0 to {limits.MAX_NEIGHBOUR_COUNT}")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
 from collegium.privacy.mechanisms.registry import from_numbers
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.protocol.neighbours import KERNELS
 from collegium.protocol.v1 import secure_sum_pb2
+
+KERNELS = ("flat", "quadratic")
+"""The names of the functions from distance to weight; see `weight_units`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class CastNeighbours:
         counts in an entry) and ``participations`` (full-weight votes that one record may cast in the run).
     features : made from public data alone, like the radii.
     radii_squared : one per input, in the units of the features.
-    kernel : how a record's weight falls with its distance; see `neighbours.weight_units`.
+    kernel : how a record's weight falls with its distance; see `weight_units`.
     ledger_id : the ledger under which the labels are released.
     """
 
@@ -216,6 +218,23 @@ class CountNearest:
     def width(self, classes: int) -> int:
         """The number of entries per query in an answer."""
         return 2 * classes if self.by_class else self.edges_squared.shape[1] + 1
+
+
+def weight_units(
+    distances_squared: NDArray[np.int64], radius_squared: int, kernel: str, levels: int
+) -> NDArray[np.int64]:
+    """Weights of records in units of 1/``levels``, from 0 to ``levels``: 0 outside the radius.
+
+    ``flat`` weighs 1 inside; ``quadratic`` weighs 1 − d²/r², rounded up to the next unit. All values are whole
+    numbers. A record's weight is therefore the same in whatever batches it is computed, and depends only on the
+    record itself and on public data.
+    """
+    inside = distances_squared <= radius_squared
+    if kernel == "flat":
+        return np.where(inside, levels, 0).astype(np.int64)
+    clipped = np.minimum(distances_squared, radius_squared)
+    units = levels - (clipped * levels) // max(radius_squared, 1)
+    return np.where(inside, units, 0).astype(np.int64)
 
 
 VoteRequest = CastVotes | CastNeighbours | CountNearest

@@ -9,7 +9,7 @@ from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import DataError, ProtocolViolation
-from collegium.protocol.neighbours import KERNELS, weight_units
+from collegium.protocol.requests import KERNELS, weight_units
 
 IMAGES = ImageInputs(height=28, width=28)
 TABLE = TableInputs(columns=(NumberColumn(name="a", low=0, high=1),))

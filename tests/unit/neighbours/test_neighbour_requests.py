@@ -17,8 +17,7 @@ from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account
 from collegium.parties.neighbours.budgets import FILE
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.messages import Failure, Prepared, Reply, Request
-from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.messages import Failure, Neighbours, Prepared, Reply, Request
 
 POOL = plane(60, 2)
 

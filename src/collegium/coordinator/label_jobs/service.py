@@ -13,15 +13,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from collegium import limits
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.selection.queries import query_key
 from collegium.data.arrays import array_spec, chunks
+from collegium.data.values import PoolChunk
 from collegium.errors import PoolMismatch
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import Subject
 from collegium.protocol.label_jobs import JobLabels, JobServiceDescription, JobStatus, LabelJob
-from collegium.protocol.messages import PoolChunk
 
 
 class LabelJobService:
@@ -87,7 +88,7 @@ class LabelJobService:
         self.admit(subject)
         job, ahead = self._queue.job(job_id, subject.name)
         labelled = job.labelled if job.ended else self._progress.get(job_id, 0)
-        return JobStatus(job.id, job.state, len(job.positions), labelled, ahead, job.reason)
+        return JobStatus(job.id, job.state, len(job.positions), labelled, ahead, job.reason[: limits.MAX_TEXT_CHARS])
 
     def collect(self, subject: Subject, job_id: str) -> JobLabels:
         """The labels that the inputs of the student's own job have so far."""

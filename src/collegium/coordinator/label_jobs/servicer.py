@@ -19,13 +19,13 @@ from collegium.coordinator.service.peer_events import EventKind, OnEvent, Servic
 from collegium.errors import CollegiumError, ProtocolViolation, Refused, VersionMismatch
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import refusal
+from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.label_jobs import (
     MAX_QUESTION_BYTES,
     SERVICE,
     LabelJob,
     check_job_id,
-    parse,
     piece_to_bytes,
 )
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb

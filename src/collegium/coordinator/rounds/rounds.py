@@ -20,13 +20,13 @@ from collegium.protocol.messages import (
     CastVotes,
     CountNearest,
     Failure,
+    Neighbours,
     PoolRange,
     ReplyBody,
     VoteRequest,
     Votes,
     check_votes,
 )
-from collegium.protocol.neighbours import Neighbours
 
 ANSWERED = "answered"
 

@@ -20,8 +20,7 @@ from collegium.parties.prepared import PreparedRounds
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, Prepared, Request
-from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.messages import CountNearest, Neighbours, Prepared, Request
 
 if TYPE_CHECKING:
     from collegium.data import Examples, PoolStore

@@ -17,8 +17,7 @@ from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudget
 from collegium.parties.neighbours.index import NeighbourIndex
 from collegium.parties.prepared import PreparedRounds
 from collegium.parties.terms import mechanism_of
-from collegium.protocol.messages import CastNeighbours, CountNearest, Prepared, Request
-from collegium.protocol.neighbours import Neighbours
+from collegium.protocol.messages import CastNeighbours, CountNearest, Neighbours, Prepared, Request
 
 if TYPE_CHECKING:
     from collegium.data import PoolStore

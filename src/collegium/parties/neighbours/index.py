@@ -14,7 +14,7 @@ from collegium.data.features import distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CastNeighbours
-from collegium.protocol.neighbours import weight_units
+from collegium.protocol.requests import weight_units
 
 if TYPE_CHECKING:
     from collegium.data import Examples
