@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from collegium.protocol.secure_sum import GraphPlan, Phase, local_round, plan_graph
-from collegium.protocol.secure_sum.messages import parse_reply, parse_request
+from benchmarks.local_sums import local_round
+from collegium.protocol.codec import parse
+from collegium.protocol.secure_sum import GraphPlan, Phase, plan_graph
+from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 QUERIES, CLASSES = 1000, 10
 PARTIES = (10, 50, 250, 1000)
@@ -66,9 +68,9 @@ def measure(parties: int, dropout: float, length: int, plan: GraphPlan | None = 
             if name in silent and coordinator.phase >= Phase.MASK:
                 continue
             start = time.process_time()
-            answer = made.parties[name].handle(parse_request(wire)).SerializeToString()
+            answer = made.parties[name].handle(parse(pb.SecureSumRequest, wire)).SerializeToString()
             middle = time.process_time()
-            coordinator.accept(name, parse_reply(answer))
+            coordinator.accept(name, parse(pb.SecureSumReply, answer))
             coordinator_cpu += time.process_time() - middle
             received += len(answer)
             if name not in silent:

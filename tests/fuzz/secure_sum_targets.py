@@ -17,17 +17,11 @@ from typing import TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.local_sums import LocalRound, local_round
 from collegium.errors import CollegiumError
-from collegium.protocol.secure_sum import (
-    CoordinatorSum,
-    GraphPlan,
-    LocalRound,
-    PartySum,
-    Phase,
-    accept_parameters,
-    local_round,
-)
-from collegium.protocol.secure_sum.messages import parse_reply, parse_request
+from collegium.protocol.codec import parse
+from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum, Phase, accept_parameters
+from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 Machine = TypeVar("Machine", PartySum, CoordinatorSum)
 
@@ -79,7 +73,7 @@ def fuzz_request(data: bytes) -> bool:
         return False
     party = branch(paused_before(Phase(data[0] % 5)).parties["party-0000"])
     try:
-        request = parse_request(data[1:])
+        request = parse(pb.SecureSumRequest, data[1:])
         request.setup = party.setup.digest
         party.handle(request)
     except CollegiumError:
@@ -93,7 +87,7 @@ def fuzz_reply(data: bytes) -> bool:
         return False
     coordinator = branch(paused_before(Phase(data[0] % 5)).coordinator)
     try:
-        reply = parse_reply(data[1:])
+        reply = parse(pb.SecureSumReply, data[1:])
         reply.setup = coordinator.setup.digest
         coordinator.accept("party-0000", reply)
     except CollegiumError:
@@ -105,7 +99,7 @@ def fuzz_parameters(data: bytes) -> bool:
     """A party judges a proposal of the coordinator."""
     roster = {f"party-{i}": bytes([i]) * 32 for i in range(7)}
     try:
-        request = parse_request(data)
+        request = parse(pb.SecureSumRequest, data)
         setup = accept_parameters(request.advertise_keys.parameters, roster, collusion_fraction=0.1)
     except CollegiumError:
         return False

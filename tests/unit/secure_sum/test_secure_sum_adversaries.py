@@ -8,16 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.local_sums import LocalRound, local_round
 from collegium.errors import CollegiumError, IdentityError
 from collegium.protocol.secure_sum import (
     CoordinatorSum,
     GraphPlan,
-    LocalRound,
     PartySum,
     Phase,
     SumSetup,
     accept_parameters,
-    local_round,
     plan_graph,
 )
 from collegium.protocol.secure_sum.errors import (

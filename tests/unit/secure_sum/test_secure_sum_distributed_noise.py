@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.local_sums import local_round, run_sum
 from collegium.errors import ConfigurationError
 from collegium.privacy.noise.distributed import (
     closeness_to_one_gaussian,
@@ -15,7 +16,7 @@ from collegium.privacy.noise.distributed import (
     noised_sum_curve,
     sample_noise_share,
 )
-from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, local_round, plan_graph, run_sum
+from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.errors import WrongLength
 
 

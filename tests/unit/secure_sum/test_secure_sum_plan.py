@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import hypergeom
 
 from collegium.errors import ConfigurationError
-from collegium.protocol.secure_sum.graph import holders_of
 from collegium.protocol.secure_sum.plan import (
+    holders_of,
     liveness_failure,
     log_hypergeometric_tail,
     plan_graph,

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.local_sums import local_round, run_sum
 from collegium.errors import ConfigurationError
-from collegium.protocol.secure_sum import Phase, SumSetup, choose_ring, local_round, plan_graph, run_sum
+from collegium.protocol.secure_sum import Phase, SumSetup, choose_ring, plan_graph
 from collegium.protocol.secure_sum.errors import SumAborted, TooFewSurvivors, ValueOutOfRange, WrongLength
-from collegium.protocol.secure_sum.graph import holders_of
+from collegium.protocol.secure_sum.plan import holders_of
 
 
 def exact_sum_or_abort(vectors: np.ndarray, low: int, high: int, leaves: list[Phase]) -> bool:

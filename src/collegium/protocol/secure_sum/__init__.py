@@ -5,23 +5,19 @@ sides are state machines that know no transport; docs/protocol.md describes mess
 """
 
 from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
-from collegium.protocol.secure_sum.local import LocalRound, local_round, run_sum
+from collegium.protocol.secure_sum.messages import Phase
 from collegium.protocol.secure_sum.party import PartySum
-from collegium.protocol.secure_sum.phases import Phase
 from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
 from collegium.protocol.secure_sum.setup import SumSetup, accept_parameters, choose_ring
 
 __all__ = [
     "CoordinatorSum",
     "GraphPlan",
-    "LocalRound",
     "PartySum",
     "Phase",
     "SumResult",
     "SumSetup",
     "accept_parameters",
     "choose_ring",
-    "local_round",
     "plan_graph",
-    "run_sum",
 ]

@@ -23,8 +23,8 @@ from collegium.protocol.secure_sum.errors import (
     WrongGraph,
     WrongShare,
 )
-from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
-from collegium.protocol.secure_sum.phases import Phase, phase_of_reply
+from collegium.protocol.secure_sum.messages import Phase, phase_of_reply
+from collegium.protocol.secure_sum.plan import adverts_transcript, holders_of
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -57,7 +57,7 @@ class CoordinatorSum:
         self._shared_request = pb.SecureSumRequest(setup=setup.digest, advertise_keys=parameters)
         self._own_requests: dict[int, pb.SecureSumRequest] = {}
         self._adverts: dict[int, messages.Advert] = {}
-        self._holders: dict[int, IndexArray] = {}
+        self._holders: dict[int, IntArray] = {}
         self._nonces: dict[int, bytes] = {}
         self._seed_commitments: dict[int, bytes] = {}
         self._sealed: dict[int, list[bytes]] = {}
@@ -180,7 +180,7 @@ class CoordinatorSum:
         keys.verify(self.setup.roster[name], advert.signature, signed, name, "its advert")
         self._adverts[index] = advert
 
-    def _prepare_share_keys(self, participants: IndexArray) -> None:
+    def _prepare_share_keys(self, participants: IntArray) -> None:
         message = messages.pack_adverts(self._adverts, self.setup.plan.parties)
         columns = (message.channel_keys, message.mask_keys, message.nonce_commitments, message.signatures)
         self._participants = participants
@@ -199,7 +199,7 @@ class CoordinatorSum:
         )
         self._nonces[index], self._holders[index], self._sealed[index] = nonce, holders, sealed
 
-    def _prepare_mask_input(self, sharers: IndexArray) -> None:
+    def _prepare_mask_input(self, sharers: IntArray) -> None:
         parties, digest = self.setup.plan.parties, self.setup.digest
         inbox: dict[int, list[tuple[int, bytes]]] = {i: [] for i in sharers.tolist()}
         for sender in sharers.tolist():
@@ -226,7 +226,7 @@ class CoordinatorSum:
         self._views[index] = message.view_signature
         np.add(self._sum, vector, out=self._sum)
 
-    def _prepare_sign_survivors(self, survivors: IndexArray) -> None:
+    def _prepare_sign_survivors(self, survivors: IntArray) -> None:
         bitmap = messages.pack_set(survivors, self.setup.plan.parties)
         self._survivors, self._survivors_bitmap = survivors.tolist(), bitmap
         self._signed = keys.survivors_message(self._transcript, self._sharers_bitmap, bitmap)
@@ -234,7 +234,7 @@ class CoordinatorSum:
         message = pb.SignSurvivors(survivors=bitmap)
         self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, sign_survivors=message)
 
-    def _prepare_unmask(self, signers: IndexArray) -> None:
+    def _prepare_unmask(self, signers: IntArray) -> None:
         parties = self.setup.plan.parties
         dropped = np.setdiff1d(self._sharers, np.array(self._survivors, dtype=np.int64))
         message = pb.Unmask(

@@ -1,14 +1,14 @@
-"""From bytes of a peer to typed values: every length and index of a message is checked here."""
+"""The phases of a secure sum and the contents of its messages: every length and index is checked here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
+from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.errors import MalformedMessage, WrongLength, WrongRing
-from collegium.protocol.secure_sum.graph import IndexArray
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.secure_sum.shamir import SHARE_BYTES
 from collegium.protocol.v1 import secure_sum_pb2 as pb
@@ -18,30 +18,68 @@ SIGNATURE_BYTES = 64
 SEALED_BYTES = 2 * SHARE_BYTES + 16
 
 
-def parse_request(data: bytes) -> pb.SecureSumRequest:
-    """A request from the wire; raises MalformedMessage."""
-    try:
-        return pb.SecureSumRequest.FromString(data)
-    except DecodeError:
-        raise MalformedMessage("the bytes are no secure-sum request") from None
+class Phase(IntEnum):
+    """What is asked for next."""
+
+    ADVERTISE = 0
+    """Fresh keys, signed."""
+
+    SHARE = 1
+    """Shares of both secrets, sealed for the holders."""
+
+    MASK = 2
+    """The masked vector."""
+
+    SIGN = 3
+    """A signature under the survivors' list."""
+
+    UNMASK = 4
+    """Shares of survivors' self seeds and drop-outs' mask keys."""
+
+    DONE = 5
+    """Nothing."""
 
 
-def parse_reply(data: bytes) -> pb.SecureSumReply:
-    """A reply from the wire; raises MalformedMessage."""
-    try:
-        return pb.SecureSumReply.FromString(data)
-    except DecodeError:
-        raise MalformedMessage("the bytes are no secure-sum reply") from None
+_REQUESTS = {
+    "advertise_keys": Phase.ADVERTISE,
+    "share_keys": Phase.SHARE,
+    "mask_input": Phase.MASK,
+    "sign_survivors": Phase.SIGN,
+    "unmask": Phase.UNMASK,
+}
+_REPLIES = {
+    "keys_advertised": Phase.ADVERTISE,
+    "keys_shared": Phase.SHARE,
+    "input_masked": Phase.MASK,
+    "survivors_signed": Phase.SIGN,
+    "unmasked": Phase.UNMASK,
+}
 
 
-def pack_set(indices: IndexArray, parties: int) -> bytes:
+def phase_of_request(request: pb.SecureSumRequest) -> Phase:
+    """The phase that a request asks for; raises MalformedMessage when it asks for none."""
+    field = request.WhichOneof("phase")
+    if field is None:
+        raise MalformedMessage("a secure-sum request names no phase")
+    return _REQUESTS[field]
+
+
+def phase_of_reply(reply: pb.SecureSumReply) -> Phase:
+    """The phase that a reply answers; raises MalformedMessage when it answers none."""
+    field = reply.WhichOneof("phase")
+    if field is None:
+        raise MalformedMessage("a secure-sum reply names no phase")
+    return _REPLIES[field]
+
+
+def pack_set(indices: IntArray, parties: int) -> bytes:
     """Bitmap of a set of parties."""
     flags = np.zeros(parties, dtype=np.bool_)
     flags[indices] = True
     return np.packbits(flags).tobytes()
 
 
-def unpack_set(bitmap: bytes, parties: int, what: str) -> IndexArray:
+def unpack_set(bitmap: bytes, parties: int, what: str) -> IntArray:
     """Ascending indices of a set of parties; raises MalformedMessage on a wrong length or a set padding bit."""
     if len(bitmap) != (parties + 7) // 8:
         raise MalformedMessage(f"the set of {what} has {len(bitmap)} bytes; {(parties + 7) // 8} are due")
@@ -79,7 +117,7 @@ class Advert:
 class Adverts:
     """The list of adverts as every party is shown it."""
 
-    participants: IndexArray
+    participants: IntArray
     of: dict[int, Advert]
     bitmap: bytes
     columns: tuple[bytes, bytes, bytes, bytes]

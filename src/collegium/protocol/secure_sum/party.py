@@ -26,9 +26,8 @@ from collegium.protocol.secure_sum.errors import (
     TooFewSurvivors,
     WrongGraph,
 )
-from collegium.protocol.secure_sum.graph import IndexArray, adverts_transcript, holders_of
-from collegium.protocol.secure_sum.phases import Phase, phase_of_request
-from collegium.protocol.secure_sum.plan import signatures_to_check
+from collegium.protocol.secure_sum.messages import Phase, phase_of_request
+from collegium.protocol.secure_sum.plan import adverts_transcript, holders_of, signatures_to_check
 from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -310,7 +309,7 @@ class PartySum:
             != self._adverts.of[sender].nonce_commitment
         ):
             raise WrongGraph(f"the graph nonce shown for {name} is not the one that it committed to")
-        chosen: IndexArray = holders_of(
+        chosen: IntArray = holders_of(
             sender, nonce, self._transcript, self._adverts.participants, self.setup.plan.neighbours
         )
         if self._me not in chosen:

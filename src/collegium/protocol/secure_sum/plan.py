@@ -35,11 +35,17 @@ n · Pr[Hyp(n − 1, D, k) > k − t].
 Where no k below (n − 1)/2 is enough (small n), everyone holds everyone's shares and t = Q − 1: no
 secret opens to C colluders, the graph cannot be split, and every run with Q parties left at the end
 completes; both failure probabilities are zero.
+
+*The draw* (`holders_of`). The nonce of party i is fixed (committed to and signed) before i sees anyone's keys, and
+unknown to all others until i has been shown the full list of adverts. So neither i nor the coordinator nor any
+coalition of others chooses i's holders; what a dishonest party does with its own choice only concerns its own secrets.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +54,8 @@ from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
+from collegium.protocol.secure_sum import keys
 
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""
@@ -252,3 +260,27 @@ def signatures_to_check(shown: int, quorum: int, parties: int, security_bits: in
             return checked
         log_probability += math.log(max(quorum - 1 - checked, 0) / (shown - checked) or 5e-324)
     return min(quorum, shown)
+
+
+def adverts_transcript(setup: bytes, participants: bytes, columns: tuple[bytes, ...]) -> bytes:
+    """SHA-256 of the list of adverts; the columns' lengths follow from the bitmap of participants."""
+    hasher = hashlib.sha256(keys.GRAPH + b"/transcript" + setup + struct.pack("<I", len(participants)) + participants)
+    for column in columns:
+        hasher.update(column)
+    return hasher.digest()
+
+
+def holders_of(owner: int, nonce: bytes, transcript: bytes, participants: IntArray, neighbours: int) -> IntArray:
+    """Indices of the owner's holders, ascending: a uniform ``neighbours``-subset of the other participants.
+
+    Each participant gets a 64-bit ticket from a ChaCha20 stream keyed by (nonce, transcript, owner); the
+    lowest tickets win. Ties, which favour the lower index, have probability below 2^-45 for 1,000 parties.
+    With ``neighbours`` at or above the number of others, all of them hold shares.
+    """
+    others: IntArray = participants[participants != owner]
+    if neighbours >= others.size:
+        return others
+    key = keys.derive_key(nonce, keys.GRAPH, transcript, owner)
+    tickets = np.frombuffer(keys.keystream(key, 8 * others.size), dtype="<u8")
+    chosen: IntArray = np.sort(others[np.argsort(tickets, kind="stable")[:neighbours]])
+    return chosen

@@ -1,4 +1,4 @@
-"""Both sides in one process, without a network: for simulations, benchmarks and tests."""
+"""Both sides in one process, without a network: for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
+from collegium.protocol.secure_sum.messages import Phase
 from collegium.protocol.secure_sum.party import PartySum, RandomBytes
-from collegium.protocol.secure_sum.phases import Phase
 from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
 from collegium.protocol.secure_sum.setup import SumSetup
 
