@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from collegium.coordinator.report.spending import spending
 from collegium.coordinator.run.factories import open_ledger
 from collegium.coordinator.run.labeller import Labeller, SystemNoiseStrategy, charge_of
 from collegium.errors import BudgetExceeded, ConfigurationError
+from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.mechanisms import create
@@ -101,19 +101,19 @@ class Operator(RuleBasedStateMachine):
             return
         found = verify(self.path)
         with Ledger.read(self.path) as ledger:
-            printed, shown = spending(ledger), [entry.spent.epsilon for entry in ledger.entries()][-1]
+            printed, shown = ledger_report(ledger), [entry.spent.epsilon for entry in ledger.entries()][-1]
             counted, unit = ledger.epsilon().epsilon, ledger.terms().unit
         slack = 1 - 1e-9
         for name in UNITS:
             paid = self.paid[name].to_epsilon(1e-5).epsilon if self.charges_seen else 0.0
             assert found.epsilon((name, "replace")) >= paid * slack or not found.charges
-            if name in printed["units"] and found.charges:
-                assert printed["units"][name]["wide"]["epsilon"] >= paid * slack
+            if name in printed.units and found.charges:
+                assert printed.units[name].charged.epsilon >= paid * slack
         assert math.isclose(counted, found.epsilon(found.unit), rel_tol=1e-9) and math.isclose(counted, shown)
-        assert printed["unit"] == unit == found.unit[0]
-        assert printed["guarantee"] >= found.guarantee() * slack
+        assert printed.terms.unit == unit == found.unit[0]
+        assert printed.guarantee >= found.guarantee() * slack
         if found.order is not None and found.charges:
-            assert printed["guarantee"] >= self.largest_budget_used * slack or self.before_the_filter()
+            assert printed.guarantee >= self.largest_budget_used * slack or self.before_the_filter()
 
     def before_the_filter(self) -> bool:
         """Nothing was charged under a budget since there is a filter."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord, UnitSpending
+from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
+from collegium.privacy.analysis.epsilons import Epsilons
+from collegium.privacy.analysis.ledger_report import LedgerReport
+from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.renyi import Conversion, Epsilon
 
 ASKED: dict[str, Any] = {
     "name": "trial",
@@ -14,10 +18,32 @@ ASKED: dict[str, Any] = {
 }
 
 
-def unit_spending(epsilon: float, votes: int = 1) -> UnitSpending:
+def unit_epsilons(epsilon: float) -> Epsilons:
     """The same ε by every analysis."""
-    one = {"epsilon": epsilon, "delta": 1e-5, "order": 6.0, "conversion": "improved"}
-    return UnitSpending.model_validate({"votes": votes, "wide": one, "classic": one, "paper": one, "pld": None})
+    one = Epsilon(epsilon, 1e-5, 6.0, Conversion.IMPROVED)
+    return Epsilons(one, one, one)
+
+
+def privacy(record: float, party: float, **changes: Any) -> LedgerReport:
+    """What was charged for these ε of a record and of a party of ten teachers; ``changes`` are further fields."""
+    known: dict[str, Any] = {
+        "terms": Terms(
+            votes_per_unit={"record": 1, "party": 10},
+            epsilon_budget=1.0,
+            mechanism={"name": "gnmax", "bound": "argmax", "sigma": 8.0},
+        ),
+        "source": "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md",
+        "earlier_terms": (),
+        "delta": 1e-5,
+        "guarantee": record,
+        "units": {"record": unit_epsilons(record), "party": unit_epsilons(party)},
+        "queries_charged": 40,
+        "by_queries": ((0, 0.0), (20, 0.7 * record), (40, record)),
+        "adjacency": ("replace",),
+        "from_utc": "2026-03-01T12:00:00Z",
+        "until_utc": "2026-03-02T12:00:00Z",
+    }
+    return LedgerReport(**(known | changes))
 
 
 def run_record(**changes: Any) -> RunRecord:
@@ -30,14 +56,6 @@ def run_record(**changes: Any) -> RunRecord:
         "cautions": [],
         "pool": {"sha256": "ab" * 32, "inputs": 300},
         "sum_mode": "masked",
-        "privacy": {
-            "mechanism": "gnmax",
-            "parameters": {"sigma": 8.0},
-            "source": "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md",
-            "noise": "discrete",
-            "unit": "record",
-            "budget": 1.0,
-        },
     }
     return RunRecord.model_validate(known | changes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.parties import OnReply
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.run_record import PartyFailure, RunRecord
+from collegium.coordinator.run.run_record import PartyFailure, RunRecord, reached
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
@@ -54,7 +54,7 @@ def values(**sections: Any) -> dict[str, Any]:
 
 def but_for_time(record: RunRecord) -> RunRecord:
     """The record without the moments at which charges were made."""
-    timeless = record.privacy.model_copy(update={"from_utc": None, "until_utc": None})
+    timeless = replace(reached(record.privacy), from_utc=None, until_utc=None)
     return record.model_copy(update={"privacy": timeless})
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from collegium.privacy.analysis.account import AccountQuery, state
-from collegium.privacy.mechanisms import ABSTAIN, Adjacency, IntArray, Mechanism, SeededNoise, Unit, create
-from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+from collegium.privacy.analysis.account import AccountQuery, privacy_report
+from collegium.privacy.analysis.epsilons import secret_epsilons, value_of
+from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, Unit, create
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium_reproduction.experiments.base import two_digits
 
 DELTA = 1e-5
@@ -19,11 +20,11 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    plan = state(AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered))
+    found = privacy_report(AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered)).independent
     return {
-        "independent": plan.epsilon_data_independent,
-        "pld": plan.epsilon_data_independent_pld,
-        "classic": plan.epsilon_data_independent_classic,
+        "independent": found.charged.epsilon,
+        "pld": found.loss_distribution,
+        "classic": value_of(found.published),
     }
 
 
@@ -38,23 +39,13 @@ def epsilons(
     ``classic``: as published accountants have it. ``answered`` of the queries (all, by default) are released after
     a threshold test; the figures that depend on the votes cover test and release of every query.
     """
-    found: dict[str, float | None] = {
+    secret = secret_epsilons(mechanism, votes, delta, unit=Unit(), noise=("continuous",))
+    return {
         **independent_epsilons(mechanism, len(votes), delta, answered=answered),
-        "theorem": None,
-        "theorem_wide": None,
-        "exact": None,
+        "theorem": value_of(secret.paper_bound_moments),
+        "theorem_wide": value_of(secret.paper_bound),
+        "exact": value_of(secret.exact),
     }
-    for name, orders, conversion in (
-        ("theorem", PAPER_ORDERS, Conversion.CLASSIC),
-        ("theorem_wide", WIDE_ORDERS, Conversion.IMPROVED),
-    ):
-        bound = mechanism.paper_bound(votes, orders, Unit())
-        if bound is not None:
-            found[name] = RenyiCurve(orders, bound.sum(axis=0)).to_epsilon(delta, conversion).epsilon
-    losses = mechanism.exact_loss(votes, WIDE_ORDERS, Adjacency.REPLACE, discrete=False)
-    if losses is not None:
-        found["exact"] = RenyiCurve(WIDE_ORDERS, losses.sum(axis=0)).to_epsilon(delta).epsilon
-    return found
 
 
 def participation_epsilons(sigma: float, participations: int) -> dict[str, float | None]:

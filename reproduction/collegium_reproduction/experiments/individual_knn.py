@@ -186,15 +186,15 @@ def _measure(
     )
     run = coordinator.label()
     labels_s = time.process_time() - began_s
-    record = run.privacy.units["record"]
+    record = reached(run.privacy).units["record"]
     return {
         "queries": plan.queries,
         "parties": parties,
         "seed": seed,
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
-        "epsilon": record.wide.epsilon,
-        "epsilon_pld": record.pld,
+        "epsilon": record.charged.epsilon,
+        "epsilon_pld": record.loss_distribution,
         "labels_csv": (folder / "labels.csv").read_text(encoding="utf-8"),
         "cpu_s": labels_s,
     }

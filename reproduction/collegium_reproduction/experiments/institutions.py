@@ -105,13 +105,13 @@ def together(
         watch=Watch(setting.progress, research=True),
     )
     run = coordinator.run() if student else coordinator.label()
-    units = run.privacy.units
+    units = reached(run.privacy).units
     return {
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
         "student": run.student_accuracy if student else None,
-        "record": units["record"].wide.epsilon,
-        "party": units["party"].wide.epsilon if "party" in units else None,
+        "record": units["record"].charged.epsilon,
+        "party": units["party"].charged.epsilon if "party" in units else None,
     }
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collegium.privacy.accounting.argmax.bound import sampled_argmax_curve
-from collegium.privacy.analysis.account import AccountQuery, data_independent, state
+from collegium.privacy.analysis.account import AccountQuery, privacy_report
+from collegium.privacy.analysis.epsilons import value_of
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, register, table
@@ -73,8 +74,7 @@ def rate_for(published: Published) -> float:
     """The sampling rate at which the stated run would cost what the paper claims, by its own way of counting."""
 
     def at(rate: float) -> float:
-        question = published.question(Conversion.CLASSIC, rate)
-        return data_independent(question).to_epsilon(DELTA, Conversion.CLASSIC).epsilon
+        return published.question(Conversion.CLASSIC, rate).charged.epsilon
 
     low, high = 1e-3, 1.0
     if not at(low) < published.claimed < at(high):
@@ -99,8 +99,8 @@ class Table1Accounting:
         rows = []
         for published in TABLE_1:
             setting.say(published.data)
-            classic = state(published.question(Conversion.CLASSIC))
-            improved = state(published.question(Conversion.IMPROVED))
+            classic = privacy_report(published.question(Conversion.CLASSIC)).independent
+            improved = privacy_report(published.question(Conversion.IMPROVED)).independent
             rows.append(
                 {
                     "data": published.data,
@@ -108,10 +108,10 @@ class Table1Accounting:
                     "screened": published.screened,
                     "answered": published.answered,
                     "paper": published.claimed,
-                    "classic_gaussian": classic.epsilon_data_independent_classic,
-                    "classic": classic.epsilon_data_independent,
-                    "improved": improved.epsilon_data_independent,
-                    "pld": improved.epsilon_data_independent_pld,
+                    "classic_gaussian": value_of(classic.published),
+                    "classic": classic.charged.epsilon,
+                    "improved": improved.charged.epsilon,
+                    "pld": improved.loss_distribution,
                     "certified": certified_epsilon(published),
                     "rate_for_paper": rate_for(published),
                 }

@@ -22,7 +22,7 @@ from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.terms import DEFAULT_RECORD_RHO
-from collegium.privacy.analysis.account import AccountQuery, data_independent
+from collegium.privacy.analysis.account import AccountQuery
 from collegium.privacy.mechanisms import ABSTAIN
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
@@ -166,7 +166,7 @@ def _iteration(
         compute=Compute(setting.device, setting.workers),
         watch=Watch(setting.progress),
     ).label()
-    record = run.privacy.units["record"]
+    record = reached(run.privacy).units["record"]
     issued = _label_set(folder)
     labels_s = time.process_time() - began_s
     # By the same call the next iteration finds it: each student is fitted once.
@@ -180,7 +180,7 @@ def _iteration(
         "answered": int(given.sum()),
         "answered_here": len(right),
         "labels": float(right.mean()),
-        "epsilon": record.wide.epsilon,
+        "epsilon": record.charged.epsilon,
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
         "student": accuracy(learning.interim(issued), public),
         "labels_cpu_s": round(labels_s, 1),
@@ -228,4 +228,4 @@ def _label_set(folder: Path) -> LabelSet:
 def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
     """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
     question = AccountQuery(mechanism, screened, delta, WIDE_ORDERS, Conversion.CLASSIC, answered=answered)
-    return data_independent(question).to_epsilon(delta, Conversion.CLASSIC).epsilon
+    return question.charged.epsilon

@@ -13,7 +13,6 @@ from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.feature_spec import Features
 from collegium.data.features import extract
 from collegium.parties.neighbours.search import Search
-from collegium.privacy.analysis.account import data_independent
 from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
@@ -132,8 +131,7 @@ def _mean(results: Mapping[str, Any], key: str) -> str:
 
 def _stated_epsilon(conversion: Conversion) -> float:
     """What the paper's parameters cost for the queries that it screened and answered."""
-    question = STATED[-1].question(conversion)
-    return data_independent(question).to_epsilon(question.delta, conversion).epsilon
+    return STATED[-1].question(conversion).charged.epsilon
 
 
 def _baselines(seed: int, private: Examples, setting: Setting) -> dict[str, float]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore, load
@@ -295,11 +296,11 @@ class _RecordRuns:
             compute=Compute(threads=self._setting.workers),
             watch=Watch(self._setting.progress),
         ).run()
-        record = run.privacy.units["record"]
+        record = reached(run.privacy).units["record"]
         return {
             "labels": run.label_accuracy,
-            "epsilon": record.wide.epsilon,
-            "epsilon_pld": record.pld,
+            "epsilon": record.charged.epsilon,
+            "epsilon_pld": record.loss_distribution,
             "student": run.student_accuracy,
         }
 

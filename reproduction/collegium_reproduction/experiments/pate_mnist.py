@@ -117,7 +117,7 @@ def _seeds(results: Mapping[str, Any]) -> list[int]:
 
 def _row(run: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, Any]:
     research = reached(run.research_only)
-    dependent = research.epsilon_data_dependent
+    secret = research.epsilons
     return {
         "seed": seed,
         "queries": queries,
@@ -129,9 +129,9 @@ def _row(run: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, A
         "teachers": research.teacher_accuracy_mean,
         "plurality": research.plurality_accuracy,
         "gap": research.gap_mean_fraction,
-        "epsilon": run.privacy.units["record"].wide.epsilon,
-        "epsilon_paper_grid": reached(dependent.paper).epsilon,
-        "epsilon_paper_bound": reached(dependent.paper_wide).epsilon,
-        "epsilon_exact": reached(dependent.exact).epsilon,
+        "epsilon": reached(run.privacy).units["record"].charged.epsilon,
+        "epsilon_paper_grid": reached(secret.paper_bound_moments).epsilon,
+        "epsilon_paper_bound": reached(secret.paper_bound).epsilon,
+        "epsilon_exact": reached(secret.exact).epsilon,
         "seconds": seconds,
     }

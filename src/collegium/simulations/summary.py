@@ -13,14 +13,14 @@ from collegium.coordinator.run.run_record import RunRecord, reached
 
 def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
     """What the table says: pairs of a name and a value."""
-    labels, privacy = reached(run.labels), run.privacy
+    labels, privacy = reached(run.labels), reached(run.privacy)
     ready = sum(party.status == "ready" for party in run.parties.values())
     rows = [
         ("parties", f"{ready} of {len(run.parties)} ready"),
         ("queries", str(labels.asked)),
         ("answered", str(labels.answered)),
         *(
-            (f"ε, one {name}", f"{_epsilon(privacy.units[name].wide.epsilon)} (δ = {privacy.delta:g})")
+            (f"ε, one {name}", f"{_epsilon(privacy.units[name].charged.epsilon)} (δ = {privacy.delta:g})")
             for name in ("record", "party")
             if name in privacy.units
         ),

@@ -82,7 +82,9 @@ def test_the_command_prints_the_closing_figures(
     assert run["labels"]["asked"] == 8 and run["labels"]["answered"] == 8
     assert 0 <= run["labels"]["quality"]["accuracy"] <= 1
     assert 0 <= run["student"]["quality"]["accuracy"] <= 1 and 0 <= run["baseline"]["accuracy"] <= 1
-    assert run["privacy"]["units"]["record"]["wide"]["epsilon"] < run["privacy"]["units"]["party"]["wide"]["epsilon"]
+    assert (
+        run["privacy"]["units"]["record"]["charged"]["epsilon"] < run["privacy"]["units"]["party"]["charged"]["epsilon"]
+    )
     assert "teachers fitted: 3 of 3" in err and not ANSI.search(out + err)
     assert (tmp_path / "run" / "report.html").is_file()
     again = shown_again(tmp_path / "run", capfd)

@@ -56,10 +56,11 @@ def test_a_run_leaves_its_five_files_and_says_what_it_did(run: Run, tmp_path: Pa
 
 
 def test_both_privacy_units_and_both_grids_are_reported(run: Run) -> None:
-    units = run().privacy.units
-    assert units["record"].votes == 1 and units["party"].votes == 5
-    assert units["record"].wide.epsilon < units["party"].wide.epsilon
-    assert units["record"].wide.epsilon <= units["record"].paper.epsilon
+    privacy = run().privacy
+    units, votes = privacy.units, privacy.terms.votes_per_unit
+    assert votes == {"record": 1, "party": 5}
+    assert units["record"].charged.epsilon < units["party"].charged.epsilon
+    assert units["record"].charged.epsilon <= units["record"].moments.epsilon
 
 
 def test_a_budget_at_party_level_pays_for_fewer_queries(run: Run) -> None:
@@ -217,7 +218,8 @@ def test_continuous_noise_needs_a_seed(run: Run) -> None:
     mechanism = {"name": "gnmax", "parameters": {"sigma": 4.0}, "noise": "continuous"}
     with pytest.raises(ConfigurationError, match="not private"):
         run(mechanism=mechanism, seed=None)
-    assert run(mechanism=mechanism).privacy.noise == "continuous"
+    record = run(mechanism=mechanism)
+    assert record.config.mechanism.noise == "continuous" and record.privacy.terms.seeded
 
 
 def test_too_few_parties_name_how_many_and_who(run: Run, parties: LocalParties) -> None:
@@ -344,8 +346,8 @@ def test_research_figures_cover_the_run_and_are_marked(run: Run) -> None:
     assert "private" in figures.caution
     assert figures.queries == 20 and figures.queries_without_votes == 0
     assert 0.8 < figures.teacher_accuracy_mean < 1.0
-    epsilons = figures.epsilon_data_dependent
-    assert epsilons.exact.epsilon > 0 and math.isfinite(epsilons.paper.epsilon)
+    epsilons = figures.epsilons
+    assert epsilons.exact_released.epsilon > 0 and math.isfinite(epsilons.paper_bound_moments.epsilon)
 
 
 def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(run: Run) -> None:
@@ -363,8 +365,8 @@ def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(r
 def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     record = run(budget={"epsilon": 50.0, "bound": "classic"})
     unit = record.privacy.units["record"]
-    assert unit.wide == unit.classic
-    assert unit.pld <= unit.classic.epsilon
+    assert unit.charged == unit.published
+    assert unit.loss_distribution <= unit.published.epsilon
 
 
 def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: Run, tmp_path: Path) -> None:
@@ -373,7 +375,7 @@ def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: R
     with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
         assert ledger.terms().filter_order is not None
         assert ledger.epsilon().epsilon <= 20.0
-    assert record.privacy.adaptive and record.privacy.units["record"].pld is None
+    assert record.privacy.adaptive and record.privacy.units["record"].loss_distribution is None
     assert record.labels.answered > 0
     report = (tmp_path / "run" / "report.html").read_text()
     assert "The guarantee to publish is therefore the budget" in report and "<b>ε = 20</b>" in report

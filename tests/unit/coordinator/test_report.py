@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,7 @@ def test_a_run_that_was_only_begun_renders(run: Run, parties: LocalParties, tmp_
 
 def test_infinite_epsilon_is_shown_as_no_guarantee(run: Run) -> None:
     record = run(seed=None)
-    record.privacy.guarantee = math.inf
-    record.privacy.by_queries = [(0, 0.0), (1, math.inf)]
+    record.privacy = replace(record.privacy, guarantee=math.inf, by_queries=((0, 0.0), (1, math.inf)))
     text = render(record)
     assert "∞" in text and "There is no guarantee." in text
 

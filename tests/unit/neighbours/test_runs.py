@@ -96,7 +96,7 @@ def test_labels_are_right_and_cost_a_constant_in_every_mode(
     run = go(votes__mode=mode)
     assert run.labels.answered == 20 and run.labels.quality.accuracy >= accuracy
     assert run.privacy.epsilon.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
-    assert run.privacy.units["record"].wide.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert run.privacy.units["record"].charged.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
     assert "party" not in run.privacy.units and run.privacy.queries_charged == 20
     assert all(request.terms.adjacency == "add-remove" for request in go.asked)  # type: ignore[attr-defined]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from support.run_records import run_record, unit_spending
+from support.run_records import privacy, run_record
 
 from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_record import RunRecord
@@ -33,10 +33,7 @@ def record(**changes: Any) -> RunRecord:
         "parties": parties,
         "student": {"method": "supervised", "fitted_from": "", "quality": quality(0.9876)},
     }
-    made = run_record(**(known | changes))
-    made.privacy.delta = 1e-5
-    made.privacy.units = {"record": unit_spending(1.234), "party": unit_spending(5.678)}
-    return made
+    return run_record(**({"privacy": privacy(1.234, 5.678)} | known | changes))
 
 
 def labels(**changes: Any) -> dict[str, Any]:
@@ -96,9 +93,7 @@ def test_what_was_not_measured_is_a_dash_and_why_it_stopped_is_said() -> None:
 
 
 def test_an_infinite_epsilon_is_shown() -> None:
-    run = record()
-    run.privacy.units = {"record": unit_spending(math.inf), "party": unit_spending(math.inf)}
-    rows = dict(closing_rows(run))
+    rows = dict(closing_rows(record(privacy=privacy(math.inf, math.inf))))
     assert rows["ε, one record"] == rows["ε, one party"] == "∞ (δ = 1e-05)"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.browser import FOUND, Tab, browser
-from support.run_records import full_configuration, run_record, unit_spending
+from support.run_records import full_configuration, privacy, run_record
 from support.snapshots import JOB, PARTY, snapshot
 
 from collegium.coordinator.report import render
@@ -36,7 +36,7 @@ def long_run() -> RunRecord:
     party = {"status": "ready", "teachers": 12, "rounds_asked": 3, "rounds_answered": 2}
     refused = [{"when": "round 2", "outcome": "refused: policy: " + "long" * 100}]
     one_round = {"round": 1, "round_id": "r", "queries": 40, "asked": 2, "answered": 2, "teachers": 24}
-    record = run_record(
+    return run_record(
         name="chest-x-rays-of-five-hospitals",
         state="finished",
         asked=full_configuration() | {"seed": None, "text": "y" * 200},
@@ -57,14 +57,8 @@ def long_run() -> RunRecord:
         },
         parties={"clinic-1": party, LONG: party | {"failures": refused}},
         rounds=[one_round | {"seconds": 1.5, "failed": {}}],
+        privacy=privacy(4.2, 114.2, guarantee=11.5),
     )
-    privacy = record.privacy
-    privacy.delta, privacy.guarantee = 1e-5, 11.5
-    privacy.queries_charged, privacy.adjacency = 40, ["replace"]
-    privacy.from_utc, privacy.until_utc = "2026-03-01T12:00:00Z", "2026-03-02T12:00:00Z"
-    privacy.units = {"record": unit_spending(4.2), "party": unit_spending(114.2, votes=10)}
-    privacy.by_queries = [(0, 0.0), (20, 2.9), (40, 4.2)]
-    return record
 
 
 @dataclass

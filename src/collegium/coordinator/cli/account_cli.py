@@ -16,7 +16,7 @@ from collegium.coordinator.cli.mechanism_options import mechanism_options, with_
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis import audit as auditing
 from collegium.privacy.analysis import planning
-from collegium.privacy.analysis.account import AccountQuery, PrivacyReport, state
+from collegium.privacy.analysis.account import AccountQuery, PrivacyReport, privacy_report
 from collegium.privacy.analysis.smooth import publishable_epsilon
 from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
@@ -105,20 +105,17 @@ def account(
         if counts is None:
             raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
         published = publishable_epsilon(described, counts, publish, delta, conversion, question.protected)
-    statement = state(question, counts)
-    shown = statement.as_dict() | {"unit": unit.value}
+    report = privacy_report(question, counts)
+    shown = report.as_dict() | {"unit": unit.value}
     if published is not None:
         shown["epsilon_publishable"] = published
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
         return
-    _print_statement(shown, statement)
+    _print_report(shown, report)
     if published is not None:
-        worth = (
-            ""
-            if published < statement.epsilon_data_independent
-            else (" It is no smaller than the data-independent one: publish that.")
-        )
+        smaller = published < report.epsilon
+        worth = "" if smaller else " It is no smaller than the data-independent one: publish that."
         Console().print(
             f"Publishable data-dependent ε: {published:.4f}.{worth} Release it once: each run "
             "draws fresh noise and costs again.",
@@ -283,6 +280,7 @@ def _parameters(parameters: dict[str, float | int | str]) -> str:
 _ROWS = {
     "epsilon_data_independent": "data-independent",
     "epsilon_data_independent_classic": "data-independent, published bound",
+    "epsilon_data_independent_moments": "data-independent, published bound, moments λ ≤ 8",
     "epsilon_data_independent_pld": "data-independent, loss distribution",
     "epsilon_paper_bound": "from the votes, the paper's bound (secret)",
     "epsilon_exact": "from the votes, exact, continuous noise (secret)",
@@ -290,17 +288,17 @@ _ROWS = {
 }
 
 
-def _print_statement(shown: dict[str, Any], statement: PrivacyReport) -> None:
-    title = f"{statement.mechanism} ({_parameters(statement.parameters)}), {statement.queries:,} queries, "
-    Console().print(title + f"{shown['unit']} level, δ = {statement.delta:g}", highlight=False)
+def _print_report(shown: dict[str, Any], report: PrivacyReport) -> None:
+    title = f"{shown['mechanism']} ({_parameters(shown['parameters'])}), {shown['queries']:,} queries, "
+    Console().print(title + f"{shown['unit']} level, δ = {shown['delta']:g}", highlight=False)
     table = Table()
     table.add_column("analysis")
     table.add_column("ε", justify="right")
-    others = {key: key.removeprefix("epsilon_").replace("_", " ") for key in statement.extra}
+    others = {key: key.removeprefix("epsilon_").replace("_", " ") for key in report.other}
     for key, words in (_ROWS | others).items():
         value = shown.get(key)
         if value is not None:
             table.add_row(words, value if isinstance(value, str) else f"{value:.4f}")
     Console().print(table)
-    for note in statement.notes:
+    for note in report.notes:
         Console().print(f"Note: {note}.")

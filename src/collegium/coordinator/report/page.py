@@ -14,14 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from collegium.coordinator.report import charts
 from collegium.coordinator.run.evaluation import Quality
 from collegium.coordinator.run.run_folder import plain
-from collegium.coordinator.run.run_record import (
-    BaselineRecord,
-    LabelsRecord,
-    PartyRecord,
-    PrivacyRecord,
-    ResearchRecord,
-    RunRecord,
-)
+from collegium.coordinator.run.run_record import BaselineRecord, LabelsRecord, PartyRecord, ResearchRecord, RunRecord
+from collegium.privacy.analysis.epsilons import value_of
+from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
 
 _HERE = files("collegium.coordinator.report")
@@ -54,6 +49,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
     """
     shown = run.model_copy(update={"research_only": None})
     extra = run.research_only if research else None
+    privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
     return (
         templates("coordinator.report")
@@ -66,12 +62,11 @@ def render(run: RunRecord, *, research: bool = False) -> str:
             student=run.student,
             student_quality=student,
             baseline=run.baseline,
-            privacy=run.privacy,
+            privacy=privacy,
             parties=_parties(run.parties),
-            headline=_headline(run.privacy),
-            promises=_promises(run.privacy),
-            period=_period(run.privacy),
-            epsilon_chart=_epsilon_chart(run.privacy),
+            promises=[] if privacy is None else _promises(privacy),
+            period="" if privacy is None else _period(privacy),
+            epsilon_chart="" if privacy is None else _epsilon_chart(privacy),
             class_chart=_class_chart(run.labels),
             quality_chart=_accuracy_chart(
                 None if run.labels is None else run.labels.quality, "Share of right labels per true class"
@@ -91,29 +86,24 @@ def templates(package: str) -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=number, percent=_percent, printed=printed)
+    environment.filters.update(number=number, percent=_percent, printed=printed, value=value_of)
     return environment
 
 
-def _headline(privacy: PrivacyRecord) -> float | None:
-    """The ε that may be claimed, by the ledger's entries alone; None before any charge."""
-    return privacy.guarantee if privacy.units else None
-
-
-def _promises(privacy: PrivacyRecord) -> list[dict[str, Any]]:
+def _promises(privacy: LedgerReport) -> list[dict[str, Any]]:
     """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
     promises = []
-    for name in dict.fromkeys((privacy.unit, "record", "party")):
-        own = name == privacy.unit
+    for name in dict.fromkeys((privacy.terms.unit, "record", "party")):
+        own = name == privacy.terms.unit
         # Where charges depend on answers, only the budget's unit has a filter that kept it.
         if name not in privacy.units or (privacy.adaptive and not own):
             continue
-        epsilon = _headline(privacy) if own else privacy.units[name].wide.epsilon
+        epsilon = privacy.guarantee if own else privacy.units[name].charged.epsilon
         promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
     return promises
 
 
-def _period(privacy: PrivacyRecord) -> str:
+def _period(privacy: LedgerReport) -> str:
     """The days on which labels were paid for; empty where that is not known."""
     begun, ended = ((at or "")[:10] for at in (privacy.from_utc, privacy.until_utc))
     return begun if begun == ended else f"{begun} to {ended}"
@@ -136,10 +126,10 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _epsilon_chart(privacy: PrivacyRecord) -> str:
+def _epsilon_chart(privacy: LedgerReport) -> str:
     points = [(float(queries), epsilon) for queries, epsilon in privacy.by_queries]
     return charts.line_chart(
-        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy.budget
+        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy.terms.epsilon_budget
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.run_record import DataDependentEpsilon, EpsilonRecord, GapHistogram, ResearchRecord
+from collegium.coordinator.run.run_record import GapHistogram, ResearchRecord
+from collegium.privacy.analysis.epsilons import SecretEpsilons, secret_epsilons
 from collegium.privacy.mechanisms import IntArray, Mechanism
-from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
 
 CAUTION = (
     "Computed from the votes without noise: private. For research on simulated parties; "
@@ -53,35 +53,12 @@ def research_figures(
         gap_mean_votes=float(gaps.mean()),
         gap_mean_fraction=float((gaps / teachers).mean()),
         gap_histogram=_histogram(gaps / teachers),
-        epsilon_data_dependent=data_dependent(histograms, mechanism, delta=delta, continuous=continuous),
+        epsilons=SecretEpsilons()
+        if mechanism.no_votes_because
+        else secret_epsilons(mechanism, histograms, delta, noise=("continuous" if continuous else "discrete",)),
         teacher_accuracy_mean=teacher_accuracy,
         plurality_accuracy=plurality,
     )
-
-
-def data_dependent(counts: IntArray, mechanism: Mechanism, *, delta: float, continuous: bool) -> DataDependentEpsilon:
-    """ε per record of releasing labels from ``counts``, by the published theorem and exactly, where there is one.
-
-    ``paper`` is on moments λ ≤ 8 with the classic conversion, ``paper_wide`` and ``exact`` are on 68
-    orders with the improved one; ``exact`` covers both directions of every neighbouring pair.
-    """
-    figures = DataDependentEpsilon(source=mechanism.source)
-    if mechanism.no_votes_because:
-        return figures
-    paper = mechanism.paper_bound(counts, PAPER_ORDERS, mechanism.unit())
-    if paper is not None:
-        figures.paper = _record(RenyiCurve(PAPER_ORDERS, paper.sum(axis=0)).to_epsilon(delta, Conversion.CLASSIC))
-    wide = mechanism.paper_bound(counts, WIDE_ORDERS, mechanism.unit())
-    if wide is not None:
-        figures.paper_wide = _record(RenyiCurve(WIDE_ORDERS, wide.sum(axis=0)).to_epsilon(delta))
-    exact = mechanism.exact_loss(counts, WIDE_ORDERS, mechanism.unit().adjacency, not continuous)
-    if exact is not None:
-        figures.exact = _record(RenyiCurve(WIDE_ORDERS, exact.sum(axis=0)).to_epsilon(delta))
-    return figures
-
-
-def _record(found: Epsilon) -> EpsilonRecord:
-    return EpsilonRecord(epsilon=found.epsilon, delta=found.delta, order=found.order, conversion=found.conversion.value)
 
 
 def _histogram(fractions: NDArray[np.float64]) -> GapHistogram:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.report.spending import spending
 from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
 from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.factories import ledger_id
@@ -17,7 +16,6 @@ from collegium.coordinator.run.query_runner import Ending, QueryRunner
 from collegium.coordinator.run.run_notes import RunNotes
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
-    PrivacyRecord,
     RunRecord,
     StudentRecord,
     begun,
@@ -30,6 +28,7 @@ from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import DISTILLATION
 from collegium.errors import BudgetExceeded
+from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray
 
@@ -58,7 +57,6 @@ class OpenRun:
         record = begun(
             held,
             config,
-            setup.mechanism,
             sum_mode=setup.vote_sum.mode,
             private_noise=setup.noise.private,
             pool=public.spec,
@@ -209,8 +207,7 @@ class OpenRun:
 
     def _note_spending(self) -> None:
         """What the ledger says now: other runs may have spent from it since the labels were counted."""
-        privacy = self.record.privacy.model_dump() | spending(self._ledger)
-        self.record.privacy = PrivacyRecord.model_validate(privacy)
+        self.record.privacy = ledger_report(self._ledger)
         self._note_head()
 
     def _note_head(self) -> None:

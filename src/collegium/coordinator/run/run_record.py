@@ -22,11 +22,13 @@ from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import DISTILLATION, RunConfig, StudentConfig
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
+from collegium.privacy.analysis.epsilons import SecretEpsilons
+from collegium.privacy.analysis.ledger_report import LedgerReport
+from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
 from collegium.protocol.messages import ArraySpec
 
-RUN_FORMAT: Final = 2
+RUN_FORMAT: Final = 3
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -49,63 +51,6 @@ class PoolRecord(Record):
 
     sha256: str
     inputs: int
-
-
-class EpsilonRecord(Record):
-    """An ε with all that a reader needs to understand it."""
-
-    epsilon: float
-    delta: float
-    order: float
-    conversion: str
-
-
-class UnitSpending(Record):
-    """ε of all charges for one privacy unit; see `report.spending` for the four analyses."""
-
-    votes: int | None
-    """How many votes one unit can change; None where the terms in force do not say."""
-    wide: EpsilonRecord
-    classic: EpsilonRecord
-    paper: EpsilonRecord
-    pld: float | None
-
-
-class TermsRecord(Record):
-    """The terms on which queries are charged; see `privacy.ledger.entry.Terms`."""
-
-    mechanism: str
-    parameters: dict[str, float | int | str]
-    noise_source: str = ""
-    unit: str
-    """The privacy unit in which the budget is counted."""
-    budget: float | None
-    votes_per_unit: dict[str, int] = {}
-    """How many votes one unit can change, by the unit's name."""
-
-
-class PrivacyRecord(TermsRecord):
-    """The terms in force, and what was charged: `units` is empty until the labels are counted."""
-
-    source: str
-    """The paper and theorem from which the mechanism's charge follows."""
-    noise: str
-    earlier_terms: list[TermsRecord] = []
-    """Those under which something was charged before."""
-    guarantee: float | None = None
-    """The ε that may be published for the budget's unit, by the ledger's entries alone."""
-    delta: float | None = None
-    epsilon: EpsilonRecord | None = None
-    """As the ledger counts it."""
-    adaptive: bool = False
-    """Whether charges depended on earlier answers: then the guarantee is a budget that the ledger's filter kept."""
-    queries_charged: int = 0
-    units: dict[str, UnitSpending] = {}
-    by_queries: list[tuple[int, float]] = []
-    """Pairs of the queries asked so far and the ε after them."""
-    adjacency: list[str] = []
-    from_utc: str | None = None
-    until_utc: str | None = None
 
 
 class PartyFailure(Record):
@@ -205,15 +150,6 @@ class GapHistogram(Record):
     queries: list[int]
 
 
-class DataDependentEpsilon(Record):
-    """ε that follows from the votes themselves; see `report.research`. An analysis that does not apply is None."""
-
-    source: str
-    paper: EpsilonRecord | None = None
-    paper_wide: EpsilonRecord | None = None
-    exact: EpsilonRecord | None = None
-
-
 class ResearchRecord(Record):
     """Figures computed from the votes without noise: private, for simulations alone."""
 
@@ -223,7 +159,7 @@ class ResearchRecord(Record):
     gap_mean_votes: float
     gap_mean_fraction: float
     gap_histogram: GapHistogram
-    epsilon_data_dependent: DataDependentEpsilon
+    epsilons: SecretEpsilons
     teacher_accuracy_mean: float | None = None
     plurality_accuracy: float | None = None
 
@@ -233,7 +169,7 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[2] = RUN_FORMAT
+    format: Literal[3] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
@@ -245,7 +181,8 @@ class RunRecord(Record):
     cautions: list[str]
     pool: PoolRecord
     sum_mode: str
-    privacy: PrivacyRecord
+    privacy: LedgerReport | None = None
+    """What the ledger's entries came to when the labels were counted."""
     parties: dict[str, PartyRecord] = {}
     rounds: list[RoundRecord] = []
     chosen: list[ChosenRound] = []
@@ -348,7 +285,6 @@ def check_same_run(record: RunRecord, config: RunConfig, pool: ArraySpec, folder
 def begun(
     held: RunRecord | None,
     config: RunConfig,
-    mechanism: Mechanism,
     *,
     sum_mode: str,
     private_noise: bool,
@@ -371,14 +307,6 @@ def begun(
         cautions=([] if private_noise else [NOT_PRIVATE]) + ([LEARNED_VOTES] if learned_votes else []),
         pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
         sum_mode=sum_mode,
-        privacy=PrivacyRecord(
-            mechanism=mechanism.name,
-            parameters=dict(mechanism.parameters()),
-            source=mechanism.source,
-            noise=config.mechanism.noise,
-            unit=config.budget.unit,
-            budget=config.budget.epsilon,
-        ),
     )
     if held is None:
         return record

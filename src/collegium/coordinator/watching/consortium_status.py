@@ -13,12 +13,12 @@ from typing import Any
 
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.membership.members import Member, Members
-from collegium.coordinator.report.spending import epsilon_by_unit
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
 from collegium.locks import is_held
+from collegium.privacy.analysis.ledger_report import charged_epsilons
 from collegium.privacy.ledger.entry import ABSTENTION
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import read_certificate
@@ -142,7 +142,7 @@ def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     held = _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
     budget, unit = held["epsilon_budget"], held["unit"]
     left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
-    spent = held["by_unit"] | {unit: held["epsilon_spent"]}
+    spent = held["by_unit"]
     limited = {"budget": budget, "left": left}
     units = {
         name: {"spent": spent[name]} | (limited if name == unit else dict.fromkeys(limited))
@@ -166,17 +166,16 @@ def file_stamps(*paths: Path) -> tuple[tuple[int, int], ...]:
 def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> Mapping[str, Any]:
     """Labels and ε; ``by_unit`` for every unit that charges are stated for. Read once per state of the file."""
     with Ledger.read(path) as ledger:
-        labels, spent, terms = ledger.labels(), ledger.epsilon(), ledger.terms()
-        by_unit = epsilon_by_unit(ledger)
+        labels, terms, epsilons = ledger.labels(), ledger.terms(), charged_epsilons(ledger)
     abstentions = sum(label == ABSTENTION for label in labels.values())
     return {
         "labels": len(labels) - abstentions,
         "abstentions": abstentions,
         "unit": terms.unit,
         "epsilon_budget": terms.epsilon_budget,
-        "epsilon_spent": spent.epsilon,
-        "delta": spent.delta,
-        "by_unit": by_unit,
+        "epsilon_spent": epsilons[terms.unit].epsilon,
+        "delta": epsilons[terms.unit].delta,
+        "by_unit": {name: found.epsilon for name, found in epsilons.items()},
     }
 
 

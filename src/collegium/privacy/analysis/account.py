@@ -1,17 +1,25 @@
-"""The figures of `collegium account`: every ε that can be said of a plan or of saved votes, side by side."""
+"""The account of a plan or of saved votes: what `collegium account` and `collegium.account` show."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.pld import composed_epsilon
+from collegium.privacy.analysis.epsilons import (
+    Epsilons,
+    SecretEpsilons,
+    StageCharge,
+    all_epsilons,
+    planned_charges,
+    secret_epsilons,
+    value_of,
+)
 from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion, Epsilon
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts
 
@@ -62,45 +70,80 @@ class AccountQuery:
         """The unit that is accounted for."""
         return self.mechanism.checked_unit(self.unit)
 
+    @property
+    def charges(self) -> tuple[StageCharge, ...]:
+        """What each stage is charged."""
+        return planned_charges(self.mechanism, self.protected, self.queries, self.answered)
+
+    @property
+    def charged(self) -> Epsilon:
+        """ε by the composed curve of the plan: what a budget stops on."""
+        curve = self.mechanism.charge(
+            self.orders, self.protected, queries=self.queries, answered=self.answered, published=self.classic
+        )
+        return curve.to_epsilon(self.delta, self.conversion)
+
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Every ε at one δ. ``None`` where an analysis does not apply, with the reason in ``notes``."""
+    """Every ε of a plan or of saved votes.
 
-    mechanism: str
-    parameters: dict[str, float | int | str]
-    queries: int
-    answered: int | None
-    unit: str
-    votes_per_unit: int
-    adjacency: str
-    delta: float
-    bound: str
-    epsilon_data_independent: float
-    epsilon_data_independent_classic: float | None
-    epsilon_data_independent_pld: float | None
-    epsilon_paper_bound: float | None
-    epsilon_exact: float | None
-    epsilon_exact_released: float | None
-    order: float
-    order_paper_bound: float | None
-    order_exact: float | None
-    orders: tuple[float, ...]
-    conversion: str
-    secret: tuple[str, ...]
+    Parameters
+    ----------
+    question : AccountQuery
+        What was asked.
+    independent : Epsilons
+        What holds whatever the votes are.
+    from_votes : SecretEpsilons or None
+        What follows from the votes, which is as secret as they are; None for a plan.
+    notes : tuple of str
+        What a reader should know of these figures.
+    other : dict
+        Further figures of the mechanism, by the names that they have in JSON.
+    """
+
+    question: AccountQuery
+    independent: Epsilons
+    from_votes: SecretEpsilons | None
     notes: tuple[str, ...]
-    extra: dict[str, float] = field(default_factory=dict)
+    other: dict[str, float]
 
     @property
     def epsilon(self) -> float:
         """The ε to publish: it holds whatever the votes are."""
-        return self.epsilon_data_independent
+        return self.independent.charged.epsilon
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: infinite values as the string "inf"."""
-        plain = asdict(self)
-        plain.update(plain.pop("extra"))
-        return {key: _json(value) for key, value in plain.items()}
+        """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
+        asked, found, secret = self.question, self.independent, self.from_votes or SecretEpsilons()
+        unit = asked.protected
+        values = {
+            "mechanism": asked.mechanism.name,
+            "parameters": asked.mechanism.parameters(),
+            "queries": asked.queries,
+            "answered": asked.answered,
+            "unit": "record" if unit.votes == 1 else "party",
+            "votes_per_unit": unit.votes,
+            "adjacency": unit.adjacency.value,
+            "delta": asked.delta,
+            "bound": "classic" if asked.classic else "argmax",
+            "epsilon_data_independent": self.epsilon,
+            "epsilon_data_independent_classic": value_of(found.published),
+            "epsilon_data_independent_moments": value_of(found.moments),
+            "epsilon_data_independent_pld": found.loss_distribution,
+            "epsilon_paper_bound": value_of(secret.paper_bound),
+            "epsilon_exact": value_of(secret.exact),
+            "epsilon_exact_released": value_of(secret.exact_released),
+            "order": found.charged.order,
+            "order_paper_bound": secret.paper_bound and secret.paper_bound.order,
+            "order_exact": secret.exact and secret.exact.order,
+            "orders": asked.orders,
+            "conversion": asked.conversion.value,
+            "secret": () if self.from_votes is None else SECRET_FIGURES,
+            "notes": self.notes,
+            **self.other,
+        }
+        return {key: _json(value) for key, value in values.items()}
 
 
 def account(
@@ -160,96 +203,45 @@ def account(
     protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
     number = queries if queries is not None else 0 if counts is None else len(counts)
     question = AccountQuery(mechanism, number, delta, WIDE_ORDERS, unit=protected, answered=answered)
-    return state(question, counts)
+    return privacy_report(question, counts)
+
+
+def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> PrivacyReport:
+    """Account for a plan, or for ``votes`` of shape ``[queries, classes]``.
+
+    Raises UnsupportedAccounting when votes are given for a mechanism whose loss must not be computed
+    from votes, or when the unit is not one that it accounts for.
+    """
+    mechanism, secret = question.mechanism, None
+    independent = all_epsilons(question.charges, question.charged, orders=question.orders)
+    if votes is not None:
+        secret = secret_epsilons(
+            mechanism,
+            votes,
+            question.delta,
+            unit=question.protected,
+            orders=question.orders,
+            conversion=question.conversion,
+        )
+    return PrivacyReport(
+        question=question,
+        independent=independent,
+        from_votes=secret,
+        notes=() if secret is None else tuple(_notes(question, secret)),
+        other=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
+    )
+
+
+def _notes(question: AccountQuery, secret: SecretEpsilons) -> list[str]:
+    notes = [] if secret.paper_bound is None else ["the paper's bound covers one direction only"]
+    if question.protected.votes > 1:
+        return [*notes, "the exact loss is computed for units of one vote"]
+    if secret.exact is None:
+        return [*notes, f"{question.mechanism.name} has no exact analysis"]
+    return [*notes, "figures computed from the votes are secret"]
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "inf" if value > 0 else None
     return list(value) if isinstance(value, tuple) else value
-
-
-def data_independent(question: AccountQuery, classic: bool | None = None) -> RenyiCurve:
-    """The composed curve of the plan: what a budget stops on."""
-    return question.mechanism.charge(
-        question.orders,
-        question.protected,
-        queries=question.queries,
-        answered=question.answered,
-        published=question.classic if classic is None else classic,
-    )
-
-
-def state(question: AccountQuery, votes: IntArray | None = None) -> PrivacyReport:
-    """Account for a plan, or for ``votes`` of shape ``[queries, classes]``.
-
-    Raises UnsupportedAccounting when votes are given for a mechanism whose loss must not be computed
-    from votes, or when the unit is not one that it accounts for.
-    """
-    mechanism, unit = question.mechanism, question.protected
-    independent, classic = (
-        data_independent(question, bound).to_epsilon(question.delta, question.conversion) for bound in (None, True)
-    )
-    notes: list[str] = []
-    paper, exact, released = _from_votes(question, votes, notes)
-    return PrivacyReport(
-        mechanism=mechanism.name,
-        parameters=mechanism.parameters(),
-        queries=question.queries,
-        answered=question.answered,
-        unit="record" if unit.votes == 1 else "party",
-        votes_per_unit=unit.votes,
-        adjacency=unit.adjacency.value,
-        delta=question.delta,
-        bound="classic" if question.classic else "argmax",
-        epsilon_data_independent=independent.epsilon,
-        epsilon_data_independent_classic=classic.epsilon,
-        epsilon_data_independent_pld=_loss_distribution_epsilon(question),
-        epsilon_paper_bound=paper.epsilon if paper else None,
-        epsilon_exact=exact.epsilon if exact else None,
-        epsilon_exact_released=released.epsilon if released else None,
-        order=independent.order,
-        order_paper_bound=paper.order if paper else None,
-        order_exact=exact.order if exact else None,
-        orders=question.orders,
-        conversion=question.conversion.value,
-        secret=SECRET_FIGURES if votes is not None else (),
-        notes=tuple(notes),
-        extra=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
-    )
-
-
-def _loss_distribution_epsilon(question: AccountQuery) -> float | None:
-    mechanism = question.mechanism
-    losses = [stage.privacy_loss(question.protected) for stage in mechanism.stages]
-    if any(loss is None for loss in losses):
-        return None
-    counts = mechanism.queries_per_stage(question.queries, question.answered)
-    return composed_epsilon(zip(losses, counts, strict=True), question.delta)
-
-
-def _from_votes(
-    question: AccountQuery, votes: IntArray | None, notes: list[str]
-) -> tuple[Epsilon | None, Epsilon | None, Epsilon | None]:
-    if votes is None:
-        return None, None, None
-    mechanism, unit = question.mechanism, question.protected
-    paper = _converted(question, mechanism.paper_bound(votes, question.orders, unit))
-    if paper is not None:
-        notes.append("the paper's bound covers one direction only")
-    if unit.votes > 1:
-        notes.append("the exact loss is computed for units of one vote")
-        return paper, None, None
-    continuous, discrete = (
-        _converted(question, mechanism.exact_loss(votes, question.orders, unit.adjacency, kind))
-        for kind in (False, True)
-    )
-    known = continuous is not None
-    notes.append("figures computed from the votes are secret" if known else f"{mechanism.name} has no exact analysis")
-    return paper, continuous, discrete
-
-
-def _converted(question: AccountQuery, losses: FloatArray | None) -> Epsilon | None:
-    if losses is None:
-        return None
-    return RenyiCurve(question.orders, losses.sum(axis=0)).to_epsilon(question.delta, question.conversion)

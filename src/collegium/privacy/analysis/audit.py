@@ -15,8 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.privacy.accounting.pld import composed_epsilon
-from collegium.privacy.analysis.account import AccountQuery, data_independent
+from collegium.privacy.analysis.epsilons import loss_distribution_epsilon, planned_charges
 from collegium.privacy.mechanisms.base import Mechanism, Noise
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.privacy.units import Adjacency, IntArray
@@ -105,12 +104,9 @@ def audit(
 
 def stated_epsilon(mechanism: Mechanism, delta: float) -> float:
     """The smallest ε that the accountant states for one answer, by Rényi curve or loss distribution."""
-    question = AccountQuery(mechanism, 1, delta, WIDE_ORDERS) if delta > 0.0 else None
-    found = [data_independent(question).to_epsilon(delta).epsilon] if question else []
-    losses = [stage.privacy_loss(mechanism.unit()) for stage in mechanism.stages]
-    if all(loss is not None for loss in losses):
-        found.append(composed_epsilon([(loss, 1) for loss in losses], delta))
-    return min(found, default=math.inf)
+    rdp = mechanism.charge(WIDE_ORDERS).to_epsilon(delta).epsilon if delta > 0.0 else math.inf
+    pld = loss_distribution_epsilon(planned_charges(mechanism, mechanism.unit(), 1), delta)
+    return rdp if pld is None else min(rdp, pld)
 
 
 def _most_telling(

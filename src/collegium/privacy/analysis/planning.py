@@ -17,11 +17,10 @@ import numpy as np
 
 from collegium.errors import ConfigurationError
 from collegium.extras import optional_import
-from collegium.privacy.analysis.account import AccountQuery, data_independent
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.mechanisms.parameters import Value, fields_of
 from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.privacy.units import IntArray
 
 _MOST_QUERIES = 1_000_000
@@ -144,10 +143,8 @@ def _choice(mechanism: Mechanism, target: Target, *, classic: bool) -> Choice:
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
-        question = AccountQuery(
-            mechanism, queries, target.delta, WIDE_ORDERS, Conversion.IMPROVED, unit, answered, classic
-        )
-        return data_independent(question).to_epsilon(target.delta).epsilon
+        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered, published=classic)
+        return curve.to_epsilon(target.delta).epsilon
 
     queries = _most_queries(epsilon_of, target.epsilon, target.queries)
     answered = math.ceil(answered_share * queries)
