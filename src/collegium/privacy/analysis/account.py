@@ -113,6 +113,11 @@ class PrivacyReport:
         """The ε to publish: it holds whatever the votes are."""
         return self.independent.charged.epsilon
 
+    @property
+    def delta(self) -> float:
+        """The δ of every ε here."""
+        return self.question.delta
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
         asked, found, secret = self.question, self.independent, self.from_votes or SecretEpsilons()
