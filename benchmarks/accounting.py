@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.game.profile import Profile
+from collegium.privacy.accounting.game.recursion import play
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseKind, NoiseLaw
 from collegium.privacy.accounting.papers import theorem_3, theorem_6
 from collegium.privacy.analysis.smooth import SmoothRelease, envelope_for
 from collegium.privacy.renyi import WIDE_ORDERS, FloatArray
-from collegium.privacy.units import IntArray
+from collegium.privacy.units import Adjacency, IntArray
 
 GAMMA = 0.05
 SIGMA = 40.0
@@ -134,7 +137,26 @@ def measure(queries: int = 1000, classes: int = 10, teachers: int = 250, seed: i
         result[f"exact_{kind.replace('-', '_')}_s"] = seconds
     for kind, scale in (("gaussian", SIGMA), ("laplace", 1.0 / GAMMA)):
         result[f"smooth_release_{kind}_s"], _ = _timed(partial(_release, counts, kind, scale), 1)
+    for name, law, rounds in _GAMES:
+        seconds, values = _timed(partial(_play, law, rounds), 1)
+        result[f"game_{name}_s"], result[f"game_{name}_epsilon"] = seconds, float(values[0])
+        result[f"game_{name}_gap"] = float(values[0] / values[1] - 1.0)
     return result
+
+
+_GAMES = (
+    ("gnmax_40_t40", RoundLaw("gaussian", SIGMA), 40),
+    ("gnmax_40_t1000", RoundLaw("gaussian", SIGMA), 1000),
+    ("discrete_gnmax_40_t286", RoundLaw("discrete-gaussian", SIGMA), 286),
+    ("lnmax_20_t1000", RoundLaw("laplace", 1.0 / GAMMA), 1000),
+    ("record_40_p512", RoundLaw("gaussian", SIGMA, Adjacency.ADD_REMOVE), 512),
+)
+
+
+def _play(law: RoundLaw, rounds: int) -> FloatArray:
+    """ε at δ = 1e-5, certified and attained, computed afresh."""
+    profile = Profile(tuple(play(game, rounds) for game in law.games()))
+    return np.array([profile.epsilon(1e-5), profile.attained(1e-5)])
 
 
 def _release(counts: IntArray, noise: str, scale: float) -> FloatArray:

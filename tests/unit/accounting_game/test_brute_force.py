@@ -119,6 +119,7 @@ def test_planted_missing_reserve_between_grid_positions_is_caught() -> None:
         fine,
         step=coarse_step,
         shift=1,
+        root=2,
         end=round(9.5 / coarse_step) + 1,
         log_below=lambda x: below(x * fine.shift),
     )

@@ -20,7 +20,7 @@ import platformdirs
 
 from collegium.privacy.accounting.game.recursion import Values
 
-ALGORITHM = 1
+ALGORITHM = 3
 """Raised whenever the recursion returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, bool, float, int]

@@ -82,7 +82,7 @@ class CellCurves:
     envelope: FloatArray
 
 
-def cell_curves(enclosure: Enclosure, spare: FloatArray, sampling: Sampling, grid: FloatArray) -> CellCurves:
+def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray) -> CellCurves:
     """Curves on k = e^{grid} of every enclosed cell; docs/privacy.md, "The exact accountant", Lemmas 5 and 6."""
     q, ell = enclosure.corners[:, 0], enclosure.corners[:, 1]
     ell = np.where(q > 0.0, ell, 0.0)
@@ -90,14 +90,12 @@ def cell_curves(enclosure: Enclosure, spare: FloatArray, sampling: Sampling, gri
     ends = np.stack([sampling.excess(e, grid) for e in (enclosure.ell_low, enclosure.ell_high)])
     # Only an unbounded b makes a − k·b undefined there, and it is −∞.
     ends = np.where(np.isnan(ends), -np.inf, ends)
-    of_difference, of_level = sampling.slopes(grid)
-    more = spare[0][:, None] * of_difference + spare[1][:, None] * of_level
     return CellCurves(
         gain,
         q * (1.0 + sampling.upper(ell)),
         q * (1.0 + sampling.lower(ell)),
-        _reserve(enclosure, ends, sampling, grid) + more,
-        _envelope(enclosure, ends, sampling, grid) + more,
+        _reserve(enclosure, ends, sampling, grid),
+        _envelope(enclosure, ends, sampling, grid),
     )
 
 

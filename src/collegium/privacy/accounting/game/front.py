@@ -23,7 +23,7 @@ _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
 
 _CELLS_AT_ONCE = 512
 
-_MOST_CELLS = 12_000
+_MOST_CELLS = 20_000
 """Cells are split no further when there are so many; the bound is then less close, and the gap says how much."""
 
 _ROWS_AT_ONCE = 256
@@ -49,8 +49,9 @@ class Positions(Protocol):
         """Bounds on the laws at every position in each cell."""
         ...
 
-    def spare(self, cells: Cells) -> FloatArray:
-        """By how much the laws may differ from the enclosed ones, in P − Q and in Q; shape ``[2, cells]``."""
+    @property
+    def spare(self) -> tuple[float, float]:
+        """By how much, in P − Q and in Q, the laws may differ from the enclosed ones in any cell."""
         ...
 
 
@@ -106,6 +107,9 @@ class Front:
         self._families, self._sampling, self._grid = tuple(families), sampling, grid
         self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
         self._batches: list[_Batch] = []
+        of_difference, of_level = sampling.slopes(grid)
+        spares = [of_difference * family.spare[0] + of_level * family.spare[1] for family in self._families]
+        self._spare = np.max(spares, axis=0)
         self._inner, self._outside = slice(None), np.zeros(len(grid))
         self.restart()
 
@@ -154,7 +158,7 @@ class Front:
         allowance : or by at most this much, shape ``[rows]``.
         split : whether to look for cells to split; without it the bound holds as well.
         """
-        outside = windows @ self._outside
+        outside = windows @ (self._outside + self._spare)
         inner = np.ascontiguousarray(windows[:, self._inner].T, dtype=np.float32)
         most = np.empty(len(windows))
         best = np.zeros(len(windows), dtype=np.intp)
@@ -219,7 +223,7 @@ class Front:
 
     def _part(self, family: int, cells: Cells) -> _Batch:
         positions = self._families[family]
-        curves = cell_curves(positions.enclose(cells), positions.spare(cells), self._sampling, self._grid)
+        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid)
         corners = _CORNERS[cells.bounds.shape[1]]
         keys = np.zeros((len(cells.bounds), 4, 3), dtype=np.int64)
         keys[:, :, 0] = family

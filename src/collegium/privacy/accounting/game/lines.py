@@ -50,15 +50,10 @@ class Line:
     end: int
     bends: Bends | None
     kinks: tuple[int, ...] = ()
-    spare_at: Callable[[IntArray], FloatArray] | None = None
-    """Per largest |x| of an interval: what a third outcome may add; see ``planes.Plane.duel``."""
-
-    def spare(self, cells: Cells) -> FloatArray:
-        """What is to be added to the curves of each interval, in P − Q and in Q; shape ``[2, cells]``."""
-        outer = np.abs(cells.bounds).max(axis=1)
-        if self.spare_at is None:
-            return np.zeros((2, len(outer)))
-        return self.spare_at(outer)
+    spare: tuple[float, float] = (0.0, 0.0)
+    """How much of P − Q and of Q a third outcome that is left out may move; see ``planes.Plane.duel``."""
+    root: int = 1
+    """Steps of a root cell."""
 
     @property
     def discrete(self) -> bool:
@@ -72,9 +67,8 @@ class Line:
 
     def roots(self) -> Cells:
         """The intervals that the search begins with; kinks lie on their ends."""
-        width = max(1, round(_ROOT / self.step))
         kinks = [kink + move for kink in self.kinks for move in (0, self.shift)]
-        edges = np.unique(np.concatenate([np.arange(-self.end, self.end, width), np.array([self.end, *kinks])]))
+        edges = np.unique(np.concatenate([np.arange(-self.end, self.end, self.root), np.array([self.end, *kinks])]))
         return Cells(np.stack([edges[:-1], edges[1:]], axis=1).astype(np.int64))
 
     def enclose(self, cells: Cells) -> Enclosure:
@@ -158,7 +152,13 @@ def continuous_line(noise: str, scale: float, votes: int, rival_noise: bool) -> 
     shift = max(8, math.ceil(length / _FINEST))
     step = length / shift
     return Line(
-        lambda x: np.asarray(log_below(x * step)), step, shift, math.ceil((reach + length) / step), bends, kinks
+        lambda x: np.asarray(log_below(x * step)),
+        step,
+        shift,
+        math.ceil((reach + length) / step),
+        bends,
+        kinks,
+        root=max(1, round(_ROOT / step)),
     )
 
 
@@ -179,7 +179,8 @@ def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Li
     def log_below(x: IntArray) -> FloatArray:
         return np.asarray(table[np.clip(x + middle, 0, len(table) - 1)])
 
-    return Line(log_below, 1.0, votes, math.ceil(reach * scale) + votes, None)
+    end = math.ceil(reach * scale) + votes
+    return Line(log_below, 1.0, votes, end, None, root=max(1, round(_ROOT * scale)))
 
 
 def _gaussian_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -20,11 +20,11 @@ from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
 
 _REACH = {"gaussian": 9.5, "laplace": 46.0}
-_RIDGE = {"gaussian": 5.5, "laplace": 16.0}
+_RIDGE = {"gaussian": 6.0, "laplace": 20.0}
 """Where a or b stands so many scales above M, their duel stands for the plane."""
 
 _FINEST = 1.0 / 64.0
-_CORE = 4.5
+_CORE = {"gaussian": 6.25, "laplace": 4.5}
 """Integer noise: second differences are tabulated where both positions are within so many scales of M."""
 
 
@@ -74,32 +74,23 @@ class Plane:
             return enclosure
         return replace(enclosure, curvature=self._integer_curvature(cells.bounds))
 
-    def spare(self, cells: Cells) -> FloatArray:
+    @property
+    def spare(self) -> tuple[float, float]:
         """Nothing: the rectangles are enclosed as they are."""
-        return np.zeros((2, len(cells.bounds)))
+        return 0.0, 0.0
 
-    def duel(self, line: Line, length: float) -> Line:
-        """``line``, the duel of a and b without M, made to bound the rest of the plane; its step is ``length`` scales.
+    def duel(self, line: Line) -> Line:
+        """``line``, the duel of a and b without M, made to bound the rest of the plane as well.
 
         With E the event that M wins, p and q the densities of the noisy counts of a and b, the three outcomes'
         hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/privacy.md, Lemma 7.
         """
-        top, h = _RIDGE[self.lattice.family], self.vote_length
-
-        def spare(outer: IntArray) -> FloatArray:
-            far, near = top - h, top - outer * length - 2.0 * h
-            tails = [np.exp([self.lattice.log_beyond(float(z)) for z in np.atleast_1d(z)]) for z in (far, near)]
-            densities = [self._density(np.atleast_1d(z)) for z in (far, near)]
-            moved = h * (densities[0] * tails[1] + tails[0] * densities[1])
-            return 2.0 * np.stack([moved, tails[0] * tails[1]])
-
-        return replace(line, spare_at=spare)
-
-    def _density(self, z: FloatArray) -> FloatArray:
-        """A bound on the variation of the density over everything at or beyond z."""
+        far = _RIDGE[self.lattice.family] - self.vote_length
+        tail = math.exp(self.lattice.log_beyond(far))
         gaussian = self.lattice.family == "gaussian"
-        kernel = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) if gaussian else 0.5 * np.exp(-np.abs(z))
-        return np.where(z > 0.0, kernel, 2.0 * (1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5))
+        peak = 1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5
+        density = peak * math.exp(-0.5 * far * far if gaussian else -far)
+        return replace(line, spare=(2.0 * self.vote_length * (density + 2.0 * peak * tail), 2.0 * tail))
 
     @cached_property
     def _problem(self) -> SearchProblem:
@@ -108,7 +99,7 @@ class Plane:
     @cached_property
     def _differences(self) -> tuple[int, FloatArray]:
         """Second differences in x and in y, shape ``[2 axes, 2 (P − Q and Q), 3, side, side]``, of integer noise."""
-        half = min(math.ceil(_CORE / self.lattice.step), self.lattice.reach - 2)
+        half = min(math.ceil(_CORE[self.lattice.family] / self.lattice.step), self.lattice.reach - 2)
         side = np.arange(-half - 2, half + 3)
         x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))
         laws = np.exp(self.lattice.log_three(x, y, self.tie_to_a)).reshape(3, len(side), len(side))

@@ -21,7 +21,7 @@ NOISES = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplac
 SMALLEST_SCALE, LARGEST_SCALE = 0.5, 5000.0
 """Scales, in votes, for which the search is made; moved votes of integer noise have ``LARGEST_INTEGER_SCALE``."""
 
-LARGEST_INTEGER_SCALE = 150.0
+LARGEST_INTEGER_SCALE = 100.0
 
 MOST_ROUNDS = 20_000
 
@@ -73,7 +73,7 @@ class RoundLaw:
         if self._moves_in_a_plane:
             ties = (True, False) if self.noise.startswith("discrete-") else (True,)
             planes = [Plane.build(self.noise, self.scale, tie_to_a) for tie_to_a in ties]
-            families = (*planes, planes[0].duel(self._line(), self._line_length))
+            families = (*planes, planes[0].duel(self._line()))
         loss, lost = self._largest_loss()
         far = self._line().far
         if self.sampling_rate == 1.0:
@@ -90,12 +90,6 @@ class RoundLaw:
         rival = self.adjacency is Adjacency.REPLACE or self.classes == 2
         build = discrete_line if self.noise.startswith("discrete-") else continuous_line
         return build(self.noise, self.scale, votes, rival)
-
-    @property
-    def _line_length(self) -> float:
-        """One step of the duel's line, in scales of the noise on one count."""
-        line = self._line()
-        return 2.0 / self.scale / line.shift
 
     def _largest_loss(self) -> tuple[float, float]:
         """|log P/Q| beyond which any hockey-stick divergence of one round is at most the second number.
