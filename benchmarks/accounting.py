@@ -137,8 +137,8 @@ def measure(queries: int = 1000, classes: int = 10, teachers: int = 250, seed: i
         result[f"exact_{kind.replace('-', '_')}_s"] = seconds
     for kind, scale in (("gaussian", SIGMA), ("laplace", 1.0 / GAMMA)):
         result[f"smooth_release_{kind}_s"], _ = _timed(partial(_release, counts, kind, scale), 1)
-    for name, law, rounds in _GAMES:
-        seconds, values = _timed(partial(_play, law, rounds), 1)
+    for name, game, rounds in _GAMES:
+        seconds, values = _timed(partial(_play, game, rounds), 1)
         result[f"game_{name}_s"], result[f"game_{name}_epsilon"] = seconds, float(values[0])
         result[f"game_{name}_gap"] = float(values[0] / values[1] - 1.0)
     return result
