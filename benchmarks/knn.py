@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
-from collegium.coordinator.rounds.parties import OnReply
-from collegium.coordinator.rounds.rounds import VoteRound, round_id
+from collegium.coordinator.rounds.rounds import OnReply, VoteRound, round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.data import Examples, PoolStore
 from collegium.data.feature_spec import Features

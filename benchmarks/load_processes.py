@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
-from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum
+from collegium.coordinator.rounds.rounds import Parties, RoundResult, VoteRound, VoteSum
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
 from collegium.coordinator.run.factories import vote_sum_of
 from collegium.coordinator.run.run_record import reached

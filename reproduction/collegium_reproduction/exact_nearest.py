@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_votes import class_orders, shares_of_nearest
+from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nearest
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.multilabel import clipped_votes, held_in

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.rounds import nearest_votes
-from collegium.coordinator.rounds.nearest_votes import class_orders, edges_of_cut, votes_of_nearest
+from collegium.coordinator.rounds import nearest_sum
+from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.data import Examples
 from collegium.data.feature_spec import Features
 from collegium.data.task import NumberColumn, TableInputs
@@ -169,7 +169,7 @@ def test_sums_about_different_records_are_noticed() -> None:
     by_distance = np.array([[1, 2, 0, 0, 0, 0]])
     orders = np.array([[0, 1, 2]])
     good = np.array([[1, 0, 0, 0, 1, 1]])
-    assert nearest_votes.votes_of_nearest(by_distance, good, orders, 2).tolist() == [[1, 1, 0]]
+    assert nearest_sum.votes_of_nearest(by_distance, good, orders, 2).tolist() == [[1, 1, 0]]
     for bad in ([[0, 0, 0, 0, 1, 1]], [[1, 0, 0, 0, 1, 0]]):
         with pytest.raises(Exception, match="do not add up"):
-            nearest_votes.votes_of_nearest(by_distance, np.array(bad), orders, 2)
+            nearest_sum.votes_of_nearest(by_distance, np.array(bad), orders, 2)

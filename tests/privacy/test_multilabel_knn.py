@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.rounds.nearest_votes import edges_of_cut, shares_of_nearest
+from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.data import Examples
 from collegium.data.feature_spec import Features
 from collegium.data.task import NumberColumn, TableInputs

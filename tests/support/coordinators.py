@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyFailure, RunRecord, reached
 from collegium.privacy.ledger.entry import Charge

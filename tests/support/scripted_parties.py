@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import Examples, PoolStore
 from collegium.errors import CollegiumError
 from collegium.protocol.messages import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_votes import edges_of_cut, shares_of_nearest
+from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.feature_spec import Features

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Describe, Description, Failure, Reply, ReplyBody, Request, RequestBody
 

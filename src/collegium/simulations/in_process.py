@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.parties.party import Party
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.coordinator.rounds.parties import OnReply, Parties
+from collegium.coordinator.rounds.rounds import OnReply, Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord

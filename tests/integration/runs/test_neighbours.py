@@ -16,7 +16,7 @@ import pytest
 from support.runs import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
 from collegium.coordinator.rounds import nearest_sum
-from collegium.coordinator.rounds.parties import Parties
+from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_record import RunRecord

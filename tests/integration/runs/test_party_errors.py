@@ -19,7 +19,7 @@ from support.processes import COMMAND_S, command, start_collegium
 from support.runs import toml
 
 from collegium.clock import utc_now
-from collegium.coordinator.rounds.pool_transfer import send_pool
+from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data import array_spec
 from collegium.data.task import Task, TeacherSettings

@@ -21,7 +21,7 @@ from support.sessions import (
     Serve,
 )
 
-from collegium.coordinator.rounds.pool_transfer import send_pool
+from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service.sessions import SessionLimits
 from collegium.data import PoolStore, array_spec
 from collegium.data.task import Task

@@ -13,7 +13,7 @@ from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
 from collegium_reproduction.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
 from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
 
-from collegium.coordinator.rounds import nearest_requests as nearest_questions
+from collegium.coordinator.rounds import round_requests as nearest_questions
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.knn import PrivateKNN

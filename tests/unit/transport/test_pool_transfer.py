@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from collegium.coordinator.rounds.parties import OnReply
-from collegium.coordinator.rounds.pool_transfer import MAX_SETBACKS, send_pool
+from collegium.coordinator.rounds.readiness import MAX_SETBACKS, send_pool
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import PoolStore, array_spec
 from collegium.errors import PoolMismatch
 from collegium.protocol.messages import Description, Failure, PoolChunk, PoolState, ReplyBody, RequestBody

@@ -6,8 +6,15 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound, heard, outcome_of, require_quorum
+from collegium.coordinator.rounds.rounds import (
+    ANSWERED,
+    Parties,
+    RoundResult,
+    VoteRound,
+    ask_each,
+    outcome_of,
+    require_quorum,
+)
 from collegium.errors import CollegiumError, ProtocolViolation
 from collegium.protocol.messages import (
     CastVotes,
@@ -53,14 +60,8 @@ class MaskedSum:
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
-        outcomes = dict.fromkeys(teachers, "deadline")
-        replies = self.parties.ask(
-            dict.fromkeys(teachers, request),
-            timeout_s=round_.deadline_s,
-            on_reply=heard(round_.on_answer, len(teachers)),
-        )
-        for name in teachers:
-            outcomes[name] = _prepared(replies.get(name), request.round_id)
+        replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
+        outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
         quorum = max(round_.quorum, self.plan.quorum)
         require_quorum(outcomes, quorum)
         coordinator = CoordinatorSum(self._setup(request, queries * width))
@@ -109,14 +110,12 @@ class MaskedSum:
         coordinator.close_phase()
 
 
-def _prepared(reply: ReplyBody | None, round_id: str) -> str:
+def _prepared(reply: ReplyBody, round_id: str) -> str:
     match reply:
         case Prepared(named) if named == round_id:
             return ANSWERED
         case Failure():
             return outcome_of(reply)
-        case None:
-            return "unreachable"
         case _:
             return f"protocol: answered {type(reply).__name__} where votes were to be prepared"
 

@@ -1,23 +1,120 @@
-"""The votes of the k nearest records of all parties, by two sums: counts by distance, then by class.
+"""The votes of the k nearest records of all parties, by two sums: counts by distance, then counts by class.
 
-Both sums must be about the same records, or one record could move more votes than the proof allows: who drops out
-between them is left out of both, and both are asked for again.
+All sampled records stand in one fixed order around a query: by the interval that holds their distance, then by a
+public permutation of the classes that belongs to the query. The first k of them vote, or all of them where there are
+fewer. Records of one interval and one class need no order, as the votes are the same whichever is kept. If one record
+is added or removed, at most one of the first k is swapped: two counts move by 1, and the largest count by at most 1.
+docs/private-knn.md proves it.
+
+Where records hold several labels there is no such order. The records of the interval in which the k-th lies share the
+places that are left, and each of them votes in part. If one record is added or removed, one vote, or less, is swapped
+for a mean of votes.
+
+Both sums must be about the same records, or one record could move more votes than the proof allows. A party that drops
+out between the two sums is left out of both, and both are asked for again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
-from collegium.coordinator.rounds.nearest_votes import (
-    class_orders,
-    edges_of_cut,
-    shares_of_nearest,
-    votes_of_nearest,
-)
+import numpy as np
+
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, require_quorum
-from collegium.errors import QuorumNotReached
+from collegium.errors import ProtocolViolation, QuorumNotReached
+from collegium.limits import MAX_RADIUS_SQUARED
+from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest
+from collegium.protocol.messages import CountNearest, PoolRange
+
+_DO_NOT_FIT = (
+    "the counts by class do not add up to the counts by distance: a party answered about other records; "
+    "ask the parties, or run one round in the mode 'clear' to find which"
+)
+
+
+def class_orders(inputs: PoolRange, classes: int) -> IntArray:
+    """A permutation of the classes for each query, shape ``[queries, classes]``: first to last to be a neighbour."""
+    seeds = [hashlib.sha256(f"collegium class order|{inputs.pool_sha256}|{at}".encode()) for at in inputs.indices]
+    drawn = [np.random.default_rng(int.from_bytes(seed.digest(), "big")).permutation(classes) for seed in seeds]
+    return np.stack(drawn).astype(np.int64)
+
+
+def edges_of_cut(by_distance: IntArray, edges_squared: IntArray, k: int) -> IntArray:
+    """The edges of the interval in which the k-th record lies, shape ``[queries, 2]``; the last where there are fewer.
+
+    Parameters
+    ----------
+    by_distance : records per interval, ``[queries, edges + 1]``; entries may stop at k.
+    """
+    outer = np.full((len(edges_squared), 1), MAX_RADIUS_SQUARED, dtype=np.int64)
+    borders = np.concatenate([np.zeros_like(outer), edges_squared, outer], axis=1)
+    cut = _cut(by_distance, k)[:, None]
+    return np.concatenate([np.take_along_axis(borders, cut + offset, axis=1) for offset in (0, 1)], axis=1)
+
+
+def votes_of_nearest(by_distance: IntArray, by_class: IntArray, orders: IntArray, k: int) -> IntArray:
+    """The classes of the first k records, shape ``[queries, classes]``; a row sums to k, or to less with fewer records.
+
+    Parameters
+    ----------
+    by_distance : as for `edges_of_cut`.
+    by_class : classes nearer than the cut and then those within it, ``[queries, 2 · classes]``, of the same records.
+    orders : see `class_orders`.
+
+    Raises
+    ------
+    ProtocolViolation
+        If the two sums cannot be about the same records.
+    """
+    nearer, within = np.split(by_class, 2, axis=1)
+    expected, at_least = _around_cut(by_distance, k)
+    if (nearer.sum(axis=1) != expected[:, 0]).any() or (within.sum(axis=1) < at_least[:, 0]).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
+    in_order = np.take_along_axis(within, orders, axis=1)
+    room = k - expected - (np.cumsum(in_order, axis=1) - in_order)
+    kept = np.zeros_like(within)
+    np.put_along_axis(kept, orders, np.clip(room, 0, in_order), axis=1)
+    votes: IntArray = nearer + kept
+    return votes
+
+
+def shares_of_nearest(by_distance: IntArray, by_label: IntArray, k: int) -> IntArray:
+    """The sums of k records' clipped votes, in parts of a vote, ``[queries, labels]``; of less where there are fewer.
+
+    Parameters
+    ----------
+    by_distance : as for `edges_of_cut`.
+    by_label : clipped votes nearer than the cut and then those within it, ``[queries, 2 · labels]``, of the same
+        records; of more than k records of a party within it, k times their mean.
+
+    Raises
+    ------
+    ProtocolViolation
+        If the two sums cannot be about the same records.
+    """
+    nearer, within = np.split(by_label, 2, axis=1)
+    before, inside = _around_cut(by_distance, k)
+    if (nearer > before * RESOLUTION).any() or (within > inside * RESOLUTION).any():
+        raise ProtocolViolation(_DO_NOT_FIT)
+    votes: IntArray = nearer + np.clip(k - before, 0, inside) * within // np.maximum(inside, 1)
+    return votes
+
+
+def _around_cut(by_distance: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """Records nearer than the cut and within it, ``[queries, 1]`` each."""
+    before = np.cumsum(by_distance, axis=1) - by_distance
+    cut = _cut(by_distance, k)[:, None]
+    return np.take_along_axis(before, cut, axis=1), np.take_along_axis(by_distance, cut, axis=1)
+
+
+def _cut(by_distance: IntArray, k: int) -> IntArray:
+    reached = np.cumsum(by_distance, axis=1) >= k
+    last = by_distance.shape[1] - 1
+    cut: IntArray = np.where(reached.any(axis=1), reached.argmax(axis=1), last).astype(np.int64)
+    return cut
+
 
 _ATTEMPTS = 2
 """Parties agree to two answers per query unless their policy says otherwise."""

@@ -1,29 +1,125 @@
-"""Who can vote: parties that have said what they are, hold the pool and have their teachers ready.
+"""Before a round, each party describes itself, gets the parts of the public pool that it lacks, and fits its teachers.
 
-A party that was away or late is asked again when it is next needed; one that broke the protocol or
-refused is not.
+A party that was away or late is asked again before the next round. A party that broke the protocol or refused is not.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.pool_transfer import send_pool
-from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, heard, outcome_of
+from numpy.typing import NDArray
+
+from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
 from collegium.coordinator.settings.public_data import PublicData
+from collegium.data.arrays import canonical_bytes
 from collegium.data.task import TeacherSettings
+from collegium.errors import PoolMismatch
+from collegium.limits import MAX_CHUNK_BYTES
 from collegium.protocol.messages import (
+    ArraySpec,
     Describe,
     Description,
     Failure,
     Fit,
     Fitted,
+    HoldPool,
+    PoolChunk,
     PoolState,
     ReplyBody,
-    RequestBody,
 )
+
+BYTES_IN_FLIGHT = 64 * 1024 * 1024
+"""At most so much of a pool is on its way to all parties together."""
+MIN_CHUNK_BYTES = 64 * 1024
+STALLED_AFTER_S = 30.0
+"""A party that does not take one piece in this time is left out, so that it does not hold up the others."""
+
+MAX_SETBACKS = 3
+"""How often a party may turn out to have less than before, as one that was started anew does."""
+
+
+def send_pool(
+    parties: Parties,
+    names: Sequence[str],
+    array: NDArray[Any],
+    spec: ArraySpec,
+    *,
+    timeout_s: float,
+    on_sent: Callable[[int, int], None] | None = None,
+) -> dict[str, PoolState | Failure]:
+    """Have each party hold the pool ``array``.
+
+    The pool is sent piece by piece: each party gets the piece that follows what it holds already, so that a party that
+    was cut off, or that had part of the pool from before, goes on there.
+
+    Parameters
+    ----------
+    spec : names ``array`` by its content.
+    on_sent : called with (bytes held, bytes wanted) over all parties of ``names``.
+
+    Returns
+    -------
+    Per party its complete PoolState, or the Failure that left it without the pool.
+
+    Raises
+    ------
+    PoolMismatch
+        If ``array`` is not of the form of ``spec``.
+    """
+    if tuple(array.shape) != spec.shape or array.dtype.newbyteorder("=").name != spec.dtype:
+        raise PoolMismatch(f"an array of form {array.dtype}{list(array.shape)} is not the pool {spec.sha256[:12]}")
+    data = canonical_bytes(array)
+    size = max(MIN_CHUNK_BYTES, min(MAX_CHUNK_BYTES, BYTES_IN_FLIGHT // max(1, len(names))))
+    deadline = time.monotonic() + timeout_s
+    results: dict[str, PoolState | Failure] = {}
+    reached: dict[str, int] = {}
+    setbacks = Counter[str]()
+
+    def take(replies: dict[str, ReplyBody]) -> None:
+        for name, reply in replies.items():
+            outcome = _judge(reply, spec)
+            if isinstance(outcome, int) and outcome <= reached.get(name, -1):
+                setbacks[name] += 1
+                if setbacks[name] > MAX_SETBACKS:
+                    outcome = Failure("protocol", "it does not take the pieces of the pool that it is sent")
+            if isinstance(outcome, int):
+                reached[name] = outcome
+            else:
+                results[name] = outcome
+                reached.pop(name, None)
+        if on_sent is not None:
+            complete = sum(isinstance(result, PoolState) for result in results.values())
+            on_sent(complete * spec.size_bytes + sum(reached.values()), len(names) * spec.size_bytes)
+
+    def wave_s() -> float:
+        return max(0.0, min(STALLED_AFTER_S, deadline - time.monotonic()))
+
+    take(parties.ask(dict.fromkeys(names, HoldPool(spec)), timeout_s=wave_s()))
+    while reached:
+        # Parties at the same place get the same object, which the transport then encodes once.
+        pieces = {
+            offset: PoolChunk(spec, offset, bytes(data[offset : offset + size])) for offset in set(reached.values())
+        }
+        take(parties.ask({name: pieces[offset] for name, offset in reached.items()}, timeout_s=wave_s()))
+    return results
+
+
+def _judge(reply: ReplyBody, spec: ArraySpec) -> int | PoolState | Failure:
+    """Where to go on, in bytes, or how it ended."""
+    if isinstance(reply, Failure):
+        return reply
+    if not isinstance(reply, PoolState) or reply.sha256 != spec.sha256:
+        return Failure("protocol", "answered something else where the state of the pool was asked")
+    if reply.complete:
+        return reply
+    if reply.received_bytes >= spec.size_bytes:
+        return Failure("pool-mismatch", "it has every byte of the pool and calls it incomplete")
+    return reply.received_bytes
+
 
 READY = "ready"
 
@@ -108,7 +204,7 @@ class Readiness:
 
     def _describe(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> list[str]:
         still = []
-        for party, reply in self._ask(going, Describe(), limit_s, on_answer).items():
+        for party, reply in ask_each(self._parties, going, Describe(), limit_s, on_answer).items():
             if not isinstance(reply, Description):
                 self._note(party, reply)
             elif reply.party != party:
@@ -134,7 +230,7 @@ class Readiness:
             for party in going:
                 self.statuses[party] = replace(self.statuses[party], outcome=READY, teachers=0)
             return
-        for party, reply in self._ask(going, Fit(teacher), limit_s, on_answer).items():
+        for party, reply in ask_each(self._parties, going, Fit(teacher), limit_s, on_answer).items():
             if not isinstance(reply, Fitted):
                 self._note(party, reply)
             elif not 1 <= reply.teachers <= teacher.per_party:
@@ -142,14 +238,6 @@ class Readiness:
                 self.statuses[party] = replace(self.statuses[party], outcome=said)
             else:
                 self.statuses[party] = replace(self.statuses[party], outcome=READY, teachers=reply.teachers)
-
-    def _ask(
-        self, going: list[str], request: RequestBody, limit_s: float, on_answer: OnAnswer | None
-    ) -> dict[str, ReplyBody]:
-        replies = self._parties.ask(
-            dict.fromkeys(going, request), timeout_s=limit_s, on_reply=heard(on_answer, len(going))
-        )
-        return {party: replies.get(party, Failure("unreachable", "no answer")) for party in going}
 
     def _note(self, party: str, reply: ReplyBody) -> None:
         failure = reply if isinstance(reply, Failure) else Failure("protocol", f"answered {type(reply).__name__}")

@@ -1,78 +1,172 @@
-"""What a round asks: the votes of teachers, or the classes of neighbouring records.
+"""The requests of a round: they ask for the votes of teachers, or for the classes of neighbouring records.
 
-A new kind of questions is a class here or beside it, a line in `build_requests`, and whatever sum its answers need in
-`opening.vote_sum_of`.
+A new kind of request needs a class here, a line in `build_requests` and, where its answers are added up in another
+way, a sum in `factories.vote_sum_of`.
 """
 
 from __future__ import annotations
 
+import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_requests import NearestRequests
-from collegium.coordinator.rounds.record_requests import RecordRequests
 from collegium.coordinator.rounds.rounds import round_id
-from collegium.coordinator.selection.pool_geometry import public_radii_squared
-from collegium.coordinator.settings.run_config import RunConfig
-from collegium.data.task import TeacherSettings
+from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
+from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions, extract
+from collegium.data.task import Inputs, TeacherSettings
+from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
-from collegium.protocol.messages import CastNeighbours, CastVotes, PoolRange, Terms, VoteRequest
+from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, PoolRange, Terms, VoteRequest
 
 if TYPE_CHECKING:
     from collegium.coordinator.students import Student
 
+PRETRAINED = "pretrained"
+"""Features that a network learned from the pool without labels."""
 
-class RoundRequests(Protocol):
-    """How inputs of the pool become requests; which inputs is chosen elsewhere (`choosing`)."""
+STUDENT = "student"
+"""Features of the student of the labels so far; Private-kNN's iterations (Zhu et al. 2020, section 3)."""
 
-    @property
-    def votes_per_unit(self) -> Mapping[str, int]:
-        """How many votes one unit can change, by the names of the units that are protected."""
-        ...
 
-    @property
-    def teacher(self) -> TeacherSettings | None:
-        """What parties must have fitted before; None where records answer for themselves."""
-        ...
+def features_of(
+    settings: NeighboursConfig,
+    pool: NDArray[Any],
+    inputs: Inputs,
+    pretrained: Callable[[], bytes],
+    student: Student | None = None,
+) -> Features:
+    """The features by which records near a query are found. They are made from the pool and from ``student`` alone.
 
-    @property
-    def want_student(self) -> bool:
-        """Whether later rounds are put otherwise once there is a student: `informed_by` is called then."""
-        ...
+    Parameters
+    ----------
+    pretrained : returns the file of a network that learned from the pool without labels; called only where
+        ``settings`` want it.
+    student : of the labels so far; None before there is one, and then the features do not need it.
+
+    Raises
+    ------
+    ConfigurationError
+        If the student is no network, or too few principal components exist.
+    """
+    name, network = settings.features, settings.network_bytes()
+    if name == PRETRAINED:
+        name, network = "network", pretrained()
+    if name == STUDENT:
+        name = "hog" if inputs.kind == "image" else "standard"
+        if student is not None:
+            name, network = "network", _network_of(student, inputs)
+    kept = settings.dimensions
+    if kept is not None and student is not None:
+        # Another network may have fewer features than the components that were asked for.
+        kept = min(kept, dimensions(Features(name, network=network), inputs), len(pool) - 1)
+    return fit_features(name, kept, pool, inputs, network)
+
+
+def _network_of(student: Student, inputs: Inputs) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "student.safetensors"
+        student.save(path)
+        network = path.read_bytes()
+    try:
+        dimensions(Features("network", network=network), inputs)
+    except (DataError, StorageError) as error:
+        raise ConfigurationError(
+            f"neighbours.features = 'student' needs a student that is a network ending in a linear layer: {error}"
+        ) from error
+    return network
+
+
+class RoundRequests(ABC):
+    """How inputs of the pool become requests; `selection.query_selector` chooses the inputs."""
+
+    votes_per_unit: Mapping[str, int]
+    """How many votes one unit can change, by the names of the units that are protected."""
+    teacher: TeacherSettings | None = None
+    """What parties must have fitted before; None where records answer for themselves."""
+    want_student = False
+    """Whether a student changes the requests of later rounds: `informed_by` is called then."""
 
     def informed_by(self, student: Student) -> RoundRequests:
-        """The same questions, put by what the student of all labels so far has learned (public: it may be sent).
+        """The requests that use what the student of all labels so far has learned. It is public: it may be sent.
 
-        Equal students must give equal questions: a round that is taken up again is asked as it was.
+        Equal students must give equal requests, so that a round that is taken up again is asked as it was.
         """
-        ...
+        return self
 
+    @abstractmethod
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
         """The request of a round for a stage of ``mechanism``; equal requests on equal terms make equal rounds.
 
         ``stage`` is `WHOLE_MECHANISM` where one sum serves every stage.
         """
-        ...
 
 
-class TeacherRequests:
+class TeacherRequests(RoundRequests):
     """Requests about inputs of the pool that the parties' teachers answer."""
 
-    want_student = False
-
     def __init__(self, config: RunConfig) -> None:
-        self.teacher = config.teachers
+        self._teacher = self.teacher = config.teachers
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
-
-    def informed_by(self, student: Student) -> TeacherRequests:
-        return self
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
         terms = Terms.of(mechanism, mode, stage)
-        return CastVotes(terms, self.teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
+        return CastVotes(terms, self._teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
+
+
+class RecordRequests(RoundRequests):
+    """Requests about inputs of the pool that the records near them answer.
+
+    Parameters
+    ----------
+    ledger_id : names the ledger under which the labels are released.
+    pretrained : see `features_of`.
+    student : of the labels so far, where the settings want its features.
+    """
+
+    votes_per_unit: Mapping[str, int] = {"record": 1}
+
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: NeighboursConfig,
+        pool: NDArray[Any],
+        ledger_id: str,
+        pretrained: Callable[[], bytes],
+        student: Student | None = None,
+    ) -> None:
+        self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
+        self._pretrained = pretrained
+        self.want_student = settings.features == STUDENT
+        self.features = features_of(settings, pool, config.task.inputs, pretrained, student)
+        self._values = extract(self.features, pool, config.task.inputs)
+
+    def informed_by(self, student: Student) -> Self:
+        return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
+
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
+        """See `RoundRequests.request`."""
+        return self._ask(Terms.of(mechanism, mode, stage), asked, np.asarray(asked.indices, dtype=np.int64))
+
+    @abstractmethod
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> VoteRequest:
+        """The request for the inputs at ``positions`` of the pool."""
+
+
+class NearestRequests(RecordRequests):
+    """Requests about inputs of the pool that the nearest of a sample of the records answer."""
+
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CountNearest:
+        """The first request of a round; `nearest_sum.NearestSum` derives the second from its sum."""
+        edges = nearest_edges_squared(self._values, positions, self._settings.share, self._settings.bins)
+        name = round_id(asked.pool_sha256, asked.indices, (terms, self.features.digest(), edges.tolist()))
+        return CountNearest(terms, self.features, asked, edges, False, name, self._ledger_id)
 
 
 class NeighbourRequests(RecordRequests):
@@ -88,7 +182,7 @@ class NeighbourRequests(RecordRequests):
 def build_requests(
     config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]
 ) -> RoundRequests:
-    """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `neighbours.finding.features_of`."""
+    """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `features_of`."""
     if config.neighbours is None:
         return TeacherRequests(config)
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from collegium.coordinator.rounds.parties import Parties
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import (
@@ -23,10 +22,33 @@ from collegium.protocol.messages import (
     Neighbours,
     PoolRange,
     ReplyBody,
+    RequestBody,
     VoteRequest,
     Votes,
     check_votes,
 )
+
+OnReply = Callable[[str, ReplyBody], None]
+
+
+class Parties(Protocol):
+    """The parties of one run. Implementations: gRPC sessions, Flower's grid, objects in this process."""
+
+    def names(self) -> list[str]:
+        """Parties that can be asked now, sorted."""
+        ...
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """Send each party its request; return once all have answered or ``timeout_s`` has passed.
+
+        Every asked party has an entry. One that did not answer has a ``Failure``: code ``deadline``
+        (it stalled), ``unreachable`` (it is gone), ``protocol`` (it sent what the protocol does not
+        allow) or whatever error it reported. ``on_reply`` is called as answers come in.
+        """
+        ...
+
 
 ANSWERED = "answered"
 
@@ -110,15 +132,11 @@ class ClearSum:
     def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`."""
         teachers = round_.teachers
-        replies = self._parties.ask(
-            dict.fromkeys(teachers, round_.request),
-            timeout_s=round_.deadline_s,
-            on_reply=heard(round_.on_answer, len(teachers)),
-        )
+        replies = ask_each(self._parties, teachers, round_.request, round_.deadline_s, round_.on_answer)
         counts = np.zeros(round_.shape, dtype=np.int64)
         outcomes: dict[str, str] = {}
         for party, held in sorted(teachers.items()):
-            reply = replies.get(party, Failure("unreachable", "no answer"))
+            reply = replies[party]
             outcomes[party] = _judge(round_, reply, teachers=held)
             if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours):
                 counts += reply.counts
@@ -127,17 +145,19 @@ class ClearSum:
         return RoundResult(counts, answered, outcomes, sum(teachers[party] for party in answered))
 
 
-def heard(on_answer: OnAnswer | None, asked: int) -> Callable[[str, ReplyBody], None] | None:
-    """An ``on_reply`` that counts answers for ``on_answer``."""
-    if on_answer is None:
-        return None
-    so_far: set[str] = set()
+def ask_each(
+    parties: Parties, names: Collection[str], request: RequestBody, timeout_s: float, on_answer: OnAnswer | None
+) -> dict[str, ReplyBody]:
+    """Send one request to all parties in ``names``. A party without a reply has a Failure in its place."""
+    heard: set[str] = set()
 
     def count(party: str, _: ReplyBody) -> None:
-        so_far.add(party)
-        on_answer(len(so_far), asked)
+        heard.add(party)
+        if on_answer is not None:
+            on_answer(len(heard), len(names))
 
-    return count
+    replies = parties.ask(dict.fromkeys(names, request), timeout_s=timeout_s, on_reply=count)
+    return {party: replies.get(party, Failure("unreachable", "no answer")) for party in names}
 
 
 def _judge(round_: VoteRound, reply: ReplyBody, *, teachers: int) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
-from collegium.coordinator.rounds.parties import Parties
-from collegium.coordinator.rounds.rounds import ClearSum, VoteSum
+from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.labeller import NoiseStrategy, SeededNoiseStrategy, SystemNoiseStrategy, charge_of
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from collegium.coordinator.rounds.parties import OnReply
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.service.party_servicer import PartyServicer, Pending, Posted, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
