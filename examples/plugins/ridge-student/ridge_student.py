@@ -12,8 +12,7 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.base import STUDENT_METHOD
+from collegium.coordinator.students import STUDENT_METHOD, LearningProblem, register
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import StorageError
 from collegium.settings import Frozen

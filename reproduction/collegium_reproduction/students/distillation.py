@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.students.base import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent
-from collegium.coordinator.students.supervised import fit_labelled
+from collegium.coordinator.students import LearningProblem, register
+from collegium.coordinator.students.networks import NetworkStudent, fit_labelled
 from collegium.errors import DataError
 from collegium.settings import Frozen
 

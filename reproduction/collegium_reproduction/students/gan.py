@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import cached, remove_parametrizations
 
-from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students import LearningProblem, register
 from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, TrainingDiverged

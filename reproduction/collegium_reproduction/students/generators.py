@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from collegium.coordinator.students.base import LearningProblem
+from collegium.coordinator.students import LearningProblem
 from collegium.data.task import ImageInputs
 
 _HIDDEN = 500

@@ -14,7 +14,7 @@ from pydantic import Field
 from sklearn.linear_model import RidgeCV
 from torch import nn
 
-from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students import LearningProblem, register
 from collegium.coordinator.students.networks import NetworkStudent
 from collegium.coordinator.students.pretraining import Pretraining
 from collegium.data.task import ImageInputs

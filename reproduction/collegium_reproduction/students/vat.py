@@ -17,9 +17,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
-from collegium.coordinator.students.supervised import student_network
+from collegium.coordinator.students import LearningProblem, register
+from collegium.coordinator.students.networks import (
+    NetworkStudent,
+    generator_of,
+    new_network,
+    pool_tensor,
+    student_network,
+)
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.training import Learner, train
 from collegium.models.training_curves import Value

@@ -12,8 +12,7 @@ from collegium_reproduction.students import gan
 from collegium_reproduction.students.generators import new_generator
 from torch import Tensor, nn
 
-from collegium.coordinator.students import fit_student
-from collegium.coordinator.students.base import LearningProblem
+from collegium.coordinator.students import LearningProblem, fit_student
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, TrainingDiverged

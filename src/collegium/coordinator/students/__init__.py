@@ -1,34 +1,281 @@
-"""Students: they learn from the issued labels and the public pool, and are what a consortium publishes.
+"""Students learn from the issued labels and the public pool; they are what a consortium publishes.
 
-A method is imported when it is chosen, so that a student that is a forest needs no torch.
+This module says what a student is and what it learns from, finds its method by name, and reads its file. A method is
+imported when it is chosen, so that a student that is a forest needs no torch.
 """
 
-from collegium.coordinator.students.base import (
-    METHODS,
-    LearningProblem,
-    Student,
-    StudentMethod,
-    chosen_method,
-    find_method,
-    fit_student,
-    method_names,
-    needs_soft_targets,
-    register,
-    require_soft_targets,
-)
-from collegium.coordinator.students.published import load_student
+from __future__ import annotations
 
-__all__ = [
-    "METHODS",
-    "LearningProblem",
-    "Student",
-    "StudentMethod",
-    "chosen_method",
-    "find_method",
-    "fit_student",
-    "load_student",
-    "method_names",
-    "needs_soft_targets",
-    "register",
-    "require_soft_targets",
-]
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+from safetensors import SafetensorError, safe_open
+
+from collegium.data.task import Task
+from collegium.errors import ConfigurationError, DataError, MissingExtra, StorageError
+from collegium.extras import optional_import
+from collegium.models.devices import resolve_device, seeded_draws, set_threads
+from collegium.models.forests import FOREST_FORMAT
+
+if TYPE_CHECKING:
+    from collegium.models.training import StepCallback
+
+
+@dataclass(frozen=True, eq=False)
+class LearningProblem:
+    """What every method gets: all of it public or paid for.
+
+    Parameters
+    ----------
+    pool : shape ``[inputs, …]`` as the task says, unlabelled.
+    indices : shape ``[labels]``, positions in the pool.
+    labels : shape ``[labels]``, label numbers of the task.
+    soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
+        a simulation has them.
+    cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
+    """
+
+    task: Task
+    pool: NDArray[Any]
+    indices: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    seed: int
+    device: str
+    progress: StepCallback
+    cache: Path | None = None
+    soft_targets: NDArray[np.float64] | None = None
+
+
+class Student(Protocol):
+    """What is published: it labels inputs of its task, and its file holds arrays alone."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says.
+
+        Rows add up to 1 where an input has one class.
+        """
+        ...
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Label numbers of the task, shape ``[n]``."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write what `load_student` reads; StorageError if that fails."""
+        ...
+
+
+class StudentMethod(Protocol):
+    """One way to learn. Its public settings are pydantic fields; one file each.
+
+    A class attribute ``multilabel = True`` says that it learns several labels per input, ``needs_soft_targets = True``
+    that it learns the teachers' votes without noise, which only a simulation has.
+    """
+
+    name: ClassVar[str]
+
+    def fit(self, problem: LearningProblem) -> Student:
+        """Learn.
+
+        Raises ConfigurationError when the method does not suit the task, TrainingDiverged when it came to nothing.
+        """
+        ...
+
+
+METHODS: dict[str, type[BaseModel]] = {}
+"""The methods that have been imported, by name; `find_method` imports the others."""
+
+BUILT_IN = {
+    "consistency": "collegium.coordinator.students.consistency",
+    "contrastive": "collegium.coordinator.students.contrastive",
+    "random-forest": "collegium.coordinator.students.forest",
+    "supervised": "collegium.coordinator.students.networks",
+}
+"""The module of each method of this package, imported when the method is first looked for."""
+
+ENTRY_POINT_GROUP = "collegium.students"
+"""Where another installed package names its methods."""
+
+STUDENT_METHOD = "collegium-student-method"
+"""The key in a file's metadata that names the method whose ``read`` understands the file."""
+
+_Method = TypeVar("_Method", bound=type[BaseModel])
+
+
+def register(method: _Method) -> _Method:
+    """Class decorator: make a method known under its ``name``."""
+    METHODS[method.name] = method  # type: ignore[attr-defined]
+    return method
+
+
+def method_names() -> list[str]:
+    """The names of all methods, sorted; none of them is imported."""
+    return sorted({*METHODS, *BUILT_IN, *entry_points(group=ENTRY_POINT_GROUP).names})
+
+
+def find_method(name: str) -> type[BaseModel]:
+    """The class of the method of that name.
+
+    Raises
+    ------
+    ConfigurationError
+        No such method is registered or installed.
+    MissingExtra
+        The method needs a package that only an extra installs.
+    """
+    if name not in method_names():
+        raise ConfigurationError(
+            f"unknown student method {name!r}: install the package that has it, or use one of "
+            f"{', '.join(method_names())}"
+        )
+    if name not in METHODS:
+        with optional_import(f"the student {name!r}"):
+            if name in BUILT_IN:
+                importlib.import_module(BUILT_IN[name])
+            else:
+                register(entry_points(group=ENTRY_POINT_GROUP)[name].load())
+    return METHODS[name]
+
+
+def needs_soft_targets(method: str) -> bool:
+    """Whether the method of that name learns the teachers' votes without noise."""
+    return method in method_names() and bool(getattr(find_method(method), "needs_soft_targets", False))
+
+
+def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
+    """ConfigurationError if ``method`` needs soft targets and there are none, as everywhere but in a simulation."""
+    if needs_soft_targets(method) and soft_targets is None:
+        raise ConfigurationError(
+            f"student.method {method!r} learns the teachers' answers without noise, which parties never show: it "
+            "runs only in a simulation with research = true and sums without the parties' noise; use 'consistency'"
+        )
+
+
+def fit_student(
+    method: str,
+    pool: NDArray[Any],
+    indices: Sequence[int] | NDArray[np.int64],
+    labels: Sequence[int] | NDArray[np.int64],
+    task: Task,
+    *,
+    seed: int,
+    device: str = "auto",
+    threads: int = 1,
+    options: Mapping[str, float | int | str | bool] | None = None,
+    progress: StepCallback | None = None,
+    cache: Path | None = None,
+    soft_targets: NDArray[np.float64] | None = None,
+) -> Student:
+    """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
+
+    Raises ConfigurationError for an unknown method or option, MissingExtra for a method whose package is not
+    installed, DataError when the labels cannot teach anything (none at all, one class only, a class the task does
+    not have), TrainingDiverged when the training came to nothing. ``soft_targets`` are what `LearningProblem` says.
+    """
+    chosen = chosen_method(method, options or {}, task)
+    require_soft_targets(method, soft_targets)
+    positions = np.asarray(indices, dtype=np.int64)
+    classes = np.asarray(labels, dtype=np.int64)
+    _check_labels(positions, classes, len(pool), task)
+    set_threads(threads)
+    target = resolve_device(device)
+    tell = progress or (lambda done, total: None)
+    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
+    with seeded_draws(seed, target):
+        return chosen.fit(problem)
+
+
+def chosen_method(method: str, options: Mapping[str, float | int | str | bool], task: Task) -> StudentMethod:
+    """The method of that name with these options; ConfigurationError for an unknown one of either.
+
+    So too for a method that does not learn several labels an input where the task has them.
+    """
+    found = find_method(method)
+    if task.multilabel and not _learns_several(method):
+        several = [name for name in method_names() if _learns_several(name)]
+        raise ConfigurationError(
+            f"the student {method!r} learns one class an input: for a multilabel task choose {' or '.join(several)}"
+        )
+    try:
+        return found.model_validate(dict(options))  # type: ignore[return-value]
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = ".".join(str(part) for part in wrong["loc"])
+        raise ConfigurationError(f"student.options.{place}: {wrong['msg']}") from error
+
+
+def _learns_several(method: str) -> bool:
+    """Whether the method learns several labels per input; False where it cannot be imported."""
+    try:
+        return bool(getattr(find_method(method), "multilabel", False))
+    except MissingExtra:
+        return False
+
+
+def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inputs: int, task: Task) -> None:
+    if len(positions) == 0:
+        raise DataError("no query got a label: ask more queries, lower the threshold or raise the budget")
+    if positions.shape != classes.shape or positions.min() < 0 or positions.max() >= inputs:
+        raise DataError(f"labels do not fit a pool of {inputs} inputs")
+    if classes.min() < 0 or classes.max() >= task.label_numbers:
+        raise DataError(f"a label is outside the task's {len(task.classes)} classes")
+    if len(np.unique(classes)) < 2:
+        only = "the same" if task.multilabel else task.classes[int(classes[0])]
+        raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
+
+
+def load_student(path: str | Path, *, device: str = "auto") -> Student:
+    """Read a published student.
+
+    Nothing in the file is executed: it holds named arrays and a description of the task.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file that a student's ``save`` wrote, such as ``student.safetensors`` in a run's folder.
+    device : str
+        Where a network computes: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``. Forests stay on the CPU.
+
+    Returns
+    -------
+    Student
+        It has ``task``, ``predict(x)`` and ``probabilities(x)``.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read, holds no student, or its method is not installed here.
+    DataError
+        If the arrays do not fit the task.
+    MissingExtra
+        If the student is a network and torch is not installed.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            kinds = file.metadata() or {}
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+    if STUDENT_METHOD in kinds:
+        name = kinds[STUDENT_METHOD]
+        read = getattr(find_method(name), "read", None) if name in method_names() else None
+        if read is None:
+            raise StorageError(
+                f"{path.name} holds a student of the method {name[:64]!r}: install the package that has it"
+            )
+    else:
+        with optional_import("a student that is a network"):
+            kind = "forest" if FOREST_FORMAT in kinds else "networks"
+            read = importlib.import_module(f"{__name__}.{kind}").read_student
+    student: Student = read(path, device=resolve_device(device))
+    return student

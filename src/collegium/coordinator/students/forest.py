@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from collegium.coordinator.students.base import LearningProblem, register
+from collegium.coordinator.students import LearningProblem, register
 from collegium.data.task import Task
-from collegium.models.forests import Forest, flat, save_forest
+from collegium.models.forests import Forest, flat, load_forest, save_forest
 from collegium.settings import Frozen
 
 
@@ -34,6 +34,11 @@ class ForestStudent:
     def save(self, path: Path) -> None:
         """Write the trees' arrays as safetensors, with the task."""
         save_forest(path, self.forest, self.task)
+
+
+def read_student(path: Path, *, device: str) -> ForestStudent:
+    """What `ForestStudent.save` wrote; forests stay on the CPU. Raises StorageError or DataError."""
+    return ForestStudent(*load_forest(path))
 
 
 @register

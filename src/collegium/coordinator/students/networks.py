@@ -1,22 +1,29 @@
-"""Students that are networks: what their methods share."""
+"""Students that are networks: what their methods share, and the plain one, which learns the issued labels alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem
+from collegium.coordinator.students import LearningProblem, register
 from collegium.data.task import Task
-from collegium.models.networks import Option, build_network, network_inputs, save_network
-from collegium.privacy.multilabel import numbers_of
+from collegium.models.augmentation import STRONG, augment
+from collegium.models.devices import mixed_precision
+from collegium.models.networks import Option, build_network, load_network, network_inputs, save_network
+from collegium.models.training import Learner, train
+from collegium.models.training_curves import Value
+from collegium.privacy.multilabel import held_in, numbers_of
+from collegium.settings import Frozen
 
 _BATCH = 1024
 
@@ -54,6 +61,12 @@ class NetworkStudent:
         save_network(path, self.network, self.architecture, self.task, **self.options)
 
 
+def read_student(path: Path, *, device: str) -> NetworkStudent:
+    """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
+    saved = load_network(path)
+    return NetworkStudent(saved.name, saved.task, saved.network.to(device), device, saved.options)
+
+
 def generator_of(problem: LearningProblem) -> torch.Generator:
     """A fresh generator on the problem's device, the same for the same seed."""
     return torch.Generator(device=problem.device).manual_seed(problem.seed)
@@ -71,3 +84,70 @@ def new_network(problem: LearningProblem, architecture: str) -> nn.Module:
 def pool_tensor(problem: LearningProblem) -> Tensor:
     """The whole pool as a network's input, on the device."""
     return network_inputs(problem.pool).to(problem.device)
+
+
+def student_network(name: str, problem: LearningProblem) -> str:
+    """The architecture that ``default`` stands for, or ``name`` itself."""
+    if name != "default":
+        return name
+    return "student-cnn" if problem.task.inputs.kind == "image" else "mlp"
+
+
+@register
+class Supervised(Frozen):
+    """Cross-entropy on the labels; AdamW with one cycle of the learning rate (Smith and Topin 2018).
+
+    Where an input holds several classes: one yes or no for each.
+    """
+
+    name: ClassVar[str] = "supervised"
+    multilabel: ClassVar[bool] = True
+
+    network: str = "default"
+    steps: int = Field(default=600, gt=0)
+    batch: int = Field(default=64, gt=0)
+    learning_rate: float = Field(default=4e-3, gt=0)
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+
+    def fit(self, problem: LearningProblem) -> NetworkStudent:
+        if problem.task.multilabel:
+            held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - self.label_smoothing)
+            targets = torch.as_tensor(held + self.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
+        else:
+            y = torch.as_tensor(problem.labels, device=problem.device)
+
+        def loss(logits: Tensor, chosen: Tensor) -> Tensor:
+            if problem.task.multilabel:
+                return F.binary_cross_entropy_with_logits(logits.float(), targets[chosen])
+            return F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
+
+        return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+
+
+def fit_labelled(
+    problem: LearningProblem,
+    network: str,
+    steps: int,
+    batch: int,
+    learning_rate: float,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+) -> NetworkStudent:
+    """A student of the labelled inputs alone.
+
+    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer.
+    """
+    architecture = student_network(network, problem)
+    student = new_network(problem, architecture)
+    x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
+    draws = generator_of(problem)
+
+    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)
+        inputs = augment(x[chosen], STRONG, draws) if x.ndim == 4 else x[chosen]
+        with mixed_precision(problem.device):
+            return loss_of(student(inputs), chosen), {}
+
+    student.train()
+    learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
+    train(loss, learner, steps, name="student", progress=problem.progress)
+    return NetworkStudent(architecture, problem.task, student, problem.device)

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students.base import LearningProblem
-from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor
-from collegium.coordinator.students.supervised import student_network
+from collegium.coordinator.students import LearningProblem
+from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.data import array_spec
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError
