@@ -20,6 +20,7 @@ from collegium.errors import (
     VersionMismatch,
     error_for_code,
 )
+from collegium.protocol.certificates import Role, Subject, read_certificate, read_subject
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 
@@ -158,6 +159,20 @@ def _shown(credentials: Credentials) -> Any:
 def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
     """Credentials of a client with this identity; the server must have a certificate of that authority for its host."""
     return grpc.ssl_channel_credentials(credentials.authority_pem, credentials.tls_key_pem, credentials.certificate_pem)
+
+
+def certified(context: grpc.aio.ServicerContext[bytes, bytes], role: Role) -> Subject:
+    """The holder of the peer's certificate, which TLS has checked against the authority.
+
+    Raises IdentityError if it is not a certificate of this role.
+    """
+    chain = list(context.auth_context().get("x509_pem_cert", ()))
+    if not chain:
+        raise IdentityError("no certificate was shown")
+    subject = read_subject(read_certificate(chain[0]))
+    if subject.role != role:
+        raise IdentityError(f"this is the certificate of a {subject.role}, not of a {role}")
+    return subject
 
 
 def refusal(error: CollegiumError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:

@@ -15,10 +15,10 @@ from typing import Any
 
 from collegium import limits
 from collegium.coordinator.label_jobs.service import LabelJobService
-from collegium.coordinator.service.peer_events import EventKind, OnEvent, Service, SessionEvent, certified, uncancelled
+from collegium.coordinator.service.peer_events import EventKind, OnEvent, Service, SessionEvent, uncancelled
 from collegium.errors import CollegiumError, ProtocolViolation, Refused, VersionMismatch
 from collegium.protocol.certificates import Subject
-from collegium.protocol.channels import refusal
+from collegium.protocol.channels import certified, refusal
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.label_jobs import (

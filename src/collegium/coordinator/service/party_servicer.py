@@ -24,14 +24,13 @@ from collegium.coordinator.service.peer_events import (
     OnEvent,
     Service,
     SessionEvent,
-    certified,
     look_at,
     uncancelled,
 )
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.certificates import Subject
-from collegium.protocol.channels import SERVICE, refusal, server_options
+from collegium.protocol.channels import SERVICE, certified, refusal, server_options
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
 from collegium.protocol.roster import Roster

@@ -1,4 +1,4 @@
-"""Who calls at the coordinator's port, and what is noted about it."""
+"""What happens to connections at the coordinator's port, and how a task reads from one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from collegium.errors import IdentityError
-from collegium.protocol.certificates import Role, Subject, read_certificate, read_subject
 from collegium.protocol.grpc_tls13 import grpc
 
 Result = TypeVar("Result")
 
 Service: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
-"""Something that answers at the port."""
+"""A gRPC service of the coordinator's port."""
 
 EventKind = Literal["connected", "disconnected", "refused", "violation"]
 
@@ -25,21 +23,21 @@ class SessionEvent:
 
     kind: EventKind
     party: str | None
-    """Whom the certificate names; None when there is no such name."""
+    """The name in the certificate; None where there is none."""
     peer: str
-    """Network address."""
+    """The network address."""
     detail: str
     code: str = ""
-    """Of the error, where there was one."""
+    """The code of the error, if there was one."""
 
 
 OnEvent = Callable[[SessionEvent], None]
 
 
 def uncancelled(reading: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-    """A task that reads from a stream, and ends when the stream does if nobody waits for it any more.
+    """A task that reads from a stream and ends with the stream, even if nobody waits for it any more.
 
-    Not to be cancelled: gRPC would keep for ever what has arrived of the message that is being read.
+    It must not be cancelled: gRPC would then keep the received part of the present message for ever.
     """
     work = asyncio.ensure_future(reading)
     work.add_done_callback(look_at)
@@ -47,20 +45,6 @@ def uncancelled(reading: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
 
 
 def look_at(work: asyncio.Future[Any]) -> None:
-    """Look at how it ended, so that asyncio does not report an end that nobody needs to know."""
+    """Read the result of a finished task, so that asyncio does not report an exception that nobody reads."""
     if not work.cancelled():
         work.exception()
-
-
-def certified(context: grpc.aio.ServicerContext[bytes, bytes], role: Role) -> Subject:
-    """Whom the peer's certificate names; TLS has verified it against the authority.
-
-    IdentityError when it is not a certificate of this role.
-    """
-    chain = list(context.auth_context().get("x509_pem_cert", ()))
-    if not chain:
-        raise IdentityError("no certificate was shown")
-    subject = read_subject(read_certificate(chain[0]))
-    if subject.role != role:
-        raise IdentityError(f"this is the certificate of a {subject.role}, not of a {role}")
-    return subject
