@@ -1,11 +1,13 @@
-"""What is installed on request: which extra of this package holds an optional package, and the error that names it."""
+"""What is installed on request: the extras of this package, and what other packages add to it by entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from typing import Any
 
-from collegium.errors import MissingExtra
+from collegium.errors import CollegiumError, ConfigurationError, MissingExtra
 
 EXTRA_OF = {
     "PIL": "torch",
@@ -43,3 +45,28 @@ def optional_import(purpose: str) -> Iterator[None]:
         raise MissingExtra(
             f"{purpose} needs {module}, which is not installed: pip install 'collegium[{EXTRA_OF[module]}]'"
         ) from error
+
+
+def load_plugin(point: EntryPoint, what: str) -> Any:
+    """The object that an installed package offers under an entry point.
+
+    Parameters
+    ----------
+    what : what the object is, for the message: "the mechanism 'mine'".
+
+    Raises
+    ------
+    ConfigurationError
+        The package is broken; the message names it.
+    MissingExtra
+        The object needs an optional package that is not installed.
+    """
+    try:
+        with optional_import(what):
+            return point.load()
+    except CollegiumError:
+        raise
+    except Exception as error:
+        package = point.dist.name if point.dist is not None else point.module
+        said = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"{what} cannot be imported: mend or remove the package {package} ({said})") from error

@@ -9,9 +9,7 @@ features are those that it gives alone.
 
 from __future__ import annotations
 
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from torch import nn
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
-from collegium.models.networks import load_network, network_inputs
+from collegium.models.networks import network_inputs, read_network
 
 ONE = 8192
 """What stands for 1 in a feature."""
@@ -85,10 +83,7 @@ def _units(encoder: nn.Module, x: NDArray[Any], device: str) -> NDArray[np.float
 
 @lru_cache(maxsize=2)
 def _encoder(network: bytes) -> tuple[nn.Module, Inputs]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "features.safetensors"
-        path.write_bytes(network)
-        saved = load_network(path)
+    saved = read_network(network, "the network for features")
     return encoder_of(saved.network.eval()).double(), saved.task.inputs
 
 

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
+from collegium.extras import load_plugin
 
 _FORMAT = "collegium-network-1"
 _MIN_IMAGE_SIDE = 8
@@ -195,7 +196,7 @@ def find_architecture(name: str) -> Architecture:
             f"unknown network {name[:64]!r}: install the package that has it, or use one of "
             f"{', '.join(network_names())}"
         )
-    found: Architecture = entry_points(group=ENTRY_POINT_GROUP)[name].load()
+    found: Architecture = load_plugin(entry_points(group=ENTRY_POINT_GROUP)[name], f"the network {name!r}")
     return found
 
 
@@ -267,21 +268,19 @@ def tensor_inputs(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 3, 1, 2).float().div_(255) if x.dtype == torch.uint8 else x.float()
 
 
-def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
-    """Write weights with what is needed to build the network again.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written.
-    """
+def network_bytes(network: nn.Module, name: str, task: Task, **options: Option) -> bytes:
+    """A safetensors file with the weights and with what is needed to build the network again."""
     # One entry, because safetensors writes several in random order: equal networks give equal files.
     made_of = {"architecture": name, "task": task.model_dump(mode="json"), "options": options}
-    metadata = {_FORMAT: json.dumps(made_of, sort_keys=True)}
     tensors = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    return safetensors.torch.save(tensors, {_FORMAT: json.dumps(made_of, sort_keys=True)})
+
+
+def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
+    """Write `network_bytes` to a file; StorageError if it cannot be written."""
     try:
-        save_file(tensors, path, metadata=metadata)
-    except (OSError, SafetensorError) as error:
+        path.write_bytes(network_bytes(network, name, task, **options))
+    except OSError as error:
         raise StorageError(f"cannot write the network {path}: {error}") from error
 
 
@@ -296,23 +295,31 @@ class SavedNetwork:
 
 
 def load_network(path: Path) -> SavedNetwork:
-    """Read a file that `save_network` wrote.
+    """Read a file that `save_network` wrote; StorageError if it is missing, and the errors of `read_network`."""
+    try:
+        return read_network(path.read_bytes(), path.name)
+    except OSError as error:
+        raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
+
+
+def read_network(data: bytes, origin: str) -> SavedNetwork:
+    """The network of which `network_bytes` made ``data``; errors call it ``origin``.
 
     Raises
     ------
     StorageError
-        If the file is missing, damaged or no network of this version.
+        If the bytes are damaged or no network of this version.
     DataError
         If its weights do not have the shapes of the network that its metadata name.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
+        tensors = safetensors.torch.load(data)
+        # The format: the length of the header in 8 bytes, then the header as JSON (checked by `load`).
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise StorageError(f"{origin} cannot be read as a network: {error}") from error
     if _FORMAT not in metadata:
-        raise StorageError(f"{path.name} holds no network that this version of Collegium wrote")
+        raise StorageError(f"{origin} holds no network that this version of Collegium wrote")
     try:
         made_of = json.loads(metadata[_FORMAT])
         name, options = made_of["architecture"], made_of["options"]
@@ -320,10 +327,10 @@ def load_network(path: Path) -> SavedNetwork:
         with torch.device("meta"):
             network = build_network(name, task, **options)
     except (KeyError, TypeError, ValueError, ValidationError, ConfigurationError) as error:
-        raise StorageError(f"{path.name} names a network that cannot be built: {error}") from error
+        raise StorageError(f"{origin} names a network that cannot be built: {error}") from error
     expected = {key: (value.shape, value.dtype) for key, value in network.state_dict().items()}
     if expected != {key: (value.shape, value.dtype) for key, value in tensors.items()}:
-        raise DataError(f"the weights in {path.name} do not fit the network {name} for its task")
+        raise DataError(f"the weights in {origin} do not fit the network {name} for its task")
     # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
     network.load_state_dict(tensors, assign=True)
     return SavedNetwork(network.eval(), name, task, options)

@@ -8,10 +8,10 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import rdp
+from support.renyi_filter import RenyiFilter
 
 from collegium.errors import BudgetExceeded, UnsupportedAccounting
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.filters import RenyiFilter, best_order
 from collegium.privacy.accounting.independent import theorem_2, threshold_curve
 from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
 from collegium.privacy.accounting.screening import (
@@ -197,7 +197,7 @@ def test_charges_grow_with_votes_and_stay_above_every_exact_loss(name):
 
 def test_filter_admits_until_the_budget_and_then_refuses_without_charging():
     charge = gaussian_curve(math.sqrt(2), 40, WIDE_ORDERS)
-    order = best_order(charge * 100, 1e-5)
+    order = (charge * 100).to_epsilon(1e-5).order
     single = RenyiCurve((order,), charge.values[[WIDE_ORDERS.index(order)]])
     budget = (single * 100).to_epsilon(1e-5).epsilon
     guard = RenyiFilter(budget * (1 + 1e-12), 1e-5, (order,))

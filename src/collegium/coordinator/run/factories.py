@@ -13,7 +13,6 @@ from collegium.coordinator.run.labeller import NoiseStrategy, SeededNoiseStrateg
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
-from collegium.privacy.accounting.filters import best_order
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
@@ -117,8 +116,10 @@ def open_ledger(
 
 
 def _filter_order(config: RunConfig, mechanism: Mechanism, orders: tuple[float, ...]) -> float | None:
-    """The one order that the budget is tested at where later charges depend on earlier answers.
+    """The one order that the budget is tested at where later charges depend on earlier answers; None where none do.
 
+    At one order fixed beforehand, charges may be chosen as the answers come in as long as their sum stays within a
+    budget fixed beforehand (Feldman and Zrnic 2021, Theorem 4.3; Lécuyer 2021, Theorem 1).
     By what fits the budget if every query goes through every stage; a ledger keeps the one that it was given first.
     """
     if len(mechanism.stages) == 1:
@@ -133,7 +134,7 @@ def _filter_order(config: RunConfig, mechanism: Mechanism, orders: tuple[float, 
         and (worst * 2 * queries).to_epsilon(budget.delta, budget.conversion).epsilon <= budget.epsilon
     ):
         queries *= 2
-    return best_order(worst * queries, budget.delta, budget.conversion)
+    return (worst * queries).to_epsilon(budget.delta, budget.conversion).order
 
 
 def ledger_id(ledger: Ledger) -> str:

@@ -26,7 +26,6 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import DISTILLATION
 from collegium.errors import BudgetExceeded
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -251,8 +250,10 @@ class OpenRun:
         self._notes.write()
 
     def _soft_targets(self) -> NDArray[np.float64] | None:
-        """The teachers' votes without noise, for the one student that learns them; None for all others."""
-        if not self._setup.watch.research or self._config.student.method != DISTILLATION:
+        """The teachers' votes without noise, for a student that learns them; None for all others."""
+        from collegium.coordinator.students import needs_soft_targets
+
+        if not self._setup.watch.research or not needs_soft_targets(self._config.student.method):
             return None
         kept = self._folder.kept_votes() | self._histograms
         keys = [key for key, label in zip(self._keys, self._label_set.labels, strict=True) if label >= 0]

@@ -19,7 +19,7 @@ from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
 from collegium.coordinator.run.evaluation import Quality, label_quality
 from collegium.coordinator.run.label_set import UNASKED
 from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import DISTILLATION, RunConfig, StudentConfig
+from collegium.coordinator.settings.run_config import RunConfig, StudentConfig
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons
@@ -298,7 +298,9 @@ def begun(
         choices, student and times stays.
     private_noise : whether the noise comes from the operating system's randomness.
     """
-    learned_votes = config.student.method == DISTILLATION
+    from collegium.coordinator.students import needs_soft_targets
+
+    learned_votes = needs_soft_targets(config.student.method)
     record = RunRecord(
         name=config.name,
         asked=config.model_dump(mode="json"),

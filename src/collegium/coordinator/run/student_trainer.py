@@ -5,7 +5,6 @@ It is learned from public data and released labels alone. Torch is loaded when s
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,13 +115,10 @@ class StudentTrainer:
 
     def pretrained_network(self) -> bytes:
         """The network that was pretrained without labels, as a safetensors file that parties may be sent."""
-        from collegium.models.networks import save_network
+        from collegium.models.networks import network_bytes
 
         encoder = self._pretrained()
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "pretrained.safetensors"
-            save_network(file, encoder.network, encoder.architecture, encoder.task)
-            return file.read_bytes()
+        return network_bytes(encoder.network, encoder.architecture, encoder.task)
 
     def _pretrained(self) -> Encoder:
         with optional_import("pretraining"):

@@ -16,9 +16,6 @@ from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.renyi import Conversion
 from collegium.settings import Frozen
 
-DISTILLATION = "distillation"
-"""The student method that learns votes without noise: for simulations alone, and never private."""
-
 
 class VotesConfig(Frozen):
     """How votes are gathered."""

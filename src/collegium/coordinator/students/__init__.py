@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, MissingExtra, StorageError
-from collegium.extras import optional_import
+from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.forests import FOREST_FORMAT
 
@@ -129,7 +129,7 @@ def find_method(name: str) -> type[BaseModel]:
     Raises
     ------
     ConfigurationError
-        No such method is registered or installed.
+        No such method is registered or installed, or its package is broken.
     MissingExtra
         The method needs a package that only an extra installs.
     """
@@ -139,11 +139,11 @@ def find_method(name: str) -> type[BaseModel]:
             f"{', '.join(method_names())}"
         )
     if name not in METHODS:
-        with optional_import(f"the student {name!r}"):
-            if name in BUILT_IN:
+        if name in BUILT_IN:
+            with optional_import(f"the student {name!r}"):
                 importlib.import_module(BUILT_IN[name])
-            else:
-                register(entry_points(group=ENTRY_POINT_GROUP)[name].load())
+        else:
+            register(load_plugin(entry_points(group=ENTRY_POINT_GROUP)[name], f"the student {name!r}"))
     return METHODS[name]
 
 

@@ -16,6 +16,7 @@ from collegium.data.loading.records import Records
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, DataSource, named_sources
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
+from collegium.extras import load_plugin
 
 READERS: dict[str, Callable[[str, Path | None], Records]] = {
     "adult": named_tables.read_adult,
@@ -75,12 +76,7 @@ def source_named(name: str) -> NamedSource:
     if name in READERS:
         return PublicSet(name)
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        try:
-            source: NamedSource = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(
-                f"the data source {name} cannot be imported: mend its package ({error})"
-            ) from error
+        source: NamedSource = load_plugin(point, f"the data source {name!r}")
         return source
     raise ConfigurationError(
         f"{name} is no named set ({', '.join(named_sources())}): write its task in the configuration"

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from collegium.models.devices import one_thread, resolve_device
 from collegium.parties.teachers.base import uses_device
-from collegium.parties.teachers.specs import Fitted, TeacherFactory, TeacherSpec
+from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec
 from collegium.parties.teachers.workers import fit_in_workers
 
 MAX_TOGETHER = 256
 """Teachers in one program; the memory that they need grows with their number."""
 
 
-def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, threads: int) -> Fitted:
+def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, threads: int) -> FittedTeachers:
     """Fit and keep the teachers of ``specs``; yield each of them when it is done.
 
     Parameters
@@ -48,7 +48,7 @@ def on_cuda(factory: TeacherFactory, device: str) -> bool:
     return uses_device(factory.teacher()) and resolve_device(device).startswith("cuda")
 
 
-def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
+def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
     """One program for up to `MAX_TOGETHER` teachers, for half as many where the device's memory is too small.
 
     A kind that cannot be stacked is fitted one by one.
@@ -76,7 +76,7 @@ def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: s
         waiting = waiting[together:]
 
 
-def one_by_one(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> Fitted:
+def one_by_one(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
     """Fit the teachers in a loop, each with one thread, so that its sums do not depend on how many there are."""
     for spec in specs:
         teacher = spec.unfitted(factory)

@@ -51,7 +51,7 @@ class TeacherSpec:
         return factory.teacher() if self.learnable else ConstantTeacher(factory.task)
 
 
-Fitted = Iterator[tuple[TeacherSpec, Teacher]]
+FittedTeachers = Iterator[tuple[TeacherSpec, Teacher]]
 """Fitted teachers, each with what it was made from."""
 
 

@@ -26,7 +26,7 @@ from collegium.errors import CollegiumError, FittingFailed, error_for_code
 from collegium.models.devices import one_thread
 from collegium.models.training_curves import Noted, Received, is_recording, sending
 from collegium.parties.teachers.base import Teacher, can_be_kept
-from collegium.parties.teachers.specs import Fitted, TeacherFactory, TeacherSpec
+from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec
 from collegium.parties.teachers.store import TeacherStore
 
 _LEAVE_S = 5.0
@@ -40,7 +40,9 @@ class _Failed:
     message: str
 
 
-def fit_in_workers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int) -> Fitted:
+def fit_in_workers(
+    factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int
+) -> FittedTeachers:
     """Fit the teachers of ``specs`` in ``workers`` processes; each is kept and yielded as soon as it is done.
 
     Raises

@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from collegium.errors import ConfigurationError
+from collegium.extras import load_plugin
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.mechanisms.parameters import Value, check_names, fields_of
 
@@ -94,4 +95,4 @@ def _load_all() -> None:
     for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
         import_module(module.name)
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        point.load()
+        load_plugin(point, f"the mechanism {point.name!r}")

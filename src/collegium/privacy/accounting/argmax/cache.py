@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
+from collegium.errors import StorageError
 from collegium.privacy.accounting.argmax.lattice import FloatArray
+from collegium.whole_files import write_whole
 
 ALGORITHM = 2
 """Raised whenever the search returns other values, so that old files are not read."""
@@ -56,9 +56,6 @@ def _read(path: Path) -> dict[float, float]:
 
 
 def _write(path: Path, values: dict[float, float]) -> None:
-    with suppress(OSError):
+    with suppress(OSError, StorageError):  # a result that is not kept is computed again
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(sorted(values.items()), file)
-        os.replace(name, path)
+        write_whole(path, json.dumps(sorted(values.items())))

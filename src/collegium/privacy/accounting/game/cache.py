@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
+from collegium.errors import StorageError
 from collegium.privacy.accounting.game.recursion import Values
+from collegium.whole_files import replacing
 
 ALGORITHM = 3
 """Raised whenever the recursion returns other values, so that old files are not read."""
@@ -68,10 +68,8 @@ def _read(path: Path) -> tuple[Values, ...] | None:
 
 
 def _write(path: Path, found: tuple[Values, ...]) -> None:
-    with suppress(OSError):
+    with suppress(OSError, StorageError):  # a result that is not kept is computed again
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
         arrays = {f"values{k}": np.stack([v.upper, v.alpha, v.beta]) for k, v in enumerate(found)}
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path, "write") as beside, beside.open("wb") as file:
             np.savez(file, allow_pickle=False, grids=np.array([[v.start, v.step] for v in found]), **arrays)
-        os.replace(name, path)

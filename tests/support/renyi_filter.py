@@ -23,7 +23,7 @@ class RenyiFilter:
     Parameters
     ----------
     epsilon, delta : the budget.
-    orders : the orders to keep account at. One well-chosen order loses nothing; see ``best_order``.
+    orders : the orders to keep account at. One alone loses nothing: that at which the expected total converts best.
     conversion : from Rényi to (ε, δ).
     """
 
@@ -67,8 +67,3 @@ class RenyiFilter:
                 for k, order in enumerate(curve.orders)
             ]
         )
-
-
-def best_order(expected: RenyiCurve, delta: float, conversion: Conversion = Conversion.IMPROVED) -> float:
-    """The order at which the expected total converts best: the one to give a filter."""
-    return expected.to_epsilon(delta, conversion).order

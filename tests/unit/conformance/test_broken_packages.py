@@ -1,0 +1,32 @@
+"""A broken package beside this one gives one clear line that names it, whatever it was to add."""
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from collegium.coordinator import students
+from collegium.data.loading import named
+from collegium.errors import ConfigurationError
+from collegium.models import networks
+from collegium.privacy.mechanisms import registry
+
+LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
+    "mechanism": (registry, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),
+    "student": (students, students.ENTRY_POINT_GROUP, lambda: students.find_method("broken")),
+    "network": (networks, networks.ENTRY_POINT_GROUP, lambda: networks.find_architecture("broken")),
+    "data source": (named, named.ENTRY_POINT_GROUP, lambda: named.source_named("broken")),
+}
+
+
+@pytest.mark.parametrize("module", ["a_package_that_is_absent", "json"], ids=["no such module", "no such name"])
+@pytest.mark.parametrize("what", LOOK_UPS)
+def test_a_broken_package_is_named_in_one_line(what: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, group, look_up = LOOK_UPS[what]
+    points = EntryPoints([EntryPoint("broken", f"{module}:Absent", group)])
+    monkeypatch.setattr(room, "entry_points", lambda **chosen: points.select(**chosen))
+    registry._load_all.cache_clear()
+    with pytest.raises(ConfigurationError) as failed:
+        look_up()
+    told = str(failed.value)
+    assert f"{what} 'broken'" in told and module in told and "\n" not in told
