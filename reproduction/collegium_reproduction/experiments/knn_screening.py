@@ -15,7 +15,7 @@ import numpy as np
 from collegium.data import DataSource, default_task, load
 from collegium.data.feature_spec import Features
 from collegium.data.features import distances_squared, extract
-from collegium.privacy.accounting.screening import ThresholdTestLaw, sampled_screening_curve, screening_curve
+from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium.privacy.units import IntArray
@@ -54,12 +54,10 @@ _COLOURS = (PAPERS, OTHERS[0], OTHERS[1], OTHERS[2], OURS)
 _AT_ONCE = 256
 
 
-def top_cost(top: int, orders: tuple[float, ...], sampling_rate: float | None = None) -> RenyiCurve:
+def top_cost(top: int, orders: tuple[float, ...], sampling_rate: float = 1.0) -> RenyiCurve:
     """Cost of one screened query whose largest count is ``top`` against both its neighbours, both directions."""
     lowest, highest = max(LOWEST, top - 1), min(NEIGHBOURS, top + 1)
-    if sampling_rate is None:
-        return screening_curve(SCREEN, lowest, highest, orders)
-    return sampled_screening_curve(SCREEN, lowest, highest, sampling_rate, orders)
+    return screening_curve(SCREEN, lowest, highest, orders, sampling_rate=sampling_rate)
 
 
 def analyses(tops: IntArray) -> dict[str, RenyiCurve]:
@@ -71,7 +69,7 @@ def analyses(tops: IntArray) -> dict[str, RenyiCurve]:
         "screening": screening_curve(SCREEN, LOWEST, NEIGHBOURS, ORDERS) * QUERIES,
         "votes": sum(by_votes[1:], by_votes[0]),
         "sampled-gaussian": sampled_gaussian_curve(1.0, SCREEN.sigma1, SAMPLING_RATE, ORDERS) * QUERIES,
-        "sampled-screening": sampled_screening_curve(SCREEN, LOWEST, NEIGHBOURS, SAMPLING_RATE, ORDERS) * QUERIES,
+        "sampled-screening": screening_curve(SCREEN, LOWEST, NEIGHBOURS, ORDERS, sampling_rate=SAMPLING_RATE) * QUERIES,
     }
 
 
@@ -161,7 +159,7 @@ class Figures6To8:
         setting.say("every largest count from 30 to 300")
         counts = range(LOWEST, NEIGHBOURS + 1)
         worst = {}
-        for sampled, rate in (("full", None), ("sampled", SAMPLING_RATE)):
+        for sampled, rate in (("full", 1.0), ("sampled", SAMPLING_RATE)):
             values = np.stack([top_cost(top, ORDERS_6, rate).values for top in counts])
             worst[sampled] = {
                 "top": (LOWEST + values.argmax(axis=0)).tolist(),
@@ -226,7 +224,7 @@ class Figures6To8:
 
 
 def _bound() -> RenyiCurve:
-    return sampled_screening_curve(SCREEN, LOWEST, NEIGHBOURS, SAMPLING_RATE, WIDE_ORDERS)
+    return screening_curve(SCREEN, LOWEST, NEIGHBOURS, WIDE_ORDERS, sampling_rate=SAMPLING_RATE)
 
 
 def _published(axes: Any, points: Sequence[tuple[float, float]]) -> None:

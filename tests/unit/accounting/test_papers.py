@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import rdp
+from scipy.special import logsumexp
 from support.renyi_filter import RenyiFilter
 
 from collegium.errors import BudgetExceeded, UnsupportedAccounting
@@ -16,7 +17,6 @@ from collegium.privacy.accounting.independent import theorem_2, threshold_curve
 from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
 from collegium.privacy.accounting.screening import (
     ThresholdTestLaw,
-    sampled_screening_curve,
     screening_curve,
     unbounded_screening_curve,
 )
@@ -92,10 +92,31 @@ def test_sampled_gaussian_agrees_with_dp_accounting(rate, sigma):
     np.testing.assert_allclose(ours, np.minimum(accountant._rdp, np.array(INTEGERS) / (2 * sigma**2)), rtol=1e-6)
 
 
-def test_sampled_gaussian_at_fractional_orders_lies_on_the_integers_curve():
-    values = sampled_gaussian_curve(1, 1.5, 0.1, (2.0, 2.5, 3.0)).values * np.array([1.0, 1.5, 2.0])
-    assert values[1] < (values[0] + values[2]) / 2  # (α − 1)·D_α is convex
-    assert values[0] < values[1] < values[2]
+def sampled_divergences(sigma, rate, orders, step):
+    """D_α of (1 − γ)·N(0, σ²) + γ·N(1, σ²) and N(0, σ²), both directions, on multiples of ``step`` (1: discrete)."""
+    x = np.arange(-12 * sigma - 8, 12 * sigma + 8, step) if step < 1 else np.arange(-60.0, 61.0)
+    log_q = -0.5 * (x / sigma) ** 2
+    log_q -= logsumexp(log_q)
+    log_p = log_q + np.log1p(rate * np.expm1((x - 0.5) / sigma**2))
+    alpha = np.array(orders)[:, None]
+    there, back = (logsumexp(alpha * a + (1 - alpha) * b, axis=1) for a, b in ((log_p, log_q), (log_q, log_p)))
+    return np.maximum(there, back) / (alpha[:, 0] - 1)
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.5, 0.3), (0.7, 0.1), (1.5, 0.1), (4.0, 0.5)])
+def test_sampled_gaussian_covers_continuous_and_discrete_noise_at_fractional_orders(sigma, rate):
+    orders = (1.1, 1.5, 1.9, 2.0, 2.5, 3.0, 3.5, 7.75)
+    ours = sampled_gaussian_curve(1, sigma, rate, orders).values
+    for step in (1e-3, 1.0):
+        exact = sampled_divergences(sigma, rate, orders, step)
+        assert (ours >= exact * (1 - 1e-9)).all()
+        np.testing.assert_allclose(ours[[3, 5]], exact[[3, 5]], rtol=1e-6)
+
+
+def test_the_continuous_value_is_no_bound_for_discrete_noise_at_fractional_orders():
+    """Planted bug: the integral for continuous noise in place of the chord."""
+    continuous, discrete = (sampled_divergences(0.7, 0.1, (1.5,), step)[0] for step in (1e-3, 1.0))
+    assert discrete > continuous * 1.0005
 
 
 def test_private_knn_figure_5_reproduces():
@@ -108,7 +129,7 @@ def test_private_knn_figure_5_reproduces():
     assert epsilon(gaussian_curve(1, 85, fine)) == pytest.approx(5.68, abs=0.01)
     assert epsilon(screening_curve(screen, 30, 300, fine)) == pytest.approx(4.44, abs=0.01)
     assert epsilon(sampled_gaussian_curve(1, 85, 0.25, WIDE_ORDERS)) == pytest.approx(1.313, abs=0.002)
-    assert epsilon(sampled_screening_curve(screen, 30, 300, 0.25, WIDE_ORDERS)) == pytest.approx(1.042, abs=0.002)
+    assert epsilon(screening_curve(screen, 30, 300, WIDE_ORDERS, sampling_rate=0.25)) == pytest.approx(1.042, abs=0.002)
 
 
 def test_private_knn_table_1_costs_117_by_its_stated_parameters():
@@ -137,8 +158,9 @@ def test_threshold_search_reaches_every_count_that_matters():
 def test_sampling_half_the_records_is_between_none_and_all():
     screen = ThresholdTestLaw(20, 40)
     whole = screening_curve(screen, 10, 100, WIDE_ORDERS).values
-    half = sampled_screening_curve(screen, 10, 100, 0.5, WIDE_ORDERS).values
-    np.testing.assert_allclose(sampled_screening_curve(screen, 10, 100, 1.0, WIDE_ORDERS).values, whole, rtol=1e-9)
+    half = screening_curve(screen, 10, 100, WIDE_ORDERS, sampling_rate=0.5).values
+    nearly_all = screening_curve(screen, 10, 100, WIDE_ORDERS, sampling_rate=1.0 - 1e-12).values
+    np.testing.assert_allclose(nearly_all, whole, rtol=1e-9)
     assert (half < whole).all()
 
 

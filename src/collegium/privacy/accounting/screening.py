@@ -54,19 +54,31 @@ def _discrete_gaussian_log_sf(start: FloatArray, sigma: float) -> FloatArray:
 
 
 def screening_curve(
-    screen: ThresholdTestLaw, lowest: int, highest: int, orders: Sequence[float], votes: int = 1
+    screen: ThresholdTestLaw,
+    lowest: int,
+    highest: int,
+    orders: Sequence[float],
+    votes: int = 1,
+    *,
+    sampling_rate: float = 1.0,
 ) -> RenyiCurve:
     """Exact cost of one threshold test for every largest count from ``lowest`` to ``highest`` (Theorem 7).
 
     All pairs of counts ``votes`` apart, both directions, maximum per order; pairs closer than that cost
     less. With k votes in c classes the largest count lies between ⌈k/c⌉ and k.
+
+    On a Poisson sample of the records, with probability γ each: condition on which other records are sampled. The
+    coin is p₀ without the record that differs and (1 − γ)·p₀ + γ·p₁ with it, p₁ the coin ``votes`` away. Given the
+    others' sample both laws are mixtures, and Rényi divergence is jointly quasi-convex, so the largest divergence
+    over neighbouring counts, both directions, bounds the whole.
     """
-    grid = check_orders(orders)
-    log_pass, log_fail = _coins(screen, lowest, highest)
-    if highest - lowest < votes:
-        votes = max(highest - lowest, 1)
-    values = _both_directions(log_pass, log_fail, votes, np.asarray(grid))
-    return RenyiCurve(grid, values.max(axis=0, initial=0.0))
+    if not 0.0 < sampling_rate <= 1.0:
+        raise ConfigurationError(f"the sampling rate must lie in (0, 1]; got {sampling_rate}")
+    if not 0 <= lowest <= highest:
+        raise ConfigurationError(f"largest counts must satisfy 0 <= lowest <= highest; got {lowest} and {highest}")
+    grid, top = check_orders(orders), np.arange(lowest, highest + 1)
+    apart = min(votes, max(highest - lowest, 1))
+    return RenyiCurve(grid, _largest(screen, top, apart, np.asarray(grid), sampling_rate))
 
 
 def unbounded_screening_curve(screen: ThresholdTestLaw, orders: Sequence[float], votes: int = 1) -> RenyiCurve:
@@ -86,50 +98,26 @@ def unbounded_screening_curve(screen: ThresholdTestLaw, orders: Sequence[float],
             reach = math.ceil(screen.sigma1 * ((some[-1] - 1.0) * votes / screen.sigma1 + 10.0)) + votes + 1
             centre = math.floor(screen.threshold)
             top = np.arange(centre - reach, centre + reach + 1)
-            both = _both_directions(screen.log_pass(top), screen.log_fail(top), votes, np.asarray(some))
-            values[part] = both.max(axis=0)
+            values[part] = _largest(screen, top, votes, np.asarray(some))
     return RenyiCurve(grid, np.minimum(values, flat.values))
 
 
-def _coins(screen: ThresholdTestLaw, lowest: int, highest: int) -> tuple[FloatArray, FloatArray]:
-    if not 0 <= lowest <= highest:
-        raise ConfigurationError(f"largest counts must satisfy 0 <= lowest <= highest; got {lowest} and {highest}")
-    top = np.arange(lowest, highest + 1)
-    return screen.log_pass(top), screen.log_fail(top)
-
-
-def _both_directions(log_pass: FloatArray, log_fail: FloatArray, votes: int, orders: FloatArray) -> FloatArray:
+def _largest(screen: ThresholdTestLaw, top: IntArray, votes: int, orders: FloatArray, rate: float = 1.0) -> FloatArray:
+    """The largest divergence per order over counts ``votes`` apart, in both directions and for either as p₀."""
+    log_pass, log_fail = screen.log_pass(top), screen.log_fail(top)
+    worst = np.zeros(orders.size)
     fewer, more = slice(None, -votes), slice(votes, None)
-    up = bernoulli_divergences(log_pass[fewer], log_fail[fewer], log_pass[more], log_fail[more], orders)
-    down = bernoulli_divergences(log_pass[more], log_fail[more], log_pass[fewer], log_fail[fewer], orders)
-    return np.maximum(up, down)
-
-
-def sampled_screening_curve(
-    screen: ThresholdTestLaw, lowest: int, highest: int, sampling_rate: float, orders: Sequence[float]
-) -> RenyiCurve:
-    """The threshold test on a Poisson sample of the records, exactly.
-
-    Condition on which other records are sampled. The record that differs is in with probability γ, so
-    the coin is p₀ without it and (1 − γ)·p₀ + γ·p₁ with it, p₁ the coin one count away. Given the others'
-    sample both laws are mixtures, and Rényi divergence is jointly quasi-convex, so the largest divergence
-    over neighbouring counts, both directions, bounds the whole.
-    """
-    if not 0.0 < sampling_rate <= 1.0:
-        raise ConfigurationError(f"the sampling rate must lie in (0, 1]; got {sampling_rate}")
-    grid = check_orders(orders)
-    log_pass, log_fail = _coins(screen, lowest, highest)
-    alpha = np.asarray(grid)
-    worst = np.zeros(alpha.size)
-    for without, with_it in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
-        mixed_pass = _mixture(log_pass[without], log_pass[with_it], sampling_rate)
-        mixed_fail = _mixture(log_fail[without], log_fail[with_it], sampling_rate)
-        there = bernoulli_divergences(log_pass[without], log_fail[without], mixed_pass, mixed_fail, alpha)
-        back = bernoulli_divergences(mixed_pass, mixed_fail, log_pass[without], log_fail[without], alpha)
-        worst = np.maximum(worst, np.maximum(there, back).max(axis=0, initial=0.0))
-    return RenyiCurve(grid, worst)
+    for without, with_it in ((fewer, more), (more, fewer)):
+        coin = log_pass[without], log_fail[without]
+        mixed = (
+            _mixture(log_pass[without], log_pass[with_it], rate),
+            _mixture(log_fail[without], log_fail[with_it], rate),
+        )
+        for one, other in ((coin, mixed), (mixed, coin)) if rate < 1.0 else ((coin, mixed),):
+            worst = np.maximum(worst, bernoulli_divergences(*one, *other, orders).max(axis=0, initial=0.0))
+    return worst
 
 
 def _mixture(log_without: FloatArray, log_with: FloatArray, rate: float) -> FloatArray:
     """log((1 − γ)·p₀ + γ·p₁), with the digits of the difference kept: p₀·(1 + γ·(p₁/p₀ − 1))."""
-    return log_without + np.log1p(rate * np.expm1(log_with - log_without))
+    return log_with if rate == 1.0 else log_without + np.log1p(rate * np.expm1(log_with - log_without))

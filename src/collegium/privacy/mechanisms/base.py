@@ -111,10 +111,6 @@ class Stage(ABC):
         """What published accountants charge for one query; ``charge`` where nothing else was published."""
         return self.charge(orders, unit)
 
-    def answer_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """What one answer costs those who gave it, by a bound that a party computes at once."""
-        return self.published_charge(orders, unit)
-
     def privacy_loss(self, unit: Unit) -> Any:
         """A dp-accounting PrivacyLossDistribution that dominates one query, or None."""
         return None
@@ -440,6 +436,8 @@ class Mechanism(ABC):
     def answer_charge(self, orders: tuple[float, ...], unit: Unit, stage: str = WHOLE_MECHANISM) -> RenyiCurve:
         """What one answer costs those who gave it, in the worst case over votes: what a party charges itself.
 
+        By the published bounds, which a party computes at once.
+
         Parameters
         ----------
         orders : tuple of float
@@ -451,7 +449,7 @@ class Mechanism(ABC):
         """
         total = RenyiCurve.zero(orders)
         for one in self.stages_asked(stage):
-            total = total + one.answer_charge(orders, self.checked_unit(unit))
+            total = total + one.published_charge(orders, self.checked_unit(unit))
         return total
 
     @property

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from collegium.errors import UnsupportedAccounting
 from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.independent import threshold_curve
-from collegium.privacy.accounting.screening import ThresholdTestLaw, sampled_screening_curve
-from collegium.privacy.accounting.subsampling import sampled_gaussian_bound, sampled_gaussian_curve
+from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Stage
 from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
@@ -82,8 +81,12 @@ class SampledThreshold(ThresholdTest):
         if unit.votes > 1:
             return threshold_curve(self.sigma1, self.threshold, orders, unit)
         both = [
-            sampled_screening_curve(
-                ThresholdTestLaw(self.sigma1, self.threshold, discrete), 0, self.k, self.sampling_rate, orders
+            screening_curve(
+                ThresholdTestLaw(self.sigma1, self.threshold, discrete),
+                0,
+                self.k,
+                orders,
+                sampling_rate=self.sampling_rate,
             ).values
             for discrete in (False, True)
         ]
@@ -92,9 +95,6 @@ class SampledThreshold(ThresholdTest):
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """The sampled Gaussian of sensitivity 1, which the test post-processes."""
         return sampled_charge(1.0, self.sigma1, self.sampling_rate, orders, unit)
-
-    def answer_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_answer_charge(1.0, self.sigma1, self.sampling_rate, orders, unit)
 
     def privacy_loss(self, unit: Unit) -> Any:
         return sampled_loss(1.0, self.sigma1, self.sampling_rate, unit)
@@ -112,28 +112,16 @@ class SampledRelease(GaussianRelease):
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return self.charge(orders, unit)
 
-    def answer_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_answer_charge(math.sqrt(2.0), self.sigma, self.sampling_rate, orders, unit)
-
     def privacy_loss(self, unit: Unit) -> Any:
         return sampled_loss(math.sqrt(2.0), self.sigma, self.sampling_rate, unit)
 
 
-@lru_cache(maxsize=64)
 def sampled_charge(l2: float, sigma: float, rate: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
     """Gaussian noise on sums over a Poisson sample, of which one record moves ``l2``; unamplified for several."""
     check_records(unit)
     if unit.votes > 1:
         return gaussian_curve(l2 * unit.votes, sigma, orders)
     return sampled_gaussian_curve(l2, sigma, rate, orders)
-
-
-def sampled_answer_charge(l2: float, sigma: float, rate: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-    """The same by the closed form."""
-    check_records(unit)
-    if unit.votes > 1:
-        return gaussian_curve(l2 * unit.votes, sigma, orders)
-    return sampled_gaussian_bound(l2, sigma, rate, orders)
 
 
 def sampled_loss(l2: float, sigma: float, rate: float, unit: Unit) -> Any:

@@ -15,7 +15,6 @@ from collegium.privacy.mechanisms.knn import (
     NO_AUDIT_OF_SAMPLES,
     Neighbours,
     SamplingRate,
-    sampled_answer_charge,
     sampled_charge,
     sampled_loss,
 )
@@ -76,9 +75,6 @@ class LabelsRelease(Stage):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return sampled_charge(swap_l2(self.tau, self.labels), self.sigma, self.sampling_rate, orders, unit)
-
-    def answer_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_answer_charge(swap_l2(self.tau, self.labels), self.sigma, self.sampling_rate, orders, unit)
 
     def privacy_loss(self, unit: Unit) -> Any:
         return sampled_loss(swap_l2(self.tau, self.labels), self.sigma, self.sampling_rate, unit)
