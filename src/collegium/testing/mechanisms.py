@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError, UnsupportedAccounting
-from collegium.privacy.analysis.audit import clopper_pearson
-from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise
+from collegium.privacy.analysis.audit import Histogram, clopper_pearson, histograms, neighbours, outcomes
+from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism
 from collegium.privacy.mechanisms.registry import create, known_names
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.renyi import RenyiCurve
@@ -32,8 +32,6 @@ _BATCH = 100_000
 
 Sums = Callable[[tuple[int, ...], int, np.random.Generator], IntArray]
 """What the parties' sum may be for one histogram: ``(histogram, runs, generator)`` to ``[runs, classes]``."""
-
-Histogram = tuple[int, ...]
 
 
 def check_mechanism(
@@ -93,11 +91,6 @@ def check_mechanism(
         _check_measured_loss(mechanism, adjacency, curve, teachers, classes, drawn, runs, seed)
 
 
-def _released(mechanism: Mechanism, counts: IntArray, noise: Noise) -> IntArray:
-    """Labels as released, with the class 0 as the student's prediction where a mechanism asks for one."""
-    return mechanism.release(counts, noise=noise, predictions=np.zeros(len(counts), dtype=np.int64))
-
-
 def _as_it_is(histogram: Histogram, runs: int, generator: np.random.Generator) -> IntArray:
     return np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1))
 
@@ -152,7 +145,11 @@ def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
     votes = np.zeros((4, classes), dtype=np.int64)
     votes[:, 0] = teachers
     kept = votes.copy()
-    labels = _released(mechanism, votes, SystemNoise())
+
+    def released(counts: IntArray) -> IntArray:
+        return mechanism.release(counts, noise=SystemNoise(), predictions=np.zeros(len(counts), dtype=np.int64))
+
+    labels = released(votes)
     promise((votes == kept).all(), f"{mechanism.name} changes the votes that it is given")
     promise(
         isinstance(labels, np.ndarray) and len(labels) == 4 and labels.dtype == np.int64,
@@ -160,7 +157,7 @@ def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
     )
     inside = (labels == ABSTAIN) | ((labels >= 0) & (labels < max(classes, 2)))
     promise(bool(inside.all()), f"{mechanism.name} releases what is neither a class nor {ABSTAIN} (no label)")
-    empty = _released(mechanism, votes[:0], SystemNoise())
+    empty = released(votes[:0])
     promise(len(empty) == 0, f"{mechanism.name} releases labels although no query was asked")
 
 
@@ -197,7 +194,7 @@ def _check_ties(mechanism: Mechanism, teachers: int, classes: int) -> None:
     """Discrete noise makes ties, and the exact accounting counts them for the lowest class."""
     half = max(1, teachers // 2)
     tied = np.array([[half] * classes, [0] * (classes - 2) + [half, half]], dtype=np.int64)
-    labels = _released(mechanism, tied, _Noiseless())
+    labels = mechanism.release(tied, noise=_Noiseless(), predictions=np.zeros(len(tied), dtype=np.int64))
     if labels.ndim > 1:
         return  # one bit per class: no class wins over another
     for row, label in zip(tied, labels.tolist(), strict=True):
@@ -218,18 +215,17 @@ def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed:
     """
     histogram = _undecided(mechanism, teachers, classes, seed)
     calls, rows = 2_000, 10
-    many = np.tile(histogram, (calls, 1))
-    once, again = (_outcomes(mechanism, SeededNoise(seed), many) for _ in range(2))
+    once, again = (outcomes(mechanism, SeededNoise(seed), histogram, calls) for _ in range(2))
     promise(
         bool((once == again).all()),
         f"{mechanism.name} draws randomness beside the noise that it is given: equal seeds give other labels",
     )
     noise = SeededNoise(seed + 1)
-    outcomes = np.stack([_outcomes(mechanism, noise, np.tile(histogram, (rows, 1))) for _ in range(calls)])
-    across = outcomes[0::2, 0::2] == outcomes[1::2, 1::2]
+    drawn = np.stack([outcomes(mechanism, noise, histogram, rows) for _ in range(calls)])
+    across = drawn[0::2, 0::2] == drawn[1::2, 1::2]
     for shared, what in (
-        (outcomes[:, 0::2] == outcomes[:, 1::2], "for several queries of one release"),
-        (outcomes[0::2] == outcomes[1::2], "in two releases"),
+        (drawn[:, 0::2] == drawn[:, 1::2], "for several queries of one release"),
+        (drawn[0::2] == drawn[1::2], "in two releases"),
     ):
         low, high = clopper_pearson(int(shared.sum()), shared.size, FAILURE_PROBABILITY / 6)
         other_low, other_high = clopper_pearson(int(across.sum()), across.size, FAILURE_PROBABILITY / 6)
@@ -244,39 +240,9 @@ def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed:
 def _undecided(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> IntArray:
     """Among the histograms that are tried, the one whose most frequent outcome is the least frequent."""
     noise = SeededNoise(seed)
-    tried = [np.array(one, dtype=np.int64) for one in _histograms(teachers, classes)]
-    frequent = [_most_frequent(_outcomes(mechanism, noise, np.tile(one, (500, 1)))) for one in tried]
+    tried = [np.array(one, dtype=np.int64) for one in histograms(teachers, classes)]
+    frequent = [np.unique(outcomes(mechanism, noise, one, 500), return_counts=True)[1].max() for one in tried]
     return tried[int(np.argmin(frequent))]
-
-
-def _most_frequent(outcomes: IntArray) -> int:
-    return int(np.unique(outcomes, return_counts=True)[1].max())
-
-
-def _outcomes(mechanism: Mechanism, noise: Noise, counts: IntArray) -> IntArray:
-    """One whole number per query; several bits of one query are read as a binary number."""
-    outcomes = _released(mechanism, counts, noise)
-    if outcomes.ndim == 1:
-        return outcomes
-    weights = 2 ** np.arange(outcomes.shape[1], dtype=np.int64)
-    return np.asarray(outcomes @ weights, dtype=np.int64)
-
-
-def _histograms(teachers: int, classes: int) -> list[Histogram]:
-    tops = np.unique(np.linspace(math.ceil(teachers / 2), teachers, 12).astype(int)).tolist()
-    return [(int(top), teachers - int(top)) + (0,) * (classes - 2) for top in tops]
-
-
-def _neighbours(teachers: int, classes: int, adjacency: Adjacency) -> Iterator[tuple[Histogram, Histogram]]:
-    for base in _histograms(teachers, classes):
-        for source, target in ((0, 1), (1, 0)):
-            moved = list(base)
-            if moved[source] == 0:
-                continue
-            moved[source] -= 1
-            if adjacency is Adjacency.REPLACE:
-                moved[target] += 1
-            yield base, tuple(moved)
 
 
 def _check_exact_loss(
@@ -287,7 +253,7 @@ def _check_exact_loss(
         return
     generator = np.random.default_rng(seed)
     random = generator.multinomial(teachers, generator.dirichlet(np.ones(classes), size=20))
-    counts = np.concatenate([np.array(_histograms(teachers, classes), dtype=np.int64), random])
+    counts = np.concatenate([np.array(histograms(teachers, classes), dtype=np.int64), random])
     losses = mechanism.exact_loss(counts, ORDERS, adjacency, True)
     if losses is None:
         return
@@ -344,24 +310,27 @@ def _check_measured_loss(
 ) -> None:
     noise, generator = SeededNoise(seed + 2), np.random.default_rng(seed)
 
-    def outcomes(histogram: Histogram, number: int) -> IntArray:
-        parts = [
-            _outcomes(mechanism, noise, sums(histogram, min(_BATCH, number - start), generator))
-            for start in range(0, number, _BATCH)
-        ]
-        return np.concatenate(parts)
+    def draw(histogram: Histogram, number: int) -> IntArray:
+        parts = [min(_BATCH, number - start) for start in range(0, number, _BATCH)]
+        return np.concatenate([outcomes(mechanism, noise, sums(histogram, part, generator)) for part in parts])
 
     pilots = []
-    for pair in _neighbours(teachers, classes, adjacency):
-        first, second = (outcomes(histogram, _PILOT_RUNS) for histogram in pair)
+    for pair in neighbours(teachers, classes, adjacency):
+        first, second = (draw(histogram, _PILOT_RUNS) for histogram in pair)
         for event in _events(first, second):
-            rates = _rates(first, second, event, 1e-3)
-            pilots.append((_excess(curve, rates), pair, event))
-            pilots.append((_excess(curve, _turned(rates)), pair[::-1], event))
+            for one, other, order in ((first, second, pair), (second, first, pair[::-1])):
+                statements = _statements(curve, _rates(one, other, event, 1e-3))
+                excess = max((least / max(charged, 1e-300) for least, charged, _ in statements), default=-math.inf)
+                pilots.append((excess, order, event))
     pilots.sort(key=lambda pilot: pilot[0], reverse=True)
-    for _, (base, other), event in pilots[:_PAIRS_TESTED]:
-        rates = _rates(outcomes(base, runs), outcomes(other, runs), event, FAILURE_PROBABILITY / (4 * _PAIRS_TESTED))
-        _compare(mechanism, adjacency, curve, rates, base, other)
+    for _, (base, moved), event in pilots[:_PAIRS_TESTED]:
+        rates = _rates(draw(base, runs), draw(moved, runs), event, FAILURE_PROBABILITY / (4 * _PAIRS_TESTED))
+        for least, charged, where in _statements(curve, rates):
+            promise(
+                least <= charged,
+                f"{mechanism.name} charges {charged:.4g} {where}, but at least {least:.4g} was measured between {base} "
+                f"and {moved} under {adjacency.value}: the noise is too small or reused, or the charge too small",
+            )
 
 
 def _events(first: IntArray, second: IntArray) -> list[NDArray[np.int64]]:
@@ -376,42 +345,14 @@ def _rates(first: IntArray, second: IntArray, event: NDArray[np.int64], failure:
     return _Rates(*bounds[0], *bounds[1])
 
 
-def _turned(rates: _Rates) -> _Rates:
-    return _Rates(rates.other_low, rates.other_high, rates.low, rates.high)
-
-
-def _stated(curve: RenyiCurve) -> tuple[float, float]:
+def _statements(curve: RenyiCurve, rates: _Rates) -> list[tuple[float, float, str]]:
+    """For each order, or for the δ of a curve that has one: the least that fits ``rates``, the charge, and where."""
+    if curve.delta == 0.0:
+        charges = zip(ORDERS, curve.values.tolist(), strict=True)
+        return [
+            (rates.least_divergence(order), charge * (1.0 + _ROUNDING), f"at order {order:g}")
+            for order, charge in charges
+        ]
     delta = min(0.5, 2.0 * curve.delta)
-    return curve.to_epsilon(delta).epsilon, delta
-
-
-def _excess(curve: RenyiCurve, rates: _Rates) -> float:
-    """How far the measured loss is above the charge, as a ratio."""
-    if curve.delta > 0.0:
-        epsilon, delta = _stated(curve)
-        return rates.least_failure(epsilon) / delta if math.isfinite(epsilon) else -math.inf
-    least = [rates.least_divergence(order) for order in ORDERS]
-    return max(one / max(float(charge), 1e-300) for one, charge in zip(least, curve.values.tolist(), strict=True))
-
-
-def _compare(
-    mechanism: Mechanism, adjacency: Adjacency, curve: RenyiCurve, rates: _Rates, base: Histogram, other: Histogram
-) -> None:
-    between = f"between {base} and {other} under {adjacency.value}"
-    remedy = "the noise is too small or reused, or the charge too small"
-    if curve.delta > 0.0:
-        epsilon, delta = _stated(curve)
-        least = rates.least_failure(epsilon) if math.isfinite(epsilon) else 0.0
-        promise(
-            least <= delta,
-            f"{mechanism.name} states (ε, δ) = ({epsilon:.4g}, {delta:.3g}), but at least δ = {least:.3g} was "
-            f"measured {between}: {remedy}",
-        )
-        return
-    for order, charge in zip(ORDERS, curve.values.tolist(), strict=True):
-        measured = rates.least_divergence(order)
-        promise(
-            measured <= charge * (1.0 + _ROUNDING),
-            f"{mechanism.name} charges {charge:.4g} at order {order:g}, but at least {measured:.4g} was measured "
-            f"{between}: {remedy}",
-        )
+    epsilon = curve.to_epsilon(delta).epsilon
+    return [(rates.least_failure(epsilon), delta, f"as δ at ε = {epsilon:.4g}")] if math.isfinite(epsilon) else []

@@ -1,4 +1,4 @@
-"""What the suites share: one way to state a broken promise, and files that must hold arrays and no code."""
+"""What the suites share: one way to state a broken promise, small tasks and records, and what a file may hold."""
 
 from __future__ import annotations
 
@@ -6,12 +6,56 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError
+
+CLASSES = ("low", "middle", "high")
+
+TABLE = Task(
+    classes=CLASSES,
+    inputs=TableInputs(columns=tuple(NumberColumn(name=f"value-{n}", low=0.0, high=1.0) for n in range(6))),
+)
+IMAGES = Task(classes=CLASSES, inputs=ImageInputs(height=8, width=8))
+
+Made = TypeVar("Made")
+
+
+def easy_examples(task: Task, records: int, *, seed: int, spread: float = 0.12) -> Examples:
+    """Records in one cluster per class of ``task``; the clusters are the same for every seed.
+
+    Parameters
+    ----------
+    records : how many; the classes come in turn.
+    seed : of the records.
+    spread : standard deviation around a cluster's centre, as a share of an input's range.
+    """
+    classes = task.label_numbers
+    centres = np.random.default_rng(0).uniform(0.15, 0.85, (classes, *task.inputs.shape))
+    y = np.arange(records, dtype=np.int64) % classes
+    x = centres[y] + np.random.default_rng(seed).normal(0.0, spread, (records, *task.inputs.shape))
+    x = np.clip(x, 0.0, 1.0)
+    if isinstance(task.inputs, ImageInputs):
+        return Examples(np.rint(255 * x).astype(np.uint8), y)
+    return Examples(x.astype(np.float32), y)
+
+
+def on_a_suitable_task(what: str, task: Task | None, make: Callable[[Task], Made]) -> tuple[Made, Task]:
+    """What ``make`` makes of ``task``, or else of the table or the images: the first that it does not refuse."""
+    refusal: ConfigurationError | None = None
+    for suitable in (TABLE, IMAGES) if task is None else (task,):
+        try:
+            return make(suitable), suitable
+        except ConfigurationError as error:
+            refusal = error
+    raise AssertionError(f"{what} suits neither tables nor images: {refusal}")
 
 
 def promise(kept: bool, broken: str) -> None:
@@ -56,6 +100,17 @@ def holds_arrays_alone(path: Path, whose: str) -> None:
         ) from error
     for name, array in arrays.items():
         promise(not _is_pickle(array), f"{whose} hides a pickle in the array {name!r}: reading it would run code")
+
+
+def refuses_damage(kept: Path, error: type[Exception], read: Callable[[Path], object], whose: str) -> None:
+    """AssertionError unless ``read`` raises ``error`` for the file ``kept`` cut short, and for another kind of file."""
+    damaged = kept.with_name("damaged.safetensors")
+    for content, what in (
+        (kept.read_bytes()[:-9], "a file that is cut short"),
+        (b"neither arrays nor names" * 20, "a file of another kind"),
+    ):
+        damaged.write_bytes(content)
+        refuses(error, lambda: read(damaged), f"{whose} must refuse {what} with {error.__name__}")
 
 
 def _is_pickle(array: NDArray[Any]) -> bool:

@@ -28,8 +28,15 @@ from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.splits import assign_teachers
 from collegium.parties.teachers.store import TeacherStore
 from collegium.privacy.units import IntArray
-from collegium.testing.problems import IMAGES, TABLE, easy_examples
-from collegium.testing.promises import class_numbers, holds_arrays_alone, promise, refuses
+from collegium.testing.promises import (
+    class_numbers,
+    easy_examples,
+    holds_arrays_alone,
+    on_a_suitable_task,
+    promise,
+    refuses,
+    refuses_damage,
+)
 
 _TEACHERS = 3
 _RECORDS = 240
@@ -75,15 +82,8 @@ def _built(kind: str, options: dict[str, Any], task: Task | None) -> tuple[Kind,
         built = find_kind(kind, allowed_imports=(kind,))
     except ConfigurationError as error:
         raise AssertionError(f"no party could use the teacher {kind}: {error}") from error
-    refusal: ConfigurationError | None = None
-    for suitable in (TABLE, IMAGES) if task is None else (task,):
-        try:
-            build_teacher(built, suitable, options)
-        except ConfigurationError as error:
-            refusal = error
-        else:
-            return built, suitable
-    raise AssertionError(f"the teacher {kind} can be built neither for tables nor for images: {refusal}")
+    fits = on_a_suitable_task(f"the teacher {kind}", task, lambda suitable: build_teacher(built, suitable, options))
+    return built, fits[1]
 
 
 def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) ->
     if not can_be_kept(teacher):
         return
     with tempfile.TemporaryDirectory() as folder:
-        kept, damaged = Path(folder) / "teacher.safetensors", Path(folder) / "damaged.safetensors"
+        kept = Path(folder) / "teacher.safetensors"
         teacher.save(kept)
         holds_arrays_alone(kept, kind)
         again = build_teacher(built, task, options)
@@ -115,16 +115,9 @@ def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) ->
         promise(
             bool((again.predict(probes) == predicted).all()), f"{kind} read back from its file predicts other classes"
         )
-        for content, what in (
-            (kept.read_bytes()[:-9], "a file that is cut short"),
-            (b"no teacher at all" * 20, "a file of another kind"),
-        ):
-            damaged.write_bytes(content)
-            refuses(
-                StorageError,
-                lambda: build_teacher(built, task, options).load(damaged, device="cpu"),
-                f"{kind} must refuse {what} with StorageError",
-            )
+        refuses_damage(
+            kept, StorageError, lambda path: build_teacher(built, task, options).load(path, device="cpu"), kind
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ cannot flatter the result. With p the rate of the event on one histogram and q o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from collegium.privacy.units import Adjacency, IntArray
 
 _BATCH = 100_000
 _PILOT_RUNS = 20_000
+
+Histogram = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -115,39 +118,57 @@ def _most_telling(
     """Pair and event with the largest lower bound expected of ``runs`` runs, judged on a pilot of fewer."""
     best: tuple[float, tuple[int, ...], tuple[int, ...], int] = (-math.inf, (0,), (0,), 0)
     pilot = min(runs, _PILOT_RUNS)
-    for top in np.unique(np.linspace(teachers / 2, teachers - 1, 12).astype(int)):
-        base = (int(top), teachers - int(top)) + (0,) * (classes - 2)
-        for loses, gains in ((1, 0), (0, 1)):
+    for base, moved in neighbours(teachers, classes, mechanism.unit().adjacency):
+        first, second = (outcomes(mechanism, noise, histogram, pilot) for histogram in (base, moved))
+        for event in np.unique(np.concatenate([first, second])):
+            one, two = float((first == event).mean()), float((second == event).mean())
+            for p, q, pair in ((one, two, (base, moved)), (two, one, (moved, base))):
+                low = clopper_pearson(round(p * runs), runs, 1e-3)[0]
+                high = clopper_pearson(round(q * runs), runs, 1e-3)[1]
+                score = math.log(max(low - delta, 1e-300) / high) - 3.0 * _pilot_error(p, q, pilot)
+                if score > best[0]:
+                    best = (score, pair[0], pair[1], int(event))
+    return best[1], best[2], best[3]
+
+
+def histograms(teachers: int, classes: int) -> list[Histogram]:
+    """Up to 12 histograms of ``teachers`` votes for two of the classes, from an even split to agreement."""
+    tops = np.unique(np.linspace(math.ceil(teachers / 2), teachers, 12).astype(int)).tolist()
+    return [(int(top), teachers - int(top)) + (0,) * (classes - 2) for top in tops]
+
+
+def neighbours(teachers: int, classes: int, adjacency: Adjacency) -> Iterator[tuple[Histogram, Histogram]]:
+    """Each of `histograms` with those that one vote makes of it: moved to the other class, or taken away."""
+    for base in histograms(teachers, classes):
+        for loses, gains in ((0, 1), (1, 0)):
             moved = list(base)
             if moved[loses] == 0:
                 continue
             moved[loses] -= 1
-            if mechanism.unit().adjacency is Adjacency.REPLACE:
+            if adjacency is Adjacency.REPLACE:
                 moved[gains] += 1
-            first = _outcomes(mechanism, noise, base, pilot)
-            second = _outcomes(mechanism, noise, tuple(moved), pilot)
-            for event in np.unique(np.concatenate([first, second])):
-                one, two = float((first == event).mean()), float((second == event).mean())
-                for p, q, pair in ((one, two, (base, tuple(moved))), (two, one, (tuple(moved), base))):
-                    low = clopper_pearson(round(p * runs), runs, 1e-3)[0]
-                    high = clopper_pearson(round(q * runs), runs, 1e-3)[1]
-                    score = math.log(max(low - delta, 1e-300) / high) - 3.0 * _pilot_error(p, q, pilot)
-                    if score > best[0]:
-                        best = (score, pair[0], pair[1], int(event))
-    return best[1], best[2], best[3]
+            yield base, tuple(moved)
 
 
 def _pilot_error(p: float, q: float, pilot: int) -> float:
     return math.sqrt(1.0 / max(p * pilot, 1.0) + 1.0 / max(q * pilot, 1.0))
 
 
-def _outcomes(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], runs: int) -> IntArray:
-    counts = np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1))
-    return mechanism.release(counts, noise=noise, predictions=np.zeros(runs, dtype=np.int64))
+def outcomes(mechanism: Mechanism, noise: Noise, counts: IntArray | Histogram, runs: int = 1) -> IntArray:
+    """One whole number for each release of ``counts``, which are released ``runs`` times.
+
+    Several bits of one release are read as a binary number. Class 0 stands for the student's prediction where a
+    mechanism asks for one.
+    """
+    counts = np.tile(np.asarray(counts, dtype=np.int64), (runs, 1))
+    released = mechanism.release(counts, noise=noise, predictions=np.zeros(len(counts), dtype=np.int64))
+    if released.ndim == 1:
+        return released
+    return np.asarray(released @ 2 ** np.arange(released.shape[1], dtype=np.int64), dtype=np.int64)
 
 
 def _hits(mechanism: Mechanism, noise: Noise, histogram: tuple[int, ...], event: int, runs: int) -> int:
     total = 0
     for start in range(0, runs, _BATCH):
-        total += int((_outcomes(mechanism, noise, histogram, min(_BATCH, runs - start)) == event).sum())
+        total += int((outcomes(mechanism, noise, histogram, min(_BATCH, runs - start)) == event).sum())
     return total
