@@ -51,7 +51,7 @@ def after(command: str, page: str) -> str:
 
 @pytest.mark.parametrize("command", [line for line in commands_of(NOISE) if " account " in line])
 def test_account_prints_the_epsilon_that_the_page_gives(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = re.match(r"says (?:ε = )?(\d+\.\d{4})", after(command, NOISE))
+    given = re.match(r"prints (?:ε = )?(\d+\.\d{4})", after(command, NOISE))
     assert given is not None, command
     assert re.search(rf"data-independent +│ +{re.escape(given[1])} ", printed(command, monkeypatch))
 
