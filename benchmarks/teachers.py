@@ -29,11 +29,9 @@ from collegium.data.loading.sources import data_root
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.errors import CollegiumError
 from collegium.models.devices import check_device, resolve_device
-from collegium.parties.teachers.fitting import as_programs, one_by_one
-from collegium.parties.teachers.specs import TeacherFactory, specs_of
+from collegium.parties.teachers.fitting import as_programs, fit_in_workers, one_by_one
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import simulated_key
-from collegium.parties.teachers.store import TeacherStore
-from collegium.parties.teachers.workers import fit_in_workers
 
 TEACHERS = 250
 WORKERS = 2

@@ -155,7 +155,7 @@ def test_several_votes_of_one_person_are_caught(monkeypatch: pytest.MonkeyPatch)
 def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record gone must leave everybody else's coin as it is."""
     assert not caught(rate=0.5)
-    from collegium.parties.neighbours.sample import Sampler
+    from collegium.parties.neighbours.counting import Sampler
 
     def planted(sampler: Sampler, question: bytes, rate: float) -> np.ndarray:
         people = int(sampler.person.max()) + 1

@@ -16,7 +16,7 @@ import pytest
 from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
-from collegium.parties.neighbours import index as index_module
+from collegium.parties.neighbours import handler as handler_module
 from collegium.parties.neighbours.budgets import BudgetTransaction
 from collegium.protocol.messages import CastNeighbours, Neighbours
 from collegium.protocol.requests import weight_units
@@ -133,7 +133,7 @@ def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.Monkey
     def planted(distances: np.ndarray, radius: int, kernel: str, levels: int) -> np.ndarray:
         return weight_units(distances, radius, kernel, levels) * 2
 
-    monkeypatch.setattr(index_module, "weight_units", planted)
+    monkeypatch.setattr(handler_module, "weight_units", planted)
     assert "a weight above one" in judged(tmp_path)
 
 

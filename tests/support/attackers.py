@@ -24,7 +24,7 @@ from collegium.coordinator.settings.consortium import read_consortium
 from collegium.data.task import Task
 from collegium.parties.enrolment import enrol
 from collegium.parties.session import PartySession
-from collegium.protocol.backoff import Backoff
+from collegium.protocol.channels import Backoff
 from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials
 from collegium.protocol.messages import Description, Reply, Request
 from support.members import code_for, fingerprint_of

@@ -19,7 +19,7 @@ from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.errors import CollegiumError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.backoff import Backoff
+from collegium.protocol.channels import Backoff
 from collegium.protocol.identities import Credentials
 from collegium.protocol.label_jobs import JobStatus
 from support.consortium import Scene

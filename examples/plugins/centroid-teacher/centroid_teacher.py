@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import StorageError
-from collegium.parties.teachers.arrays import load_arrays, save_arrays
+from collegium.parties.teachers.array_teachers import load_arrays, save_arrays
 
 
 class NearestCentroid:

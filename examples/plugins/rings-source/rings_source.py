@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from collegium.data.loading.records import Records
+from collegium.data.loading.sources import Records
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 

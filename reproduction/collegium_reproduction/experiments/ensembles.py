@@ -26,8 +26,8 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import BUILT_IN
+from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import simulated_key
-from collegium.parties.teachers.store import TeacherStore
 from collegium.privacy.units import IntArray
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting

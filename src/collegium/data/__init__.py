@@ -4,12 +4,12 @@ Arrays are named by a digest (`array_spec`), records come from a `DataSource` th
 and the public pool is kept in a `PoolStore`.
 """
 
-from collegium.data.arrays import array_spec, chunks
 from collegium.data.examples import Examples
 from collegium.data.loading.loading import load
 from collegium.data.loading.named import default_task
 from collegium.data.loading.sources import NAMED_SETS, DataSource, data_root
 from collegium.data.pools import PoolStore
+from collegium.data.values import array_spec, chunks
 
 __all__ = [
     "NAMED_SETS",

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.arrays import array_spec, canonical_bytes, canonical_header
-from collegium.data.values import ArraySpec, PoolChunk, PoolState
+from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, canonical_header
 from collegium.errors import CollegiumError, PoolMismatch, StorageError
 
 ABANDONED_AFTER_S = 24 * 3600

@@ -1,14 +1,21 @@
-"""What requests and replies are made of: checked names, digests and the description of an array."""
+"""What requests and replies are made of: checked names, and arrays, named by a digest and sent in pieces."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data.task import PARTY_NAME
-from collegium.errors import ProtocolViolation
+from collegium.errors import PoolMismatch, ProtocolViolation
+from collegium.limits import MAX_CHUNK_BYTES
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -72,3 +79,42 @@ class PoolState:
     def __post_init__(self) -> None:
         require(SHA256.fullmatch(self.sha256) is not None, "a pool is named by 64 hexadecimal digits")
         require(0 <= self.received_bytes <= limits.MAX_POOL_BYTES, "a pool's size is bounded")
+
+
+def canonical_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What is hashed before an array's bytes, so that equal bytes of another shape have another name."""
+    return f"collegium-array-v1 {dtype} {','.join(map(str, shape))}\n".encode("ascii")
+
+
+def canonical_bytes(array: NDArray[Any]) -> memoryview:
+    """The row-major little-endian bytes of ``array``, without a copy where it has them already."""
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return little.reshape(-1).view(np.uint8).data
+
+
+def array_spec(array: NDArray[Any]) -> ArraySpec:
+    """The name of ``array``: SHA-256 over its dtype, its shape and its row-major little-endian bytes.
+
+    Raises
+    ------
+    ProtocolViolation
+        When it is not uint8 or float32, has no element, or is beyond the protocol's limits.
+    """
+    shape = tuple(map(int, array.shape))
+    dtype = array.dtype.newbyteorder("=").name
+    digest = hashlib.sha256(canonical_header(dtype, shape))
+    ArraySpec(digest.hexdigest(), dtype, shape)
+    digest.update(canonical_bytes(array))
+    return ArraySpec(digest.hexdigest(), dtype, shape)
+
+
+def chunks(array: NDArray[Any], spec: ArraySpec, offset_bytes: int = 0) -> Iterator[PoolChunk]:
+    """The pieces of ``array`` from ``offset_bytes`` on, in order, each of at most MAX_CHUNK_BYTES.
+
+    Raises PoolMismatch when the array's form is not that of ``spec``.
+    """
+    if tuple(array.shape) != spec.shape or array.dtype.newbyteorder("=").name != spec.dtype:
+        raise PoolMismatch(f"an array of form {array.dtype}{list(array.shape)} is not the pool {spec.sha256[:12]}")
+    data = canonical_bytes(array)
+    for offset in range(offset_bytes, len(data), MAX_CHUNK_BYTES):
+        yield PoolChunk(spec, offset, bytes(data[offset : offset + MAX_CHUNK_BYTES]))

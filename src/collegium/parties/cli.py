@@ -24,11 +24,11 @@ from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
+from collegium.parties.kept_answers import RoundLog
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.round_log import RoundLog
 from collegium.parties.summing import Membership
-from collegium.parties.teachers.choice import OwnTeacher
+from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files

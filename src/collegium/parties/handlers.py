@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError, ProtocolViolation
-from collegium.parties.prepared import PreparedRounds
+from collegium.parties.kept_answers import PreparedRounds
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.messages import (
     ArraySpec,

@@ -31,18 +31,16 @@ from collegium.parties.handlers import (
     PoolHandler,
     check_inputs,
 )
-from collegium.parties.memory import AnswerMemory
+from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
-from collegium.parties.neighbours.handler import CastNeighboursHandler
-from collegium.parties.neighbours.index import NeighbourIndex
+from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.prepared import PreparedRounds
 from collegium.parties.summing import Membership, SumHandler
-from collegium.parties.teachers.choice import OwnTeacher, settings_here
 from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.kinds import OwnTeacher, settings_here
+from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
-from collegium.parties.teachers.store import TeacherStore
 from collegium.parties.terms import DEFAULT_RECORD_RHO
 from collegium.protocol.messages import (
     CastNeighbours,

@@ -27,10 +27,10 @@ from collegium.errors import (
     VersionMismatch,
 )
 from collegium.logs import event
-from collegium.protocol.backoff import Backoff
 from collegium.protocol.channels import (
     ATTEND,
     CONNECT_TIMEOUT_S,
+    Backoff,
     channel_credentials,
     channel_options,
     error_of,

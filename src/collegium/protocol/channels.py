@@ -1,4 +1,4 @@
-"""The gRPC settings of both sides: mutual TLS 1.3, limits, keepalive, and errors as status codes."""
+"""gRPC as both sides use it: mutual TLS 1.3, limits and keepalive, waiting times, errors to status codes and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from collegium import limits
@@ -250,3 +251,16 @@ def explain_failure(address: str, credentials: Credentials) -> CollegiumError:
         return ProtocolViolation(f"no TLS 1.3 at {address}: {error.reason or error}; check the address")
     except OSError as error:
         return Unreachable(f"cannot reach the coordinator at {address}: {error.strerror or error}")
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Waiting times between attempts. They double, with random jitter, so that not all callers come back together."""
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+
+    def delay_s(self, failures: int, uniform: Callable[[float, float], float]) -> float:
+        """Seconds to wait before the next attempt, after ``failures`` failed attempts in a row (at least 1)."""
+        ceiling: float = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+        return uniform(ceiling / 2, ceiling)

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium import limits
-from collegium.data.arrays import array_spec, canonical_bytes
 from collegium.data.feature_spec import Features
 from collegium.data.task import TeacherSettings
-from collegium.data.values import ArraySpec, PoolChunk, PoolState, require
+from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require
 from collegium.errors import ProtocolViolation
 from collegium.protocol import replies, requests
 from collegium.protocol.v1 import collegium_pb2 as pb

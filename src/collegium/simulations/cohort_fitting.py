@@ -10,9 +10,8 @@ from collegium.coordinator.run.progress import Progress
 from collegium.data import load
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
 from collegium.parties.teachers.kinds import BUILT_IN
-from collegium.parties.teachers.specs import TeacherFactory, specs_of
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
-from collegium.parties.teachers.store import TeacherStore
 from collegium.simulations.prepared import OnProgress, PreparedRun
 
 

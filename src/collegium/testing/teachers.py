@@ -25,8 +25,8 @@ from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.teachers.base import Kind, build_teacher, can_be_kept
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
+from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import assign_teachers
-from collegium.parties.teachers.store import TeacherStore
 from collegium.privacy.units import IntArray
 from collegium.testing.promises import (
     class_numbers,

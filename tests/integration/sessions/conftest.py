@@ -12,7 +12,7 @@ from support.sessions import TASK, Cable, Echo, Hub, Kits, Listen, Log, PartyThr
 from collegium.coordinator.service.sessions import GrpcParties, SessionLimits
 from collegium.data.task import Task
 from collegium.parties.session import PartySession
-from collegium.protocol.backoff import Backoff
+from collegium.protocol.channels import Backoff
 from collegium.protocol.identities import Credentials
 from collegium.protocol.roster import Roster
 

@@ -38,9 +38,8 @@ from collegium.errors import (
     VersionMismatch,
 )
 from collegium.parties.session import PartySession
-from collegium.protocol.backoff import Backoff
 from collegium.protocol.certificates import Authority, read_certificate, read_subject
-from collegium.protocol.channels import explain_failure
+from collegium.protocol.channels import Backoff, explain_failure
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
 from collegium.protocol.messages import Describe, Description, Failure

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collegium.data.loading.records import Indices, Records
+from collegium.data.loading.sources import Indices, Records
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 from collegium.testing import check_source

@@ -65,7 +65,7 @@ def test_the_cpu_computes_in_bfloat16_only_where_that_is_asked_and_it_has_the_in
 
 def test_a_party_with_forests_never_loads_torch() -> None:
     program = (
-        "import sys; import collegium.parties.party, collegium.parties.teachers.forest;"
+        "import sys; import collegium.parties.party, collegium.parties.teachers.array_teachers;"
         "from collegium.models.devices import check_device, set_threads; check_device('auto'); set_threads(1);"
         "sys.exit('torch' in sys.modules)"
     )

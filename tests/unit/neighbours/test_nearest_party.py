@@ -21,7 +21,7 @@ from collegium.models import network_features
 from collegium.models.networks import build_network, save_network
 from collegium.parties.account import Account
 from collegium.parties.neighbours import search as search_module
-from collegium.parties.neighbours.sample import Sampler
+from collegium.parties.neighbours.counting import Sampler
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of

@@ -11,8 +11,8 @@ import pytest
 
 from collegium.data import Examples
 from collegium.errors import ConfigurationError, StorageError
+from collegium.parties.teachers.specs import canonical_order
 from collegium.parties.teachers.splits import KEY_FILE, assign_teachers, derive_key, load_or_create_key, simulated_key
-from collegium.parties.teachers.store import canonical_order
 
 KEY = simulated_key(0, "alpha")
 TEACHERS = 7

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 from collegium.data import Examples
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, StorageError
+from collegium.parties.teachers.array_teachers import RandomForestTeacher
 from collegium.parties.teachers.base import Teacher, build_teacher
-from collegium.parties.teachers.forest import RandomForestTeacher
 from collegium.parties.teachers.kinds import BUILT_IN, find_kind
 
 QUICK: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from collegium.parties.account import Account
 from collegium.parties.cli import PartyConfig
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
-from collegium.parties.teachers.choice import OwnTeacher
+from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.protocol.messages import Describe, Description, Fitted
 from collegium.settings import validate_config
 from collegium.simulations.in_process import InProcessParties

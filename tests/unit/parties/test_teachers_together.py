@@ -17,7 +17,7 @@ from collegium.parties.teachers import fitting
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import BUILT_IN, find_kind
 from collegium.parties.teachers.networks import NetworkTeacher
-from collegium.parties.teachers.store import TeacherStore
+from collegium.parties.teachers.specs import TeacherStore
 
 STEPS = 8
 KINDS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from collegium.errors import FittingFailed, StorageError
 from collegium.models.training_curves import recording
 from collegium.parties.party import Party
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.store import TeacherStore
+from collegium.parties.teachers.specs import TeacherStore
 
 MODULE = '''
 import os, signal, sys, threading
@@ -187,7 +187,7 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
     script.write_text(
         "import numpy as np, signal, sys\n"
         "from collegium.parties.teachers.ensemble import TeacherEnsemble\n"
-        "from collegium.parties.teachers.store import TeacherStore\n"
+        "from collegium.parties.teachers.specs import TeacherStore\n"
         "from collegium.data import Examples\n"
         "from collegium.data.task import ImageInputs, Task, TeacherSettings\n"
         "if __name__ == '__main__':\n"

@@ -9,7 +9,7 @@ import pytest
 
 from collegium.parties import session
 from collegium.parties.session import Worker
-from collegium.protocol.backoff import Backoff
+from collegium.protocol.channels import Backoff
 from collegium.protocol.messages import Describe, Description, Failure, Reply, Request
 from collegium.protocol.v1 import collegium_pb2 as pb
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data import PoolStore
 from collegium.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
-from collegium.protocol.backoff import Backoff
 from collegium.protocol.channels import (
     CONNECT_TIMEOUT_S,
+    Backoff,
     channel_credentials,
     channel_options,
     error_of,

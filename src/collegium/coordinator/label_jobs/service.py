@@ -17,8 +17,7 @@ from collegium import limits
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.selection.queries import query_key
-from collegium.data.arrays import array_spec, chunks
-from collegium.data.values import PoolChunk
+from collegium.data.values import PoolChunk, array_spec, chunks
 from collegium.errors import PoolMismatch
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import Subject

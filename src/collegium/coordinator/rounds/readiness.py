@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
 from collegium.coordinator.settings.public_data import PublicData
-from collegium.data.arrays import canonical_bytes
 from collegium.data.task import TeacherSettings
+from collegium.data.values import canonical_bytes
 from collegium.errors import PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES
 from collegium.protocol.messages import (

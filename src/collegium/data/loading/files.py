@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.loading.records import Records
-from collegium.data.loading.sources import DATA_ROOT_VARIABLE
+from collegium.data.loading.sources import DATA_ROOT_VARIABLE, Records
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.extras import optional_import

@@ -23,8 +23,7 @@ from collegium.data.encoding import (
 from collegium.data.examples import Examples
 from collegium.data.loading.files import find, read_file
 from collegium.data.loading.named import source_named
-from collegium.data.loading.records import Indices, Records
-from collegium.data.loading.sources import DataSource
+from collegium.data.loading.sources import DataSource, Indices, Records
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from collegium.data.loading import named_images, named_tables
-from collegium.data.loading.records import Records
-from collegium.data.loading.sources import ENTRY_POINT_GROUP, DataSource, named_sources
+from collegium.data.loading.sources import ENTRY_POINT_GROUP, DataSource, Records, named_sources
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.extras import load_plugin

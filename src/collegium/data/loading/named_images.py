@@ -13,8 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.data.loading.files import UNREADABLE, open_npz, read_csv
-from collegium.data.loading.records import Records
-from collegium.data.loading.sources import DATA_ROOT_VARIABLE
+from collegium.data.loading.sources import DATA_ROOT_VARIABLE, Records
 from collegium.errors import DataError
 from collegium.extras import optional_import
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.loading.files import find, open_npz, read_csv
-from collegium.data.loading.records import Records
+from collegium.data.loading.sources import Records
 from collegium.errors import DataError
 
 ADULT_COLUMNS = (

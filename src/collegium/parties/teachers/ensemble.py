@@ -13,8 +13,7 @@ from collegium.errors import ConfigurationError
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.fitting import fit_teachers
-from collegium.parties.teachers.specs import TeacherFactory, specs_of
-from collegium.parties.teachers.store import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 
 if TYPE_CHECKING:
     from collegium.data import Examples

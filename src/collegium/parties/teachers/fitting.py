@@ -1,17 +1,175 @@
-"""Fitting the teachers that are missing: in a loop, on several cores, or as one program on a GPU.
+"""Fitting the teachers that are missing: in a loop, in processes of one core each, or as one program on a GPU.
 
-Whichever way is taken, a teacher is a function of its own records, its seed and public settings alone, and
-it is kept as soon as it is fitted, so an interrupted fit goes on at the next missing one.
+Whichever way is taken, a teacher is a function of its own records, its seed and public settings alone, and it is kept
+as soon as it is fitted, so an interrupted fit goes on at the next missing one.
+
+Worker processes are started afresh (spawn), so nothing of this process but what is sent to them is in their memory, and
+the state of a GPU or of a thread pool is never copied. A fitted teacher comes back through the store, as the file that
+a restart would find; one of a kind that no file can hold comes back through the pipe between the two, and so do the
+values of a fit's curve where curves are recorded. However this process ends, its workers end with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
 
+from collegium.errors import CollegiumError, FittingFailed, error_for_code
 from collegium.models.devices import one_thread, resolve_device
-from collegium.parties.teachers.base import uses_device
-from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec
-from collegium.parties.teachers.workers import fit_in_workers
+from collegium.models.training_curves import Noted, Received, is_recording, sending
+from collegium.parties.teachers.base import Teacher, can_be_kept, uses_device
+from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec, TeacherStore
+
+_LEAVE_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A worker's answer when a fit failed: the error's code and text."""
+
+    code: str
+    message: str
+
+
+def fit_in_workers(
+    factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int
+) -> FittedTeachers:
+    """Fit the teachers of ``specs`` in ``workers`` processes; each is kept and yielded as soon as it is done.
+
+    Raises
+    ------
+    FittingFailed
+        If a worker ends or its teacher fails with an error that is no CollegiumError; the others end too.
+    CollegiumError
+        What a teacher or its store raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="collegium-") as passing:
+        # Without a store of its own, a teacher passes through a folder that only this user can read.
+        fallback = TeacherStore(Path(passing))
+        waiting = [spec if spec.store.keeps else replace(spec, store=fallback) for spec in specs]
+        original = {spec.number: spec for spec in specs}
+        for spec, reply in _replies(factory, waiting, device, workers):
+            if isinstance(reply, _Failed):
+                raise error_for_code(reply.code, reply.message)
+            teacher = reply
+            if teacher is None:
+                teacher = spec.unfitted(factory)
+                if not spec.store.load_into(teacher, spec.name, device=device):
+                    raise FittingFailed("a fitted teacher is not where it was kept: look at the party's folder")
+            yield original[spec.number], teacher
+
+
+def _replies(
+    factory: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
+) -> Iterator[tuple[TeacherSpec, Any]]:
+    """What a worker answers for each teacher. However this ends, every worker has ended by then."""
+    context = get_context("spawn")
+    waiting = specs[::-1]
+    busy: dict[connection.Connection, TeacherSpec] = {}
+    processes = {}
+    curves, drawn = is_recording(), Received()
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, factory, device, curves), daemon=True)
+            process.start()
+            theirs.close()
+            processes[ours] = process
+        for ours in processes:
+            _hand_out(ours, waiting, busy)
+        while busy:
+            for ready in connection.wait(list(busy)):
+                assert isinstance(ready, connection.Connection)
+                try:
+                    reply = ready.recv()
+                except (EOFError, OSError):
+                    processes[ready].join(_LEAVE_S)
+                    raise FittingFailed(_ended(processes[ready].exitcode)) from None
+                if isinstance(reply, Noted):
+                    drawn.draw(ready, reply)
+                    continue
+                yield busy.pop(ready), reply
+                _hand_out(ready, waiting, busy)
+    finally:
+        for ours, process in processes.items():
+            ours.close()
+            process.terminate()
+        for process in processes.values():
+            process.join(_LEAVE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _hand_out(
+    worker: connection.Connection, waiting: list[TeacherSpec], busy: dict[connection.Connection, TeacherSpec]
+) -> None:
+    if waiting:
+        spec = waiting.pop()
+        with contextlib.suppress(OSError):  # it has ended: reading from it will say so
+            worker.send(spec)
+        busy[worker] = spec
+
+
+def _ended(exit_code: int | None) -> str:
+    how = f"was ended by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"ended ({exit_code})"
+    return (
+        f"a process that fitted teachers {how}: if memory ran out, give the party fewer threads; what is fitted stays"
+    )
+
+
+def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, curves: bool) -> None:
+    """The worker's process: fit every teacher that the pipe brings, until the pipe is closed.
+
+    ``curves`` says whether the values of each fit's curve are sent back too.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
+    threading.Thread(target=_end_with_the_party, daemon=True).start()
+    try:
+        with sending(pipe.send) if curves else contextlib.nullcontext():
+            while True:
+                spec: TeacherSpec = pipe.recv()
+                pipe.send(_fitted(factory, spec, device))
+    except (EOFError, OSError):
+        return
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to take away
+
+
+def _fitted(factory: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
+    """The teacher where no file can hold it, else None once it is kept."""
+    try:
+        teacher = spec.unfitted(factory)
+        with one_thread():
+            teacher.fit(spec.records, seed=spec.seed, device=device)
+        spec.store.keep(teacher, spec.name)
+        return None if can_be_kept(teacher) else teacher
+    except CollegiumError as error:
+        return _Failed(error.code, str(error))
+    except Exception as error:
+        # Where it happened, never its text, which may quote a record.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+        return _Failed(FittingFailed.code, f"a teacher of the kind {factory.kind} failed while it was fitted: {where}")
+
+
+def _end_with_the_party() -> None:
+    party = parent_process()
+    assert party is not None
+    connection.wait([party.sentinel])
+    os._exit(1)
+
 
 MAX_TOGETHER = 256
 """Teachers in one program; the memory that they need grows with their number."""

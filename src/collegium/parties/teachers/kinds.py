@@ -1,4 +1,12 @@
-"""Which kinds of teachers there are, and how a kind is found by its name or its import path."""
+"""Which kinds of teachers there are, how a kind is found by its name or its import path, and which one a party fits.
+
+A party's own choice of a kind is a setting like any other: made once, from public knowledge, and the same for all of
+its teachers. A kind chosen by how well it does on the party's records would be learned from all of them, and the claim
+for a single record would not hold. The coordinator learns neither the kind nor the options: rows of votes sum to the
+same number of teachers, and what is charged depends on the votes alone. A party that changes its choice gains the
+coordinator no more sums of one query than the policy allows anyway: answers are counted by query whatever voted
+(`account.Account`), and a masked round that was begun is never begun again.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +18,22 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, cast
 
+from pydantic import Field
+
+from collegium.data.task import OWN_CHOICE, TeacherSettings
 from collegium.errors import ConfigurationError, Refused
 from collegium.extras import optional_import
 from collegium.parties.teachers.base import Kind
+from collegium.settings import Frozen
 
 BUILT_IN = {
-    "constant": "collegium.parties.teachers.constant:ConstantTeacher",
+    "constant": "collegium.parties.teachers.array_teachers:ConstantTeacher",
     "linear": "collegium.parties.teachers.networks:LinearTeacher",
     "mlp": "collegium.parties.teachers.networks:MlpTeacher",
     "paper-cnn": "collegium.parties.teachers.networks:PaperCnnTeacher",
     "paper-cnn-svhn": "collegium.parties.teachers.networks:PaperCnnSvhnTeacher",
     "private-knn-cnn": "collegium.parties.teachers.networks:PrivateKnnCnnTeacher",
-    "random-forest": "collegium.parties.teachers.forest:RandomForestTeacher",
+    "random-forest": "collegium.parties.teachers.array_teachers:RandomForestTeacher",
     "small-cnn": "collegium.parties.teachers.networks:SmallCnnTeacher",
 }
 ENTRY_POINT_GROUP = "collegium.teachers"
@@ -98,3 +110,24 @@ def _kind_of(found: Any, kind: str) -> Kind:
         f"teacher {kind} has no {missing[0]}: it needs what collegium's Teacher describes, "
         "or to be a scikit-learn classifier or a torch module"
     )
+
+
+class OwnTeacher(Frozen):
+    """The section ``[teacher]`` of a party's file; read only where the consortium's kind is ``own-choice``."""
+
+    kind: str
+    options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+
+
+def settings_here(asked: TeacherSettings, own: OwnTeacher | None) -> TeacherSettings:
+    """What this party fits when it is asked for ``asked``.
+
+    Raises ConfigurationError where the choice is the party's and it has made none.
+    """
+    if asked.kind != OWN_CHOICE:
+        return asked
+    if own is None:
+        raise ConfigurationError(
+            "this consortium leaves the kind of teacher to each party: name one under [teacher] in the party's file"
+        )
+    return asked.model_copy(update={"kind": own.kind, "options": own.options})
