@@ -28,7 +28,7 @@ types: .venv/installed
 	$(BIN)/mypy
 
 fast-tests: .venv/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests/unit tests/privacy tests/fuzz
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 # The documentation as a site, in site/; a broken link or reference is an error.
 docs: .venv/installed

@@ -24,6 +24,19 @@ WORKERS = 3
 """Processes for the whole suite: one more than the cores it must do with, for many tests wait for processes."""
 
 
+SLOW_FOLDERS = [Path(__file__).parent / folder for folder in ("integration", "unit/experiments")]
+PROCESSES_S = 600
+"""A test of integration, with the real processes that it starts, has this long on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(folder in item.path.parents for folder in SLOW_FOLDERS):
+            item.add_marker("slow")
+        if SLOW_FOLDERS[0] in item.path.parents:
+            item.add_marker(pytest.mark.timeout(PROCESSES_S))
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For ``-n auto``. A part of the suite runs in this process, where a debugger works and nothing need be started."""
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}

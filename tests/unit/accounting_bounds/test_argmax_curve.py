@@ -21,6 +21,8 @@ from collegium.privacy.accounting.argmax.bound import (
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency
 
+pytestmark = pytest.mark.slow
+
 ORDERS = (2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 16.0, 64.0)
 
 
@@ -100,7 +102,6 @@ def test_bounded_range_is_the_largest_over_all_positions_of_two_classes() -> Non
         assert best >= bound * (1 - 1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_sampling_never_costs_more_and_shrinks_quadratically_at_small_orders(noise: str) -> None:
     orders = (2.0, 8.0)
@@ -125,7 +126,6 @@ def test_a_second_run_reads_what_the_first_one_found(own_cache: Path, monkeypatc
     assert argmax_curve("laplace", 11.0, [2.0])[0] == first[0]
 
 
-@pytest.mark.slow
 def test_a_damaged_cache_file_is_ignored(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = argmax_curve("laplace", 12.0, [2.0])
     for damage in ("", "[[2.0, -1.0]]", '[[2.0, "NaN"]]', json.dumps({"2.0": 0})):

@@ -27,6 +27,7 @@ OURS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_collegiums_mechanisms_keep_their_promises(name: str) -> None:
     parameters, options = OURS[name]

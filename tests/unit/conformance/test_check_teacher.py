@@ -10,6 +10,8 @@ import pytest
 
 from collegium.testing import check_teacher
 
+pytestmark = pytest.mark.slow
+
 OURS: dict[str, dict[str, Any]] = {
     "random-forest": {"trees": 5},
     "sklearn.naive_bayes:GaussianNB": {},
@@ -128,7 +130,6 @@ class ReadsAnything(Honest):
 '''
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", OURS)
 def test_collegiums_teachers_keep_their_promises(kind: str) -> None:
     check_teacher(kind, options=OURS[kind])
@@ -142,7 +143,6 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "planted_teachers"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "named"),
     [
@@ -162,7 +162,6 @@ def test_a_planted_bug_is_caught_by_name(planted: str, bug: str, named: str) -> 
         check_teacher(f"{planted}:{bug}")
 
 
-@pytest.mark.slow
 def test_the_same_teacher_without_a_bug_passes(planted: str) -> None:
     check_teacher(f"{planted}:Honest")
 

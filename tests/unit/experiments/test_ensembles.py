@@ -44,7 +44,6 @@ def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, mon
         load_or_compute_votes(dataclasses.replace(DIGITS, seed=1), at(tmp_path, 1))
 
 
-@pytest.mark.slow
 def test_processes_give_the_votes_that_one_process_gives(tmp_path: Path) -> None:
     alone = load_or_compute_votes(DIGITS, at(tmp_path / "alone", 1))
     shared = load_or_compute_votes(DIGITS, at(tmp_path / "shared", 2))

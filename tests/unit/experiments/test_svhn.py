@@ -48,7 +48,6 @@ def test_figure_4_is_measured_on_images_outside_the_pool(setting: Setting) -> No
         assert f"{100 * row['student']:.2f} %" in line and f"{row['independent']:.2f}" in line
 
 
-@pytest.mark.slow
 def test_table_1_is_measured_with_the_papers_parameters(setting: Setting) -> None:
     (real,) = svhn.plans()
     assert real.mechanism == PrivateKNN(800, 10, 480.0, 200.0, 60.0, 0.03) and sum(real.sizes) == 6000

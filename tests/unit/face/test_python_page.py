@@ -10,6 +10,7 @@ import pytest
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "python.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs_and_says_what_it_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

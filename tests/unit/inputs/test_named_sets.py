@@ -281,6 +281,7 @@ def test_the_real_schools() -> None:
     assert examples.labels().mean() == pytest.approx(0.484, abs=0.0005)
 
 
+@pytest.mark.slow
 def test_the_real_diabetes_patients() -> None:
     examples = read("diabetes", folder_with("diabetic_data.csv.xz"))
     assert np.bincount(examples.labels()).tolist() == [54864 + 35545, 11357]

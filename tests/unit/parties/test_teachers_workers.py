@@ -21,6 +21,8 @@ from collegium.parties.party import Party
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
 
+pytestmark = pytest.mark.slow
+
 MODULE = '''
 import os, signal, sys, threading
 from pathlib import Path
@@ -137,7 +139,6 @@ def test_the_curves_of_processes_are_those_of_the_loop(fit: Fit, tmp_path: Path)
     assert [step for step, _ in drawn[1][0]] == [1, 10] and len(drawn[1]) == TEACHERS
 
 
-@pytest.mark.slow
 def test_networks_come_out_the_same(make_party: Callable[..., Party], digits: Examples, tmp_path: Path) -> None:
     settings = TeacherSettings(kind="linear", per_party=2, options={"steps": 20})
     for folder, threads in (("loop", 1), ("shared", 2)):
