@@ -20,7 +20,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.label_jobs.ordering import enrol_student
 from collegium.coordinator.label_jobs.servicer import MAX_CALLS_PER_STUDENT
-from collegium.coordinator.membership.own_identity import RENEW_BEFORE
+from collegium.coordinator.membership.enrolment_service import RENEW_BEFORE
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.errors import (
     IdentityError,

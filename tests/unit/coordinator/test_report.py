@@ -15,8 +15,8 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium import cli
-from collegium.coordinator.report import render
 from collegium.coordinator.report.charts import bar_chart, histogram, line_chart, ticks
+from collegium.coordinator.report.page import render
 from collegium.coordinator.run.run_folder import read_run
 from collegium.protocol.messages import CastVotes, Failure
 

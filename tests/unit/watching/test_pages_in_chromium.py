@@ -13,7 +13,7 @@ from support.browser import FOUND, Tab, browser
 from support.run_records import full_configuration, privacy, run_record
 from support.snapshots import JOB, PARTY, snapshot
 
-from collegium.coordinator.report import render
+from collegium.coordinator.report.page import render
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.watching.server import StatusServer
 

@@ -16,11 +16,10 @@ from rich.table import Table
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.errors import ConfigurationError, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Entry, Head
-from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Settings, Terms, encode
+from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import Verified
 from collegium.privacy.ledger.verifier import verify as verify_file
-from collegium.privacy.renyi import Epsilon
 from collegium.protocol.certificates import read_certificate, read_subject
 
 app = typer.Typer(
@@ -39,7 +38,8 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     with Ledger.read(_file(path)) as ledger:
         settings, entries = ledger.settings, list(ledger.entries())
     if as_json:
-        typer.echo(json.dumps(_settings_json(settings) | {"entries": [_entry_json(entry) for entry in entries[1:]]}))
+        shown = asdict(settings) | {"public_key": settings.public_key.hex()}
+        typer.echo(json.dumps(shown | {"entries": [_entry_json(entry) for entry in entries[1:]]}))
         return
     table = Table(title=f"{settings.name}, δ = {settings.delta:g}, {settings.conversion} conversion")
     for column in ("entry", "time (UTC)", "what", "queries", "labels", "ε after"):
@@ -149,26 +149,12 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _spent_json(spent: Epsilon) -> dict[str, object]:
-    return {"epsilon": _number(spent.epsilon), "order": spent.order}
-
-
-def _settings_json(settings: Settings) -> dict[str, object]:
-    return {
-        "name": settings.name,
-        "delta": settings.delta,
-        "conversion": settings.conversion.value,
-        "orders": list(settings.orders),
-        "public_key": settings.public_key.hex(),
-    }
-
-
 def _entry_json(entry: Entry) -> dict[str, object]:
     shared: dict[str, object] = {
         "entry": entry.seq,
         "time_utc": entry.time_utc,
         "hash": entry.hash.hex(),
-        "spent": _spent_json(entry.spent),
+        "spent": {"epsilon": _number(entry.spent.epsilon), "order": entry.spent.order},
     }
     if isinstance(entry.content, Charge):
         return shared | {

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from collegium.clock import utc_now
+from collegium.coordinator.membership.enrolment_service import keep_identity
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.membership.own_identity import keep_identity
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ConfigurationError, IdentityError, StorageError

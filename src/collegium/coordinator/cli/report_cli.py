@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from collegium.coordinator.report import write_report
+from collegium.coordinator.report.page import write_report
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import ConfigurationError
 

@@ -12,12 +12,15 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+
+from cryptography.x509 import SubjectAlternativeName
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide
 from collegium.coordinator.service.loop_thread import LoopThread
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
 from collegium.protocol.announced import AnnouncedTerms
@@ -35,11 +38,14 @@ from collegium.protocol.enrolment import (
     read_ask,
     server_context,
 )
+from collegium.protocol.identities import CERTIFICATE, issue_kit
 
 logger = logging.getLogger("collegium.enrolment")
 
 MAX_EXCHANGES = 64
 SHUTDOWN_S = 2.0
+RENEW_BEFORE = timedelta(days=30)
+"""The coordinator's own certificate is made anew when it has less than this left."""
 NO_DESCRIPTOR_S = 0.1
 
 
@@ -204,3 +210,21 @@ class EnrolmentService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def keep_identity(folder: ConsortiumFolder, config: ConsortiumConfig, authority: Authority) -> bool:
+    """Make the certificate where it is missing, ends soon or is for another host; whether it was made.
+
+    The keys stay, so that parties know it as before and the ledger's signatures go on.
+    """
+    held = folder.identity / CERTIFICATE
+    host = config.consortium.host
+    if held.exists():
+        certificate = read_certificate(held.read_bytes())
+        named = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+        known = {str(name.value) for name in named}
+        if host in known and certificate.not_valid_after_utc - utc_now() > RENEW_BEFORE:
+            return False
+    days = max(config.consortium.certificate_days, RENEW_BEFORE.days + 1)
+    issue_kit(authority, folder.identity, "coordinator", "coordinator", hosts=[host], days=days)
+    return True

@@ -1,4 +1,4 @@
-"""What the page shows, taken from run.json: research figures only where they are asked for."""
+"""The report: one HTML page made from run.json alone, with research figures only where they are asked for."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ class OpenRun:
         self._notes.write()
 
     def _report(self) -> None:
-        from collegium.coordinator.report import write_report
+        from collegium.coordinator.report.page import write_report
 
         research = self._setup.watch.research
         if research:

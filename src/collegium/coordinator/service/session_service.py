@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.clock import utc_now
-from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
+from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar, keep_identity
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.membership.own_identity import keep_identity
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent

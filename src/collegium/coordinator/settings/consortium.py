@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -111,40 +110,19 @@ def read_consortium(path: Path) -> ConsortiumConfig:
     return config.model_copy(update={"consortium": settings.model_copy(update=places)})
 
 
-@dataclass(frozen=True)
 class ConsortiumFolder:
-    """Everything that the coordinator keeps."""
+    """Everything that the coordinator keeps, below ``path``."""
 
-    path: Path
-
-    @property
-    def authority(self) -> Path:
-        return self.path / "authority"
-
-    @property
-    def identity(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.members = MembersFile(path)
+        self.authority = path / "authority"
+        self.identity = path / "coordinator"
         """The coordinator's own keys and certificate."""
-        return self.path / "coordinator"
-
-    @property
-    def run(self) -> Path:
-        return self.path / "run"
-
-    @property
-    def jobs(self) -> Path:
+        self.run = path / "run"
+        self.jobs = path / "jobs"
         """The queue of label jobs, and a folder for each that was begun."""
-        return self.path / "jobs"
-
-    @property
-    def presence(self) -> Path:
+        self.presence = path / "presence.json"
         """Who is connected, as the serving process last wrote it."""
-        return self.path / "presence.json"
-
-    @property
-    def lock(self) -> Path:
+        self.lock = path / ".serving.lock"
         """Held by the process that serves."""
-        return self.path / ".serving.lock"
-
-    @property
-    def members(self) -> MembersFile:
-        return MembersFile(self.path)
