@@ -9,13 +9,7 @@ import pytest
 
 from benchmarks.local_sums import local_round, run_sum
 from collegium.errors import ConfigurationError
-from collegium.privacy.noise.distributed import (
-    closeness_to_one_gaussian,
-    noise_reach,
-    noise_share_sigma,
-    noised_sum_curve,
-    sample_noise_share,
-)
+from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.errors import WrongLength
 
@@ -57,7 +51,8 @@ def test_the_curve_covers_the_exact_divergence_and_is_not_far_above(sigma: float
     for p, q in ((shifted, base), (base, shifted)):
         logs = order * np.log(p[keep]) + (1 - order) * np.log(q[keep])
         exact = max(exact, (np.log(np.exp(logs - logs.max()).sum()) + logs.max()) / (order - 1))
-    bound = float(noised_sum_curve([order], sigma, shares, l2_squared=1.0, changed_entries=1).values[0])
+    noise = NoiseShare(sigma * math.sqrt(shares), shares)
+    bound = float(noise.curve([order], l2_squared=1.0, changed_entries=1).values[0])
     assert exact <= bound
     if sigma > 1:
         assert bound == pytest.approx(exact, rel=1e-3)
@@ -65,29 +60,31 @@ def test_the_curve_covers_the_exact_divergence_and_is_not_far_above(sigma: float
 
 def test_the_honest_survivors_alone_reach_the_wanted_sigma() -> None:
     plan = plan_graph(250)
-    share = noise_share_sigma(40.0, plan.honest_survivors)
+    noise = NoiseShare(40.0, plan.honest_survivors)
+    share = noise.sigma_share
     assert plan.honest_survivors * share**2 >= 40.0**2
     assert plan.honest_survivors * share**2 == pytest.approx(1600.0, rel=1e-12)
-    curve = noised_sum_curve([2.0, 32.0], share, plan.honest_survivors)
+    curve = noise.curve([2.0, 32.0], l2_squared=2.0, changed_entries=2)
     assert curve.values == pytest.approx([2 / 1600, 32 / 1600], rel=1e-9)
 
 
 def test_a_share_planned_for_all_parties_would_be_caught() -> None:
     """Planted bug: dividing by all parties, not by the honest survivors, charges more than was planned."""
     plan = plan_graph(250)
-    wrong = noise_share_sigma(40.0, plan.parties)
-    assert noised_sum_curve([2.0], wrong, plan.honest_survivors).values[0] > 2 * (2 / 1600)
+    wrong = NoiseShare(40.0, plan.parties).sigma_share
+    left = NoiseShare(wrong * math.sqrt(plan.honest_survivors), plan.honest_survivors)
+    assert left.curve([2.0], l2_squared=2.0, changed_entries=2).values[0] > 2 * (2 / 1600)
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, 1.0])
 def test_noise_that_cannot_be_shared_out_is_refused(sigma: float) -> None:
     with pytest.raises(ConfigurationError):
-        noise_share_sigma(sigma, 100)
+        NoiseShare(sigma, 100)
 
 
 def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:
     """20,000 draws at σ = 3.7: the sample variance lies within 5.5 of its standard errors (two-sided α < 1e-6)."""
-    draws = sample_noise_share(3.7, 20_000)
+    draws = NoiseShare(3.7, 1).draw(20_000)
     error = 3.7**2 * math.sqrt(2 / 20_000)
     assert abs(float(np.var(draws)) - 3.7**2) < 5.5 * error
     assert abs(float(np.mean(draws))) < 5.5 * 3.7 / math.sqrt(20_000)
@@ -96,9 +93,9 @@ def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:
 def test_the_noised_sum_holds_everyones_noise_and_nothing_else() -> None:
     parties, length = 6, 400
     votes = np.random.default_rng(2).integers(0, 2, (parties, length))
-    share = noise_share_sigma(4.0, plan_graph(parties).honest_survivors)
-    noises = [sample_noise_share(share, length) for _ in range(parties)]
-    reach = noise_reach(share, parties, length)
+    share = NoiseShare(4.0, plan_graph(parties).honest_survivors)
+    noises = [share.draw(length) for _ in range(parties)]
+    reach = share.reach(parties, length)
     bare = local_round(votes, 0, 1)
     setup = SumSetup("local", "noised", bare.setup.roster, length, 0, 1, bare.setup.plan, reach)
     members = {
@@ -119,7 +116,7 @@ def test_noise_of_another_length_is_refused() -> None:
 def test_the_reach_is_exceeded_less_often_than_stated() -> None:
     """At most 5 % of sums of 20 shares may exceed B in any of 50 entries: at most 160 of 2,000 (α < 1e-6)."""
     share, parties, length = 1.2, 20, 50
-    reach = noise_reach(share, parties, length, failure=0.05)
+    reach = NoiseShare(share, 1).reach(parties, length, failure=0.05)
     generator = np.random.default_rng(4)
     law = convolved(share, parties)
     support = np.arange(law.size) - law.size // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,12 @@ def read_votes(path: Path) -> IntArray:
     """
     if not path.is_file():
         raise DataError(f"no vote file at {path}")
+    read = {".npy": _binary, ".npz": _binary, ".csv": _csv}.get(path.suffix.lower())
+    if read is None:
+        raise DataError(f"{path}: votes are read from .csv, .npy, .npz files")
     try:
-        array = _READERS[path.suffix.lower()](path)
-    except KeyError:
-        raise DataError(f"{path}: votes are read from {', '.join(sorted(_READERS))} files") from None
-    except DataError:
-        raise
-    except (ValueError, OSError, EOFError) as error:
+        array = read(path)
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise DataError(f"{path} cannot be read as vote counts: {error}") from None
     try:
         return checked_counts(array)
@@ -36,22 +36,17 @@ def read_votes(path: Path) -> IntArray:
         raise DataError(f"{path}: {error}") from None
 
 
-def _npy(path: Path) -> NDArray[np.generic]:
+def _binary(path: Path) -> NDArray[np.generic]:
     with path.open("rb") as file:
         loaded = np.load(file, allow_pickle=False)
-    if not isinstance(loaded, np.ndarray):
-        raise DataError(f"{path} is not a single .npy array")
-    return loaded
-
-
-def _npz(path: Path) -> NDArray[np.generic]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        names = [name for name in _NAMES if name in archive.files] or archive.files
-        if len(archive.files) > 1 and names == archive.files:
-            raise DataError(f"{path} holds {', '.join(archive.files)}; name the vote counts 'votes'")
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        names = [name for name in _NAMES if name in loaded.files] or loaded.files
+        if len(loaded.files) > 1 and names == loaded.files:
+            raise DataError(f"{path} holds {', '.join(loaded.files)}; name the vote counts 'votes'")
         if not names:
             raise DataError(f"{path} holds no array")
-        found: NDArray[np.generic] = archive[names[0]]
+        found: NDArray[np.generic] = loaded[names[0]]
         return found
 
 
@@ -70,6 +65,3 @@ def _numeric(line: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_READERS = {".npy": _npy, ".npz": _npz, ".csv": _csv}

@@ -58,27 +58,6 @@ SMALLEST_SIGMA_SHARE = 0.5
 """Below this the sum of discrete Gaussians is visibly not one; fewer, larger shares are needed."""
 
 
-def noise_share_sigma(sigma_total: float, honest_survivors: int) -> float:
-    """σ_s of one party's share, so that ``honest_survivors`` shares alone have variance σ² or more.
-
-    Raises
-    ------
-    ConfigurationError
-        When the share would be narrower than 0.5, where the analysis gives nothing useful.
-    """
-    if not (math.isfinite(sigma_total) and sigma_total > 0.0) or honest_survivors < 1:
-        raise ConfigurationError("noise needs a positive sigma and at least one honest survivor")
-    share = math.nextafter(sigma_total / math.sqrt(honest_survivors), math.inf)
-    while honest_survivors * share * share < sigma_total * sigma_total:
-        share = math.nextafter(share, math.inf)
-    if share < SMALLEST_SIGMA_SHARE:
-        raise ConfigurationError(
-            f"sigma {sigma_total} spread over {honest_survivors} parties leaves {share:.3g} votes each; "
-            f"raise sigma to at least {SMALLEST_SIGMA_SHARE * math.sqrt(honest_survivors):.3g}"
-        )
-    return share
-
-
 def closeness_to_one_gaussian(sigma_share: float, honest_survivors: int) -> float:
     """T: the largest |log ratio| of the mass of the summed shares to that of N_ℤ(0, h·σ_s²).
 
@@ -92,46 +71,6 @@ def closeness_to_one_gaussian(sigma_share: float, honest_survivors: int) -> floa
     j_squared = np.arange(1, 21, dtype=np.float64)[:, None] ** 2
     eta = 2.0 * np.exp(-2.0 * math.pi**2 * j_squared * s_squared).sum(axis=0)
     return float(np.sum(np.log1p(eta) - np.log1p(-eta)))
-
-
-def noised_sum_curve(
-    orders: Sequence[float],
-    sigma_share: float,
-    honest_survivors: int,
-    *,
-    l2_squared: float = 2.0,
-    changed_entries: int = 2,
-) -> RenyiCurve:
-    """Data-independent Rényi cost of one noised sum (of one query's histogram).
-
-    Parameters
-    ----------
-    orders : Rényi orders, each above 1.
-    sigma_share : σ_s, in votes.
-    honest_survivors : h, the least number of honest parties whose noise is in the sum.
-    l2_squared : ‖Δ‖₂² between neighbours; 2 for one moved vote, 2k² for k moved votes.
-    changed_entries : ‖Δ‖₀; 2 for a moved vote.
-    """
-    grid = check_orders(orders)
-    alpha = np.asarray(grid)
-    closeness = closeness_to_one_gaussian(sigma_share, honest_survivors)
-    gaussian = alpha * l2_squared / (2.0 * honest_survivors * sigma_share**2)
-    return RenyiCurve(grid, gaussian + changed_entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0))
-
-
-def noise_reach(sigma_share: float, parties: int, length: int, failure: float = 1e-9) -> int:
-    """B such that no entry of the summed noise exceeds ±B, but for a probability of at most ``failure``.
-
-    The smallest B with 2·length·exp(−B²/(2·parties·σ_s²)) ≤ failure. A failure spoils an entry, never privacy.
-    """
-    if not 0.0 < failure < 1.0:
-        raise ConfigurationError(f"the overflow probability must lie in (0, 1), got {failure}")
-    return math.ceil(sigma_share * math.sqrt(2.0 * parties * math.log(2.0 * length / failure)))
-
-
-def sample_noise_share(sigma_share: float, length: int) -> IntArray:
-    """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness (OpenDP)."""
-    return SystemNoise().gaussian(sigma_share, (length,))
 
 
 @dataclass(frozen=True)
@@ -157,23 +96,47 @@ class NoiseShare:
     honest_survivors: int
 
     def __post_init__(self) -> None:
-        noise_share_sigma(self.sigma, self.honest_survivors)
+        if not (math.isfinite(self.sigma) and self.sigma > 0.0) or self.honest_survivors < 1:
+            raise ConfigurationError("noise needs a positive sigma and at least one honest survivor")
+        if self.sigma_share < SMALLEST_SIGMA_SHARE:
+            raise ConfigurationError(
+                f"sigma {self.sigma} spread over {self.honest_survivors} parties leaves {self.sigma_share:.3g} votes "
+                f"each; raise sigma to at least {SMALLEST_SIGMA_SHARE * math.sqrt(self.honest_survivors):.3g}"
+            )
 
     @property
     def sigma_share(self) -> float:
-        """σ_s of one party's share."""
-        return noise_share_sigma(self.sigma, self.honest_survivors)
+        """σ_s of one party's share: ``honest_survivors`` shares alone have variance σ² or more."""
+        share = math.nextafter(self.sigma / math.sqrt(self.honest_survivors), math.inf)
+        while self.honest_survivors * share * share < self.sigma * self.sigma:
+            share = math.nextafter(share, math.inf)
+        return share
 
     def curve(self, orders: Sequence[float], *, l2_squared: float, changed_entries: int) -> RenyiCurve:
-        """The cost of one sum with this noise; see `noised_sum_curve`."""
-        return noised_sum_curve(
-            orders, self.sigma_share, self.honest_survivors, l2_squared=l2_squared, changed_entries=changed_entries
-        )
+        """Data-independent Rényi cost of one noised sum (of one query's histogram).
 
-    def reach(self, parties: int, length: int) -> int:
-        """The room that ``parties`` parties leave for the noise at both ends of an entry; see `noise_reach`."""
-        return noise_reach(self.sigma_share, parties, length)
+        Parameters
+        ----------
+        orders : Rényi orders, each above 1.
+        l2_squared : ‖Δ‖₂² between neighbours; 2 for one moved vote, 2k² for k moved votes.
+        changed_entries : ‖Δ‖₀; 2 for a moved vote.
+        """
+        grid = check_orders(orders)
+        alpha = np.asarray(grid)
+        closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
+        gaussian = alpha * l2_squared / (2.0 * self.honest_survivors * self.sigma_share**2)
+        return RenyiCurve(grid, gaussian + changed_entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0))
+
+    def reach(self, parties: int, length: int, failure: float = 1e-9) -> int:
+        """The room that ``parties`` parties leave for the noise at both ends of each of ``length`` entries.
+
+        The smallest B with 2·length·exp(−B²/(2·parties·σ_s²)) ≤ failure: no entry of the summed noise exceeds ±B but
+        for a probability of at most ``failure``, in (0, 1). A failure spoils an entry, never privacy.
+        """
+        if not 0.0 < failure < 1.0:
+            raise ConfigurationError(f"the overflow probability must lie in (0, 1), got {failure}")
+        return math.ceil(self.sigma_share * math.sqrt(2.0 * parties * math.log(2.0 * length / failure)))
 
     def draw(self, length: int) -> IntArray:
-        """One party's noise, shape ``[length]``, from the operating system's randomness."""
-        return sample_noise_share(self.sigma_share, length)
+        """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness."""
+        return SystemNoise().gaussian(self.sigma_share, (length,))

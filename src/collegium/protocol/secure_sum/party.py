@@ -58,7 +58,7 @@ class PartySum:
     values : this party's integers, shape ``[setup.length]``, each within ``[setup.low, setup.high]``.
     used_rounds : round ids that this party has begun; a round found there is refused, a new one is added.
         Give a durable set, or a round can be run again after a restart.
-    noise : this party's share of noise, shape ``[setup.length]``; see `distributed_noise.sample_noise_share`.
+    noise : this party's share of noise, shape ``[setup.length]``; see `NoiseShare.draw`.
     random_bytes : source of all secrets; the operating system's unless a test injects another.
 
     Raises

@@ -61,7 +61,7 @@ class SumSetup:
     length : entries of the vector.
     low, high : inclusive range of one party's entries.
     plan : the graph; see `plan_graph`.
-    noise_reach : how far the parties' summed noise may reach beyond the range (`distributed_noise`); 0 without.
+    noise_reach : how far the parties' summed noise may reach beyond the range (`privacy.noise.distributed`); 0 without.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class SumSetup:
     def encode(self, values: IntArray, noise: IntArray | None = None) -> RingArray:
         """Ring elements of one party's vector and its share of noise; raises WrongLength or ValueOutOfRange.
 
-        The values are held to the range; the noise is not, it wraps around (see `distributed_noise`).
+        The values are held to the range; the noise is not, it wraps around (see `privacy.noise.distributed`).
         """
         vector = np.asarray(values)
         if vector.shape != (self.length,) or not np.issubdtype(vector.dtype, np.integer):
