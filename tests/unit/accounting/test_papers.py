@@ -189,7 +189,7 @@ def test_laplace_curves_are_the_divergence_of_shifted_noise(scale, shift):
 
 
 def test_loss_distributions_give_the_known_values():
-    assert pld.composed_epsilon([(pld.gaussian_loss(40, Unit()), 1000)], 1e-5) == pytest.approx(4.98, abs=0.01)
+    assert pld.composed_epsilon([(pld.gaussian_loss(40, math.sqrt(2)), 1000)], 1e-5) == pytest.approx(4.98, abs=0.01)
     assert (gaussian_curve(math.sqrt(2), 40, WIDE_ORDERS) * 1000).to_epsilon(1e-5).epsilon == pytest.approx(
         5.38, abs=0.01
     )

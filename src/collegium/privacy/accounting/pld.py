@@ -10,18 +10,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from collegium.privacy.accounting.independent import l1_moved, l2_moved
+from collegium.privacy.accounting.independent import l1_moved
 from collegium.privacy.units import Adjacency, Unit
 
 
-def gaussian_loss(sigma: float, unit: Unit) -> Any:
-    """N(0, σ²) on every count: a shift by √2·k when k votes move."""
-    return shifted_gaussian_loss(sigma, l2_moved(unit))
-
-
 @lru_cache(maxsize=32)
-def shifted_gaussian_loss(sigma: float, shift: float, sampling_rate: float = 1.0) -> Any:
-    """N(0, σ²) on a value that moves by at most ``shift``, on a Poisson sample of the records."""
+def gaussian_loss(sigma: float, shift: float, sampling_rate: float = 1.0) -> Any:
+    """N(0, σ²) on numbers that move by at most ``shift`` in L2, on a Poisson sample of the records."""
     return _library().from_gaussian_mechanism(sigma, sensitivity=shift, sampling_prob=sampling_rate)
 
 

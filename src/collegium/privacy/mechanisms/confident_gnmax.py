@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from collegium.limits import MAX_PARTIES
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import threshold_curve
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease, NoisedThreshold
+from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease, NoisedThreshold
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
@@ -75,29 +74,21 @@ class ConfidentGNMax(Mechanism):
 
 
 @dataclass(frozen=True)
-class ThresholdTest(Stage):
-    """Does the largest count + N(0, σ₁²) reach T? If not, abstain."""
+class ThresholdTest(GaussianStage):
+    """Does the largest count + N(0, σ²) reach T? If not, abstain."""
 
-    name: str
-    sigma1: float
     threshold: float
 
-    @property
-    def noise_votes(self) -> float:
-        return self.sigma1
+    def moved(self, unit: Unit) -> float:
+        """The largest count moves by no more votes than the unit has."""
+        return float(unit.votes)
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return threshold_curve(self.sigma1, self.threshold, orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return gaussian_curve(float(unit.votes), self.sigma1, orders)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.shifted_gaussian_loss(self.sigma1, float(unit.votes))
+        return threshold_curve(self.sigma, self.threshold, orders, unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
-        noisy = votes.max(axis=1) + noise.gaussian(self.sigma1, (votes.shape[0],))
+        noisy = votes.max(axis=1) + noise.gaussian(self.sigma, (votes.shape[0],))
         return np.where(noisy >= self.threshold, NEXT_STAGE, ABSTAIN).astype(np.int64)
 
 
@@ -112,9 +103,7 @@ class NoisedConfidentGNMax(NoisedByParties):
     sigma1: Annotated[float, Parameter("noise that the honest parties add to the sum of the threshold test", "votes")]
     sigma2: Annotated[float, Parameter("noise that the honest parties add to the sum of a release", "votes")]
     threshold: Annotated[float, Parameter("what the largest noisy count must reach", "votes", positive=False)]
-    honest_survivors: Annotated[
-        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
-    ]
+    honest_survivors: HonestSurvivors
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from collegium.limits import MAX_PARTIES
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import gaussian_argmax_curve, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
+from collegium.privacy.renyi import FloatArray, RenyiCurve
 from collegium.privacy.units import IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts, winners
 
@@ -52,24 +51,14 @@ class GNMax(Mechanism):
 
 
 @dataclass(frozen=True)
-class GaussianRelease(Stage):
+class GaussianRelease(GaussianStage):
     """Release the noisy argmax under Gaussian noise of ``sigma`` votes."""
 
-    name: str
-    sigma: float
-
-    @property
-    def noise_votes(self) -> float:
-        return self.sigma
+    def moved(self, unit: Unit) -> float:
+        return l2_moved(unit)
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_argmax_curve(self.sigma, orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return gaussian_curve(l2_moved(unit), self.sigma, orders)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.gaussian_loss(self.sigma, unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
@@ -85,9 +74,7 @@ class NoisedGNMax(NoisedByParties):
     source: ClassVar[str] = SOURCE
 
     sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
-    honest_survivors: Annotated[
-        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
-    ]
+    honest_survivors: HonestSurvivors
 
     @property
     def stages(self) -> tuple[Stage, ...]:

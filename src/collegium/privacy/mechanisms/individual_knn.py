@@ -9,20 +9,19 @@ count. Counts come in units of 1/``levels``, so that weights are whole numbers. 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from collegium.errors import UnsupportedAccounting
-from collegium.limits import MAX_PARTIES, MAX_WEIGHT_LEVELS
-from collegium.privacy.accounting import pld
+from collegium.limits import MAX_WEIGHT_LEVELS
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
-from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts, winners
 
@@ -76,7 +75,7 @@ class IndividualKNN(Mechanism):
 
 
 @dataclass(frozen=True)
-class IndividualRelease(GaussianRelease):
+class IndividualRelease(GaussianStage):
     """One noisy argmax, seen from a record that votes in it with full weight.
 
     ``sigma`` is in votes, the counts are in units of 1/``levels``.
@@ -84,15 +83,9 @@ class IndividualRelease(GaussianRelease):
 
     levels: int = 1
 
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """One vote per record appears or disappears: L2 1 for a record, k for k records."""
-        return gaussian_curve(_votes_of(unit), self.sigma, orders)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.charge(orders, unit)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.shifted_gaussian_loss(self.sigma, _votes_of(unit))
+    def moved(self, unit: Unit) -> float:
+        """One vote per record appears or disappears: 1 for a record, k for k records."""
+        return _votes_of(unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         units = checked_counts(counts)
@@ -113,9 +106,7 @@ class NoisedIndividualKNN(NoisedByParties):
 
     sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
     participations: Participations
-    honest_survivors: Annotated[
-        int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
-    ]
+    honest_survivors: HonestSurvivors
     levels: Levels = 1
 
     @property

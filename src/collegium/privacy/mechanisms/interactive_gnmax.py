@@ -40,7 +40,7 @@ class InteractiveGNMax(Mechanism):
 
 @dataclass(frozen=True)
 class AgreementTest(ThresholdTest):
-    """Does the count of the student's predicted class + N(0, σ₁²) reach T? If so, that class is the label.
+    """Does the count of the student's predicted class + N(0, σ²) reach T? If so, that class is the label.
 
     One count moves by at most as much as the largest count does, so it costs what a threshold test costs.
     """
@@ -53,6 +53,6 @@ class AgreementTest(ThresholdTest):
         if guesses.shape != (votes.shape[0],) or (guesses >= votes.shape[1]).any():
             raise ConfigurationError("predictions must hold one class, or -1, per query")
         agreeing = votes[np.arange(guesses.size), np.maximum(guesses, 0)]
-        noisy = agreeing + noise.gaussian(self.sigma1, guesses.shape)
+        noisy = agreeing + noise.gaussian(self.sigma, guesses.shape)
         confirmed = (guesses >= 0) & (noisy >= self.threshold)
         return np.where(confirmed, guesses, NEXT_STAGE).astype(np.int64)

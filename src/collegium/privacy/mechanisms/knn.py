@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from collegium.errors import UnsupportedAccounting
-from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.independent import threshold_curve
 from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Stage
 from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
+from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, Unit
 
 _NOT_UNDER_SAMPLING = (
@@ -60,8 +57,8 @@ class PrivateKNN(Mechanism):
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (
-            SampledThreshold("threshold", self.sigma1, self.threshold, self.k, self.sampling_rate),
-            SampledRelease("release", self.sigma2, self.sampling_rate),
+            SampledThreshold("threshold", self.sigma1, self.threshold, self.k, sampling_rate=self.sampling_rate),
+            SampledRelease("release", self.sigma2, sampling_rate=self.sampling_rate),
         )
 
 
@@ -70,7 +67,10 @@ class SampledThreshold(ThresholdTest):
     """The threshold test on the votes of a Poisson sample; ``k`` neighbours vote."""
 
     k: int
-    sampling_rate: float
+
+    def moved(self, unit: Unit) -> float:
+        check_records(unit)
+        return super().moved(unit)
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """One record is sampled or not, which amplifies; several records are charged as if all were in.
@@ -79,10 +79,10 @@ class SampledThreshold(ThresholdTest):
         """
         check_records(unit)
         if unit.votes > 1:
-            return threshold_curve(self.sigma1, self.threshold, orders, unit)
+            return super().charge(orders, unit)
         both = [
             screening_curve(
-                ThresholdTestLaw(self.sigma1, self.threshold, discrete),
+                ThresholdTestLaw(self.sigma, self.threshold, discrete),
                 0,
                 self.k,
                 orders,
@@ -92,42 +92,17 @@ class SampledThreshold(ThresholdTest):
         ]
         return RenyiCurve(orders, both[0]).at_least(both[1])
 
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """The sampled Gaussian of sensitivity 1, which the test post-processes."""
-        return sampled_charge(1.0, self.sigma1, self.sampling_rate, orders, unit)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return sampled_loss(1.0, self.sigma1, self.sampling_rate, unit)
-
 
 @dataclass(frozen=True)
 class SampledRelease(GaussianRelease):
     """The noisy argmax of the votes of a Poisson sample: sampled Gaussian of sensitivity √2."""
 
-    sampling_rate: float
+    def moved(self, unit: Unit) -> float:
+        check_records(unit)
+        return math.sqrt(2.0) * unit.votes
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_charge(math.sqrt(2.0), self.sigma, self.sampling_rate, orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.charge(orders, unit)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return sampled_loss(math.sqrt(2.0), self.sigma, self.sampling_rate, unit)
-
-
-def sampled_charge(l2: float, sigma: float, rate: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-    """Gaussian noise on sums over a Poisson sample, of which one record moves ``l2``; unamplified for several."""
-    check_records(unit)
-    if unit.votes > 1:
-        return gaussian_curve(l2 * unit.votes, sigma, orders)
-    return sampled_gaussian_curve(l2, sigma, rate, orders)
-
-
-def sampled_loss(l2: float, sigma: float, rate: float, unit: Unit) -> Any:
-    """The same as a privacy loss distribution."""
-    check_records(unit)
-    return pld.shifted_gaussian_loss(sigma, l2 * unit.votes, rate if unit.votes == 1 else 1.0)
+        return self.published_charge(orders, unit)
 
 
 def check_records(unit: Unit) -> None:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from collegium.privacy.accounting import pld
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.multilabel import RESOLUTION, numbers_of
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts
 
@@ -42,26 +41,14 @@ class MultiLabel(Mechanism):
 
 
 @dataclass(frozen=True)
-class ClippedRelease(Stage):
+class ClippedRelease(GaussianStage):
     """Release one bit per label from the noisy sums of clipped votes."""
 
-    name: str
-    sigma: float
     tau: float
     voters: int
 
-    @property
-    def noise_votes(self) -> float:
-        return self.sigma
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    def moved(self, unit: Unit) -> float:
         """Entries lie in [0, 1], so L2² ≤ L1: 2τ for a teacher whose votes change, τ for one that comes or goes."""
-        return gaussian_curve(self._moved(unit), self.sigma, orders)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.shifted_gaussian_loss(self.sigma, self._moved(unit))
-
-    def _moved(self, unit: Unit) -> float:
         return unit.votes * math.sqrt((2.0 if unit.adjacency is Adjacency.REPLACE else 1.0) * self.tau)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:

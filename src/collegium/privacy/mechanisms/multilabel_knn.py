@@ -6,22 +6,16 @@ There is no screening: what is released for a query is one bit a label, and whic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage
-from collegium.privacy.mechanisms.knn import (
-    NO_AUDIT_OF_SAMPLES,
-    Neighbours,
-    SamplingRate,
-    sampled_charge,
-    sampled_loss,
-)
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium.privacy.mechanisms.knn import NO_AUDIT_OF_SAMPLES, Neighbours, SamplingRate, check_records
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.multilabel import MAX_LABELS, RESOLUTION, numbers_of, swap_l2
-from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts
 
@@ -54,30 +48,23 @@ class MultiLabelKNN(Mechanism):
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (
-            LabelsRelease("release", self.sigma, self.sampling_rate, self.tau, self.labels, self.k * self.on_share),
+            LabelsRelease(
+                "release", self.sigma, self.tau, self.labels, self.k * self.on_share, sampling_rate=self.sampling_rate
+            ),
         )
 
 
 @dataclass(frozen=True)
-class LabelsRelease(Stage):
+class LabelsRelease(GaussianStage):
     """Release one bit per label of the votes of a Poisson sample: sampled Gaussian of sensitivity `swap_l2`."""
 
-    name: str
-    sigma: float
-    sampling_rate: float
     tau: float
     labels: int
     votes_on: float
 
-    @property
-    def noise_votes(self) -> float:
-        return self.sigma
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_charge(swap_l2(self.tau, self.labels), self.sigma, self.sampling_rate, orders, unit)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return sampled_loss(swap_l2(self.tau, self.labels), self.sigma, self.sampling_rate, unit)
+    def moved(self, unit: Unit) -> float:
+        check_records(unit)
+        return swap_l2(self.tau, self.labels) * unit.votes
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""

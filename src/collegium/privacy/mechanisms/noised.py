@@ -8,13 +8,19 @@ costs as much as an answer. Each such mechanism stands in the file of the one th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from collegium.limits import MAX_PARTIES
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import winners
+
+HonestSurvivors = Annotated[
+    int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
+]
 
 SOURCE = "Kairouz, Liu, Steinke 2021, section 4: sums of discrete Gaussians; docs/privacy.md"
 

@@ -1,0 +1,50 @@
+"""Steps whose noise is Gaussian: their cost follows from how far one neighbour moves the numbers under the noise."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from collegium.privacy.accounting import pld
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.mechanisms.base import Stage
+from collegium.privacy.renyi import RenyiCurve
+from collegium.privacy.units import Unit
+
+
+@dataclass(frozen=True)
+class GaussianStage(Stage):
+    """A step that adds N(0, σ²) to numbers, perhaps of a Poisson sample of the records.
+
+    Parameters
+    ----------
+    name : what the ledger calls the step.
+    sigma : standard deviation of the noise, in votes.
+    sampling_rate : probability with which each record takes part. It amplifies for a unit of one vote; several votes
+        are charged as if all records took part.
+    """
+
+    name: str
+    sigma: float
+    sampling_rate: float = field(default=1.0, kw_only=True)
+
+    @abstractmethod
+    def moved(self, unit: Unit) -> float:
+        """By how much the unit can move the numbers in L2; UnsupportedAccounting for a unit that is not covered."""
+
+    @property
+    def noise_votes(self) -> float:
+        return self.sigma
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return self.published_charge(orders, unit)
+
+    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        return sampled_gaussian_curve(self.moved(unit), self.sigma, self._rate(unit), orders)
+
+    def privacy_loss(self, unit: Unit) -> Any:
+        return pld.gaussian_loss(self.sigma, self.moved(unit), self._rate(unit))
+
+    def _rate(self, unit: Unit) -> float:
+        return self.sampling_rate if unit.votes == 1 else 1.0
