@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from collegium.protocol.messages import (
     Fit,
     Fitted,
     HoldPool,
+    Neighbours,
     PoolChunk,
     PoolRange,
     PoolState,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 _MAX_ENSEMBLES = 4
 _MAX_POOLS_REMEMBERED = 8
 
+_Asked = TypeVar("_Asked", bound=VoteRequest)
+_Voters = TypeVar("_Voters")
 
 ChargeAnswer = Callable[[VoteRequest], None]
 """Called with every request for votes whose answer is about to be given; raises Refused when it must not be."""
@@ -115,28 +119,52 @@ class FitHandler:
         return Fitted(teachers=len(self._ensembles.under(request.body.teacher)))
 
 
-class CastVotesHandler:
-    """Lets the teachers vote: the answer in the clear mode, a vector kept for the secure sum in the others."""
+class VotesHandler(ABC, Generic[_Asked, _Voters]):
+    """Answers one kind of request for votes: with counts in the clear mode, else with counts kept for a secure sum.
+
+    Parameters
+    ----------
+    voters : who answers: the teachers, or a function that returns the records when they are first needed.
+    rounds : keeps counts for secure sums.
+    charge : see `ChargeAnswer`.
+    """
+
+    reply: ClassVar[type[Votes] | type[Neighbours]] = Neighbours
+    kept_as: ClassVar[type[np.integer]] = np.int64
 
     def __init__(
-        self, task: Task, pools: PoolStore, ensembles: EnsembleCache, rounds: PreparedRounds, charge: ChargeAnswer
+        self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, charge: ChargeAnswer
     ) -> None:
-        self._task = task
-        self._pools = pools
-        self._ensembles = ensembles
-        self._rounds = rounds
-        self._charge = charge
+        self._task, self._pools, self._voters = task, pools, voters
+        self._rounds, self._charge = rounds, charge
+
+    def __call__(self, request: Request) -> Votes | Neighbours | Prepared:
+        body: Any = request.body
+        if body.terms.sum_mode == "clear":
+            return self.reply(self._answer(request.run_id, body))
+        return self._rounds.prepare(
+            request, body, lambda: self._answer(request.run_id, body).astype(self.kept_as, copy=False)
+        )
+
+    @abstractmethod
+    def _answer(self, run_id: str, body: _Asked) -> NDArray[np.int64]:
+        """The counts, shape ``[queries, entries]``; charged, so that they may leave."""
+
+
+class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
+    """Lets the teachers vote."""
+
+    reply = Votes
+    kept_as = np.uint16
+
+    def __init__(
+        self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, charge: ChargeAnswer
+    ) -> None:
+        super().__init__(task, pools, voters, rounds, charge)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
 
-    def __call__(self, request: Request) -> Votes | Prepared:
-        body = request.body
-        assert isinstance(body, CastVotes)
-        if body.terms.sum_mode == "clear":
-            return Votes(self._charged(body))
-        return self._rounds.prepare(request, body, lambda: self._charged(body).astype(np.uint16))
-
-    def _charged(self, body: CastVotes) -> NDArray[np.int64]:
+    def _answer(self, run_id: str, body: CastVotes) -> NDArray[np.int64]:
         votes = self._votes(body)
         self._charge(body)
         return votes
@@ -148,7 +176,7 @@ class CastVotesHandler:
         if missing:
             unseen = pool[np.array(missing)]
             check_inputs(self._task, unseen)
-            cast.update(zip(missing, self._ensembles.under(body.teacher).votes(unseen), strict=True))
+            cast.update(zip(missing, self._voters.under(body.teacher).votes(unseen), strict=True))
         return np.stack([cast[position] for position in body.inputs.indices])
 
     def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:

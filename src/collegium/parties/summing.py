@@ -52,14 +52,14 @@ class Membership:
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
 
 
-Prepared = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
+PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
 """Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
 
 
 class SumHandler:
     """Answers the phases of secure sums over prepared votes."""
 
-    def __init__(self, name: str, membership: Membership, prepared: Prepared) -> None:
+    def __init__(self, name: str, membership: Membership, prepared: PreparedVotes) -> None:
         self._name = name
         self._membership = membership
         self._prepared = prepared

@@ -18,19 +18,17 @@ from numpy.typing import NDArray
 
 from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, extract
-from collegium.data.task import Inputs, Task
-from collegium.parties.handlers import pool_asked
-from collegium.parties.kept_answers import PreparedRounds
-from collegium.parties.neighbours.handler import Count
+from collegium.data.task import Inputs
+from collegium.parties.handlers import VotesHandler, pool_asked
 from collegium.parties.neighbours.search import DistanceView, Search
 from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, Neighbours, Prepared, Request
+from collegium.protocol.messages import CountNearest
 
 if TYPE_CHECKING:
-    from collegium.data import Examples, PoolStore
+    from collegium.data import Examples
 
 
 _NAME_BYTES = 16
@@ -164,40 +162,14 @@ def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:
     return total if len(votes) <= k else total * k // len(votes)
 
 
-RecordSource = Callable[[], SampledRecords]
-
-
-class CountNearestHandler:
-    """Answers `CountNearest`: the counts in the clear mode, counts kept for the secure sum in the other.
-
-    Parameters
-    ----------
-    records : returns the sampled records; called when they are first needed.
-    rounds : keeps answers for secure sums.
-    count : see `Count`.
-    """
-
-    def __init__(
-        self, task: Task, pools: PoolStore, records: RecordSource, rounds: PreparedRounds, count: Count
-    ) -> None:
-        self._task = task
-        self._pools = pools
-        self._records = records
-        self._rounds = rounds
-        self._count = count
-
-    def __call__(self, request: Request) -> Neighbours | Prepared:
-        body = request.body
-        assert isinstance(body, CountNearest)
-        check_task(mechanism_of(body), self._task)
-        if body.terms.sum_mode == "clear":
-            return Neighbours(self._answer(request.run_id, body))
-        return self._rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
+class CountNearestHandler(VotesHandler[CountNearest, Callable[[], SampledRecords]]):
+    """Answers `CountNearest`."""
 
     def _answer(self, run_id: str, body: CountNearest) -> IntArray:
+        check_task(mechanism_of(body), self._task)
         classes = len(self._task.classes)
         asked = pool_asked(self._pools, body.inputs, body.width(classes))[np.array(body.inputs.indices)]
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
-        records = self._records()
-        self._count(body)
+        records = self._voters()
+        self._charge(body)
         return records.counts(run_id, body, asked, classes)

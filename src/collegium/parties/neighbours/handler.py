@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, distances_squared, extract
-from collegium.data.task import Inputs, Task
-from collegium.parties.handlers import pool_asked
-from collegium.parties.kept_answers import PreparedRounds
+from collegium.data.task import Inputs
+from collegium.parties.handlers import VotesHandler, pool_asked
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastNeighbours, CountNearest, Neighbours, Prepared, Request
+from collegium.protocol.messages import CastNeighbours
 from collegium.protocol.requests import weight_units
 
 if TYPE_CHECKING:
-    from collegium.data import Examples, PoolStore
+    from collegium.data import Examples
 
 
 _QUERIES_AT_ONCE = 64
@@ -85,40 +84,8 @@ class NeighbourIndex:
         return self._records[digest]
 
 
-Count = Callable[[CastNeighbours | CountNearest], None]
-"""Counts and charges the queries of an answer before it is sent; raises Refused when it must not be sent."""
-
-
-class CastNeighboursHandler:
-    """Lets the records near public inputs vote, within their own budgets.
-
-    Parameters
-    ----------
-    neighbourhood : returns the index of the records and their budgets; called when they are first needed.
-    rounds : keeps answers for secure sums.
-    count : see `Count`.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        pools: PoolStore,
-        neighbourhood: Callable[[], tuple[NeighbourIndex, RecordBudgets]],
-        rounds: PreparedRounds,
-        count: Count,
-    ) -> None:
-        self._task = task
-        self._pools = pools
-        self._neighbourhood = neighbourhood
-        self._rounds = rounds
-        self._count = count
-
-    def __call__(self, request: Request) -> Neighbours | Prepared:
-        body = request.body
-        assert isinstance(body, CastNeighbours)
-        if body.terms.sum_mode == "clear":
-            return Neighbours(self._answer(request.run_id, body))
-        return self._rounds.prepare(request, body, lambda: self._answer(request.run_id, body))
+class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[], tuple[NeighbourIndex, RecordBudgets]]]):
+    """Lets the records near public inputs vote, within their own budgets."""
 
     def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
         allowance = mechanism_of(body).record_budget
@@ -126,11 +93,11 @@ class CastNeighboursHandler:
         classes = len(self._task.classes)
         asked = pool_asked(self._pools, body.inputs, classes)[np.array(body.inputs.indices)]
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
-        index, budgets = self._neighbourhood()
+        index, budgets = self._voters()
         voters = index.voters(body, asked, allowance.levels)
         questions = _questions(run_id, body)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
-        self._count(body)
+        self._charge(body)
         with budgets.transaction(f"{run_id}/{body.ledger_id}", allowance) as spending:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
                 counts[row] = _answer_once(spending, question, people, labels, units, classes)
