@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import torch
@@ -95,7 +96,7 @@ class Gan(Frozen):
             if images:
                 labelled, real = augment(labelled, TEACHER, draws), augment(real, WEAK, draws)
             # Every weight is normalised once a step, not at each use.
-            with cached(), mixed_precision(device, on_cpu=True):
+            with cached(), reduced_precision(device):
                 made = generator(self._latent(self.batch, draws, device)).float()
                 shown = made.detach().requires_grad_()
                 of_discriminator, unlike = _losses(network, labelled, y[chosen], real, shown, draws)
@@ -245,3 +246,18 @@ def _normalise(network: nn.Module, first: Tensor, draws: torch.Generator) -> Non
 def _labelled_loss(network: nn.Module, x: Tensor, y: Tensor) -> float:
     network.eval()
     return float(F.cross_entropy(network(x), y).item())
+
+
+def reduced_precision(device: str) -> AbstractContextManager[None]:
+    """A context that computes in bfloat16 on CUDA, and on a CPU that multiplies such numbers by itself."""
+    if device.startswith("cuda") or not _multiplies_bfloat16():
+        return mixed_precision(device)
+    context: AbstractContextManager[None] = torch.autocast("cpu", dtype=torch.bfloat16)
+    return context
+
+
+def _multiplies_bfloat16() -> bool:
+    """Whether this CPU has instructions for it: without them bfloat16 is slower than single precision, not quicker."""
+    # An older torch does not tell; then none is taken to be there.
+    can: dict[str, bool] = dict(getattr(torch.cpu, "get_capabilities", dict)())
+    return can.get("avx512_bf16", False) or can.get("amx_bf16", False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -31,15 +32,14 @@ ABANDONED_AFTER_S = 24 * 3600
 class _Arriving:
     """A pool of which some bytes are here."""
 
-    target: BinaryIO | bytearray
+    target: BinaryIO
     path: Path | None
     digest: Any
     received_bytes: int = field(default=0)
 
     def discard(self) -> None:
+        self.target.close()
         if self.path is not None:
-            assert not isinstance(self.target, bytearray)
-            self.target.close()
             self.path.unlink(missing_ok=True)
 
 
@@ -180,7 +180,7 @@ class PoolStore:
     def _start(self, spec: ArraySpec) -> _Arriving:
         digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
         if self._folder is None:
-            return _Arriving(bytearray(), None, digest)
+            return _Arriving(io.BytesIO(), None, digest)
         path = self._path(spec.sha256, f"{os.getpid()}-{secrets.token_hex(8)}.part")
         try:
             return _Arriving(path.open("xb"), path, digest)
@@ -189,14 +189,11 @@ class PoolStore:
 
     def _append(self, arriving: _Arriving, data: bytes | memoryview) -> None:
         arriving.digest.update(data)
-        if isinstance(arriving.target, bytearray):
-            arriving.target += data
-        else:
-            try:
-                arriving.target.write(data)
-            except OSError as error:
-                arriving.discard()
-                raise _storage_error(self._folder, error) from error
+        try:
+            arriving.target.write(data)
+        except OSError as error:
+            arriving.discard()
+            raise _storage_error(self._folder, error) from error
         arriving.received_bytes += len(data)
 
     def _finish(self, spec: ArraySpec, arriving: _Arriving) -> None:
@@ -206,11 +203,10 @@ class PoolStore:
                 f"the bytes that arrived are not the pool {spec.sha256[:12]}: they were thrown away, send it again"
             )
         if arriving.path is None:
-            assert isinstance(arriving.target, bytearray)
-            flat = np.frombuffer(bytes(arriving.target), dtype=np.dtype(spec.dtype).newbyteorder("<"))
+            assert isinstance(arriving.target, io.BytesIO)
+            flat = np.frombuffer(arriving.target.getvalue(), dtype=np.dtype(spec.dtype).newbyteorder("<"))
             self._arrays[spec.sha256] = flat.reshape(spec.shape)
             return
-        assert not isinstance(arriving.target, bytearray)
         written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
         described = arriving.path.with_suffix(".json-part")
         try:

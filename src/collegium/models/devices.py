@@ -107,24 +107,11 @@ def seeded_draws(seed: int, device: str) -> Iterator[None]:
         yield
 
 
-def mixed_precision(device: str, *, on_cpu: bool = False) -> AbstractContextManager[None]:
-    """A context in which CUDA computes in bfloat16 where that is safe.
-
-    It changes nothing on the CPU, unless ``on_cpu`` asks for it and the CPU multiplies bfloat16 by itself.
-    """
-    cuda = device.startswith("cuda")
-    if not cuda and not (on_cpu and multiplies_bfloat16()):
+def mixed_precision(device: str) -> AbstractContextManager[None]:
+    """A context in which CUDA computes in bfloat16 where that is safe. It changes nothing on the CPU."""
+    if not device.startswith("cuda"):
         return nullcontext()
     import torch
 
-    context: AbstractContextManager[None] = torch.autocast("cuda" if cuda else "cpu", dtype=torch.bfloat16)
+    context: AbstractContextManager[None] = torch.autocast("cuda", dtype=torch.bfloat16)
     return context
-
-
-def multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for it: without them bfloat16 is slower than single precision, not quicker."""
-    import torch
-
-    # An older torch does not tell; then none is taken to be there.
-    can: dict[str, bool] = dict(getattr(torch.cpu, "get_capabilities", dict)())
-    return can.get("avx512_bf16", False) or can.get("amx_bf16", False)

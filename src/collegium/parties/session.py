@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
 from collegium import limits
@@ -36,6 +35,7 @@ from collegium.protocol.channels import (
     error_of,
     explain_failure,
 )
+from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Failure, Reply, Request
@@ -166,7 +166,7 @@ class PartySession:
                 if self._stopping.is_set():
                     return "stopped"
                 for data in call:
-                    message = _parse(data)
+                    message = parse(pb.FromCoordinator, data)
                     match message.WhichOneof("body"):
                         case "welcome":
                             patience.cancel()
@@ -268,10 +268,3 @@ class Worker:
         with self._lock:
             if self._outbox is not None:
                 self._outbox.put(data)
-
-
-def _parse(data: bytes) -> pb.FromCoordinator:
-    try:
-        return pb.FromCoordinator.FromString(data)
-    except DecodeError as error:
-        raise ProtocolViolation("the coordinator sent bytes that are no message of this protocol") from error

@@ -52,9 +52,9 @@ class _Form(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def parse(kind: type[_MessageT], data: bytes) -> _MessageT:
+def parse(kind: type[_MessageT], data: bytes, most_bytes: int = limits.MAX_MESSAGE_BYTES) -> _MessageT:
     """A protobuf message; ProtocolViolation where the bytes are too many or no such message."""
-    require(len(data) <= limits.MAX_MESSAGE_BYTES, f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes")
+    require(len(data) <= most_bytes, f"a message has at most {most_bytes} bytes")
     try:
         return kind.FromString(data)
     except DecodeError as error:

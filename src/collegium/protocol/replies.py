@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,37 +40,36 @@ class Fitted:
 
 
 @dataclass(frozen=True, eq=False)
-class Votes:
-    """Counts per query and class of one party's teachers, shape ``[queries, classes]``, dtype int64.
+class _Counts:
+    """Counts of one party per query and class, or per query and interval of distances; int64 ``[queries, classes]``."""
+
+    counts: NDArray[np.int64] = field(repr=False)
+    most: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "counts are whole numbers [queries, classes]")
+        queries, classes = self.counts.shape
+        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
+        lowest, highest = int(self.counts.min()), int(self.counts.max())
+        require(lowest >= 0 and highest <= self.most, f"counts are 0 to {self.most}")
+
+
+@dataclass(frozen=True, eq=False)
+class Votes(_Counts):
+    """The votes of one party's teachers per query and class.
 
     Every row sums to the number of teachers. The coordinator checks that with `check_votes`.
     """
 
-    counts: NDArray[np.int64] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        require(self.counts.ndim == 2, "votes have the shape [queries, classes]")
-        queries, classes = self.counts.shape
-        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
-        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
-        require(self.counts.dtype == np.int64, "votes are integers")
-        lowest, highest = int(self.counts.min()), int(self.counts.max())
-        require(lowest >= 0 and highest <= limits.MAX_TEACHERS_PER_PARTY, "votes are counts from 0 to 1,000")
+    most = limits.MAX_TEACHERS_PER_PARTY
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
-    """Sums of one party's records per query and class, or per interval of distances; int64 ``[queries, classes]``."""
+class Neighbours(_Counts):
+    """Sums of one party's records per query and class, or per query and interval of distances."""
 
-    counts: NDArray[np.int64] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "neighbours are counts per query and class")
-        queries, classes = self.counts.shape
-        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
-        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
-        lowest, highest = int(self.counts.min()), int(self.counts.max())
-        require(lowest >= 0 and highest <= limits.MAX_NEIGHBOUR_COUNT, f"counts are 0 to {limits.MAX_NEIGHBOUR_COUNT}")
+    most = limits.MAX_NEIGHBOUR_COUNT
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from collegium_reproduction.students.gan import reduced_precision
 
 from collegium.errors import ConfigurationError
 from collegium.models.devices import check_device, mixed_precision, resolve_device, set_threads
@@ -57,7 +58,7 @@ def test_the_cpu_computes_in_bfloat16_only_where_that_is_asked_and_it_has_the_in
     able: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": able, "avx2": True}, raising=False)
-    with mixed_precision("cpu", on_cpu=True):
+    with reduced_precision("cpu"):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if able else torch.float32)
     with mixed_precision("cpu"):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32

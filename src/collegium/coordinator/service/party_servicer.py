@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from collegium import limits
 from collegium.coordinator.service.peer_events import (
     EventKind,
@@ -31,6 +29,7 @@ from collegium.data.task import Task
 from collegium.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, certified, refusal, server_options
+from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
 from collegium.protocol.roster import Roster
@@ -355,9 +354,4 @@ class PartyServicer:
 def _parse(data: Any) -> pb.FromParty:
     if data is EOF:
         raise ProtocolViolation("the stream ended before its Hello")
-    if len(data) > limits.MAX_REPLY_BYTES:
-        raise ProtocolViolation(f"a message has at most {limits.MAX_REPLY_BYTES} bytes")
-    try:
-        return pb.FromParty.FromString(data)
-    except DecodeError as error:
-        raise ProtocolViolation("bytes that are no message of this protocol") from error
+    return parse(pb.FromParty, data, limits.MAX_REPLY_BYTES)
