@@ -71,7 +71,7 @@ def prepare(base: Path, parties: int, queries: int, deadline_s: float, *, certif
     if certificates:
         authority = Authority.create(run.config.name)
         issue_kit(authority, run.folder / COORDINATOR, "coordinator", "coordinator", hosts=[HOST])
-        for member in run.cohort.members:
+        for member in run.cohort:
             issue_kit(authority, member.credentials, member.name, "party")
     return run
 

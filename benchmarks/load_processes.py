@@ -119,7 +119,7 @@ def coordinate(pipe: Connection, folder: Path) -> None:
     ) as parties:
         port = parties.start(f"{HOST}:0")
         pipe.send(port)
-        parties.wait_for([member.name for member in run.cohort.members], timeout_s=CONNECT_S)
+        parties.wait_for([member.name for member in run.cohort], timeout_s=CONNECT_S)
         connected_s = time.monotonic() - began_s
         sent, received = tcp_bytes(port)
         hosts, hold_s = pipe.recv()
@@ -160,7 +160,7 @@ def label(
     measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
     coordinator = Coordinator(
         run.config,
-        Reach(parties, [member.name for member in run.cohort.members], vote_sum=measured),
+        Reach(parties, [member.name for member in run.cohort], vote_sum=measured),
         Storage(run.folder, signer=None if credentials is None else credentials.signing_key),
         public=run.public,
     )
@@ -190,7 +190,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
     ends: list[str] = []
 
     def serve(index: int) -> None:
-        member = cohort.member(index)
+        member = cohort[index]
         credentials = Credentials.load(member.credentials, "party")
 
         def answers(task: Task) -> Party | SlowParty:

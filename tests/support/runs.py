@@ -83,9 +83,7 @@ class InProcess:
 
     def __init__(self, run: PreparedRun) -> None:
         self._run_id = run.config.name
-        self._parties = {
-            member.name: virtual_party(run.folder, index) for index, member in enumerate(run.cohort.members)
-        }
+        self._parties = {member.name: virtual_party(run.folder, index) for index, member in enumerate(run.cohort)}
         self._asked = 0
 
     def names(self) -> list[str]:

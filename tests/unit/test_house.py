@@ -106,7 +106,7 @@ def test_a_circle_would_be_found(planted: dict[str, str]) -> None:
         ("import collegium.privacy.mechanisms", ("torch", "grpc", "flwr", "sklearn", "pandas")),
         ("import collegium.coordinator.run.coordinator", ("torch", "grpc", "flwr", "sklearn", "matplotlib")),
         ("import collegium.parties.cli", ("torch", "flwr", "ray", "sklearn")),
-        ("import collegium.simulations.simulate, collegium.simulations.launch_cli", ("torch", "flwr", "ray")),
+        ("import collegium.simulations.simulate, collegium.simulations.cli", ("torch", "flwr", "ray")),
     ],
 )
 def test_what_need_not_be_heavy_is_light(statement: str, forbidden: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.epsilons import participation_epsilons

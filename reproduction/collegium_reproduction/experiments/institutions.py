@@ -23,7 +23,7 @@ from collegium.errors import DataError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import CastVotes, PoolRange, Request, Terms, Votes
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting
 
 NON_PRIVATE_K = (1, 5, 15, 50, 150)

@@ -28,7 +28,7 @@ from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, percent
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 

@@ -21,7 +21,7 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, participation_epsilons

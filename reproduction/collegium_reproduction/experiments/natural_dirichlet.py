@@ -11,7 +11,7 @@ from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, PoolStore, load
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.institutions import (

@@ -23,7 +23,7 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, PoolStore, default_task, load
 from collegium.data.task import TeacherSettings
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 from collegium.simulations.partitions import partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.institutions import (

@@ -46,16 +46,8 @@ class CohortMember:
         return DataSource(source=str(self.folder / RECORDS), group=GROUP if self.grouped else None)
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """All institutions of a run."""
-
-    members: tuple[CohortMember, ...]
-
-    def member(self, index: int) -> CohortMember:
-        if not 0 <= index < len(self.members):
-            raise ConfigurationError(f"party {index} of {len(self.members)}: the engine has too many nodes")
-        return self.members[index]
+Cohort = tuple[CohortMember, ...]
+"""All institutions of a run."""
 
 
 def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> tuple[Cohort, Examples]:
@@ -86,13 +78,13 @@ def find(folder: Path) -> Cohort:
         dealt = json.loads(stamp.read_text())
     except OSError as error:
         raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
-    return Cohort(tuple(CohortMember(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"]))
+    return tuple(CohortMember(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"])
 
 
 def _enrol(cohort: Cohort, consortium: str) -> Roster:
     """Give each party the keys of an identity, once, and put it on the roster."""
     keys = {}
-    for member in cohort.members:
+    for member in cohort:
         create_identity(member.credentials, member.name, "party")
         keys[member.name] = read_signing_key(member.credentials).public_key().public_bytes_raw()
     return Roster.of(consortium, keys)

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from collegium.errors import ConfigurationError
-from collegium.simulations.flower_clients import answer
+from collegium.simulations.flower_parties import answer
 from collegium.simulations.simulate import drive_prepared
 
 client_app = ClientApp()

@@ -68,7 +68,7 @@ def write_deployment(run: PreparedRun, address: str) -> list[Path]:
         If the folder cannot be written.
     """
     host, port = split_address(address)
-    members = run.cohort.members
+    members = run.cohort
     if not 1 <= port <= 65535 - len(members):
         raise ConfigurationError(f"{len(members)} SuperNodes need as many ports above {port}: choose another port")
     base = run.folder / FOLDER
@@ -81,7 +81,7 @@ def write_deployment(run: PreparedRun, address: str) -> list[Path]:
 
 
 def _write(run: PreparedRun, base: Path, host: str, port: int) -> list[Path]:
-    members = run.cohort.members
+    members = run.cohort
     base.mkdir(mode=0o700)
     link = base / "superlink"
     # The authority's key is not kept: no other server can pass for this one.

@@ -1,4 +1,4 @@
-"""The coordinator's way to its parties when Flower carries the messages.
+"""Flower carries the messages: the coordinator's side of it, and that of the virtual parties.
 
 A request travels as bytes in a ConfigRecord of a ``query.collegium`` message; so does the reply.
 """
@@ -7,17 +7,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
-from collegium.protocol.messages import Describe, Description, Failure, Reply, ReplyBody, Request, RequestBody
+from collegium.protocol.messages import (
+    Describe,
+    Description,
+    Failure,
+    Reply,
+    ReplyBody,
+    Request,
+    RequestBody,
+    SecureSumStep,
+    VoteRequest,
+)
+from collegium.simulations.virtual import virtual_party
 
 MESSAGE_TYPE = "query.collegium"
 RECORD = "collegium"
+TRAIL = "collegium-round"
+"""The name under which a node keeps the requests of the round under way."""
 _POLL_S = 0.05
 
 
@@ -47,23 +62,26 @@ class FlowerParties:
         self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
     ) -> dict[str, ReplyBody]:
         """See `Parties.ask`."""
-        by_node = {self._node_of[name]: (name, body) for name, body in requests.items() if name in self._node_of}
+        name_of = {self._node_of[name]: name for name in requests if name in self._node_of}
         stranger = Failure("unreachable", "not one of this engine's nodes")
-        answers: dict[str, ReplyBody] = {name: stranger for name in requests if name not in self._node_of}
-        bodies = {node: body for node, (_, body) in by_node.items()}
-        for node, answer in self._exchange(bodies, timeout_s, by_node, on_reply):
-            answers[by_node[node][0]] = answer
-        for name, _ in by_node.values():
-            answers.setdefault(name, Failure("deadline", f"no answer within {timeout_s:g} s"))
+        late = Failure("deadline", f"no answer within {timeout_s:g} s")
+        answers: dict[str, ReplyBody] = {name: late if name in self._node_of else stranger for name in requests}
+
+        def take(node: int, answer: ReplyBody) -> None:
+            answers[name_of[node]] = answer
+            if on_reply is not None:
+                on_reply(name_of[node], answer)
+
+        self._exchange({node: requests[name] for node, name in name_of.items()}, timeout_s, take)
         return answers
 
     def _exchange(
         self,
         bodies: Mapping[int, RequestBody],
         timeout_s: float,
-        names: Mapping[int, tuple[str, RequestBody]] | None = None,
-        on_reply: OnReply | None = None,
-    ) -> list[tuple[int, ReplyBody]]:
+        take: Callable[[int, ReplyBody], None],
+    ) -> None:
+        """Send each node its request, and ``take`` (node, reply) until all have replied or the time is over."""
         self._asked += 1
         group = f"{self._run_id}:{self._asked}"
         request_of: dict[str, int] = {}
@@ -77,17 +95,12 @@ class FlowerParties:
             )
         waiting = set(self._grid.push_messages(messages))
         deadline = time.monotonic() + timeout_s
-        answers: list[tuple[int, ReplyBody]] = []
         while waiting and time.monotonic() < deadline:
             for message in self._grid.pull_messages(waiting):
                 waiting.discard(message.metadata.reply_to_message_id)
                 node = message.metadata.src_node_id
-                answer = self._body(message, request_of, node)
-                answers.append((node, answer))
-                if on_reply is not None and names is not None and node in names:
-                    on_reply(names[node][0], answer)
+                take(node, self._body(message, request_of, node))
             self._pause()
-        return answers
 
     def _pause(self) -> None:
         if self._stop.wait(_POLL_S):
@@ -117,7 +130,9 @@ class FlowerParties:
         if len(nodes) < expected:
             raise QuorumNotReached(f"{len(nodes)} of {expected} nodes joined within {wait_s:g} s; start as many")
         found: dict[str, int] = {}
-        for node, body in self._exchange(dict.fromkeys(nodes[:expected], Describe()), wait_s):
+        descriptions: dict[int, ReplyBody] = {}
+        self._exchange(dict.fromkeys(nodes[:expected], Describe()), wait_s, descriptions.__setitem__)
+        for node, body in descriptions.items():
             if isinstance(body, Description):
                 found[body.party] = node
             elif isinstance(body, Failure) and body.code != "unreachable":
@@ -125,3 +140,56 @@ class FlowerParties:
         if not found:
             raise QuorumNotReached("no node answered; look at the engine's log")
         return found
+
+
+Drive = Callable[[FlowerParties], None]
+"""What the coordinator does once its parties are there."""
+
+
+def answer(message: Message, context: Context, folder: Path) -> Message:
+    """One request in, one reply out, by the party that this node plays.
+
+    Flower may hand a node's next message to another worker process, so the requests of the round under way
+    travel with the node: a process that has not seen them answers them first, to itself.
+    """
+    party = virtual_party(folder, int(context.node_config["partition-id"]))
+    data = message.content.config_records[RECORD]["request"]
+    request = Request.from_bytes(data if isinstance(data, bytes) else b"")
+    trail = _trail(context)
+    if isinstance(request.body, SecureSumStep):
+        for earlier in trail:
+            party.handle(Request.from_bytes(earlier))
+        _keep_trail(context, [*trail, request.to_bytes()])
+    elif isinstance(request.body, VoteRequest):
+        _keep_trail(context, [request.to_bytes()])
+    reply = party.handle(request)
+    return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)
+
+
+def _trail(context: Context) -> list[bytes]:
+    kept = context.state.config_records.get(TRAIL)
+    requests = kept["requests"] if kept is not None else []
+    return [item for item in requests if isinstance(item, bytes)] if isinstance(requests, list) else []
+
+
+def _keep_trail(context: Context, requests: list[bytes]) -> None:
+    context.state.config_records[TRAIL] = ConfigRecord({"requests": requests})
+
+
+def apps_for(
+    folder: Path, run_id: str, expected: int, drive: Drive, stop: threading.Event
+) -> tuple[ServerApp, ClientApp]:
+    """A server app that runs ``drive`` until ``stop`` and a client app that plays the parties of ``folder``."""
+    client = ClientApp()
+
+    @client.query("collegium")
+    def _answer(message: Message, context: Context) -> Message:
+        return answer(message, context, folder)
+
+    server = ServerApp()
+
+    @server.main()
+    def _main(grid: Grid, context: Context) -> None:
+        drive(FlowerParties(grid, run_id=run_id, expected=expected, stop=stop))
+
+    return server, client

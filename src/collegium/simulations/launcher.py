@@ -61,7 +61,7 @@ def launch(
     """
     authority = Authority.create(run.config.name)
     coordinator = issue_kit(authority, run.folder / "coordinator", "coordinator", "coordinator", hosts=[HOST])
-    for member in run.cohort.members:
+    for member in run.cohort:
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)
     with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
@@ -115,7 +115,7 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
 def _processes(run: PreparedRun, port: int) -> Iterator[list[PartyProcess]]:
     started: list[PartyProcess] = []
     try:
-        for member in run.cohort.members:
+        for member in run.cohort:
             if run.config.seed is not None:
                 (member.folder / KEY_FILE).write_bytes(simulated_key(run.config.seed, member.name))
             started.append(_start(member, write_party_config(run, member, port)))

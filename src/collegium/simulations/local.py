@@ -6,10 +6,11 @@ summed under masks, and what a run keeps goes to a temporary folder unless anoth
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
@@ -31,11 +33,40 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
+from collegium.protocol.messages import ReplyBody, Request, RequestBody
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
 
 if TYPE_CHECKING:
     from collegium.coordinator.students import Student
+
+
+class InProcessParties:
+    """`Parties` over `Party` objects, asked one after the other."""
+
+    def __init__(self, parties: Sequence[Party], run_id: str) -> None:
+        self._parties = {party.name: party for party in parties}
+        self._run_id = run_id
+        self._numbers = itertools.count()
+
+    def names(self) -> list[str]:
+        """The names of the parties, sorted."""
+        return sorted(self._parties)
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """Give each party in ``requests`` its request and return the replies by name; see `Parties.ask`.
+
+        Nobody is late here, so that ``timeout_s`` (seconds) does not matter. ``on_reply`` is called with each reply.
+        """
+        replies: dict[str, ReplyBody] = {}
+        for name, body in requests.items():
+            request = Request(f"request-{next(self._numbers)}", self._run_id, body)
+            replies[name] = self._parties[name].handle(request).body
+            if on_reply is not None:
+                on_reply(name, replies[name])
+        return replies
+
 
 _NAME = "local"
 _PUBLIC_ARRAY = "the pool that the coordinator was given"

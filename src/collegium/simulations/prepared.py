@@ -1,4 +1,4 @@
-"""A run with its cohort and its data, before any party is started."""
+"""A run with its cohort and its data, before any party is started; on a GPU also with the teachers of all parties."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 
 from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.settings.public_data import PublicData, load_public
-from collegium.data import Examples, PoolStore
+from collegium.data import Examples, PoolStore, load
 from collegium.errors import StorageError
+from collegium.parties.teachers.fitting import fit_teachers, on_cuda
+from collegium.parties.teachers.kinds import BUILT_IN
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
+from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.virtual import write_settings
@@ -43,3 +47,30 @@ def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | Non
     cohort, private = prepare(config, folder, data_root=data_root)
     PoolStore(folder / "pools").put(public.pool.x)
     return PreparedRun(config, folder, cohort, private, public)
+
+
+def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
+    """Fit every missing teacher of all parties as one program, if the device is a GPU; return how many were fitted.
+
+    Each teacher is kept in its own party's folder under the name that the party looks for, so that the party finds it
+    fitted. Real parties cannot do this: it needs the records of all parties in one process. On other devices, and for
+    kinds that no GPU helps, nothing is done, and the parties fit their own.
+    """
+    config = run.config
+    if config.neighbours is not None or config.teachers.kind not in BUILT_IN:
+        return 0
+    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, ())
+    if not on_cuda(factory, config.engine.device):
+        return 0
+    missing = []
+    for member in run.cohort:
+        records = load(member.source, config.task, data_root=None)
+        key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
+        store = TeacherStore(member.folder / "teachers")
+        for spec in specs_of(member.name, records, factory, config.teachers, key=key, store=store):
+            if not store.load_into(spec.unfitted(factory), spec.name, device="cpu"):
+                missing.append(spec)
+    for done, _ in enumerate(fit_teachers(factory, missing, device=config.engine.device, threads=1), start=1):
+        if on_progress is not None:
+            on_progress(Progress("fit", done, len(missing)))
+    return len(missing)

@@ -8,49 +8,30 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.coordinator.rounds.rounds import OnReply, Parties
+from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
 from collegium.interrupts import handlers_kept
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
-from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER
-from collegium.simulations.cohort_fitting import fit_cohort
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
-from collegium.simulations.prepared import OnProgress, PreparedRun, prepare_run
+from collegium.simulations.local import InProcessParties
+from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
 from collegium.simulations.virtual import read_data_root, read_settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from flwr.serverapp import Grid
-
-
-class EngineParties:
-    """`Parties` that are there only while an engine is up: nobody can be asked before and after."""
-
-    def __init__(self) -> None:
-        self.engine: Parties | None = None
-
-    def names(self) -> list[str]:
-        return [] if self.engine is None else self.engine.names()
-
-    def ask(
-        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
-    ) -> dict[str, ReplyBody]:
-        """See `Parties.ask`."""
-        if self.engine is None:
-            return dict.fromkeys(requests, Failure("unreachable", "the engine is not up"))
-        return self.engine.ask(requests, timeout_s=timeout_s, on_reply=on_reply)
 
 
 def coordinator_of(
@@ -63,7 +44,7 @@ def coordinator_of(
         run.config,
         Reach(
             parties,
-            roster=[member.name for member in run.cohort.members],
+            roster=[member.name for member in run.cohort],
             signing_keys=Roster.load(run.folder / ROSTER).signing_keys(),
         ),
         Storage(run.folder, signer=signer),
@@ -80,17 +61,15 @@ def coordinator_of(
 
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
     """Run it with one virtual party per member of the cohort; returns the run's record."""
-    parties = EngineParties()
-    coordinator = coordinator_of(run, parties, on_progress)
+    nobody = InProcessParties([], run.config.name)  # no party can be asked before and after the engine is up
+    coordinator = coordinator_of(run, nobody, on_progress)
     coordinator.check()
     fit_cohort(run, on_progress)
 
     def drive(engine: Parties) -> None:
-        parties.engine = engine
-        coordinator.label()
+        coordinator_of(run, engine, on_progress).label()
 
     on_engine(run, drive)
-    parties.engine = None
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
     return coordinator.fit()
 
@@ -105,9 +84,9 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     import ray
     from flwr.simulation import run_simulation
 
-    from collegium.simulations.flower_clients import apps_for
+    from collegium.simulations.flower_parties import apps_for
 
-    members = len(run.cohort.members)
+    members = len(run.cohort)
     stop = threading.Event()
     server, client = apps_for(run.folder, run.config.name, members, drive, stop)
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -139,7 +118,7 @@ def drive_prepared(grid: Grid, folder: Path) -> None:
 
     console = Console(force_terminal=False)
     run = prepare_run(read_settings(folder), folder, data_root=read_data_root(folder))
-    parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort.members))
+    parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort))
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collegium.data import PoolStore, load
-from collegium.errors import StorageError
+from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
@@ -57,7 +57,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 def virtual_party(folder: Path, index: int) -> Party:
     """Party number ``index`` of the run in ``folder``, kept for the life of this process."""
     config = read_settings(folder)
-    member = find(folder).member(index)
+    cohort = find(folder)
+    if not 0 <= index < len(cohort):
+        raise ConfigurationError(f"party {index} of {len(cohort)}: the engine has too many nodes")
+    member = cohort[index]
     return Party(
         member.name,
         load(member.source, config.task, data_root=None),

@@ -13,7 +13,7 @@ from support.runs import ANSI
 from collegium.cli import main
 from collegium.data import load
 from collegium.settings import read_config
-from collegium.simulations import launch_cli
+from collegium.simulations import cli
 from collegium.simulations.config import SimulationConfig
 
 DEMO = resources.files("collegium.simulations") / "digits.toml"
@@ -48,9 +48,9 @@ def test_private_public_and_held_out_records_of_the_demo_are_disjoint() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo with fewer and smaller parts."""
-    whole = launch_cli.run_and_show
+    whole = cli.run_and_show
 
-    def run_small(settings: SimulationConfig, folder: Path, data_root: Path | None, *, as_json: bool) -> None:
+    def run_small(settings: SimulationConfig, *rest: Any, as_json: bool) -> None:
         changes: dict[str, Any] = {
             "partition": settings.partition.model_copy(update={"parties": 3}),
             "private": settings.private.model_copy(update={"stop": 300}),
@@ -63,9 +63,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             "student": settings.student.model_copy(update={"options": {"steps": 2}}),
             "baseline": settings.baseline.model_copy(update={"options": {"steps": 2}}) if settings.baseline else None,
         }
-        whole(settings.model_copy(update=changes), folder, data_root, as_json=as_json)
+        whole(settings.model_copy(update=changes), *rest, as_json=as_json)
 
-    monkeypatch.setattr(launch_cli, "run_and_show", run_small)
+    monkeypatch.setattr(cli, "run_and_show", run_small)
 
 
 @pytest.mark.usefixtures("small")

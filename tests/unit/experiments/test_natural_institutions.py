@@ -21,7 +21,7 @@ from support.data import folder_with
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.data import DataSource, Examples, PoolStore
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 
 TASK = Task(
     classes=("left", "right"),

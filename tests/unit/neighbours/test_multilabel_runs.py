@@ -33,7 +33,7 @@ from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, Request
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
 TASK = DIGITS.model_copy(update={"classes": tuple(KINDS), "multilabel": True})

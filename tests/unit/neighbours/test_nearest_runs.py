@@ -32,7 +32,7 @@ from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 
 NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
 

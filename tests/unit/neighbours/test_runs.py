@@ -33,7 +33,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.messages import CastNeighbours, Request
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 
 SIGMA, PARTICIPATIONS = 4.0, 2
 NONE = np.empty(0, dtype=np.int64)

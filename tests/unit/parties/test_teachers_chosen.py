@@ -22,7 +22,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.protocol.messages import Describe, Description, Fitted
 from collegium.settings import validate_config
-from collegium.simulations.in_process import InProcessParties
+from collegium.simulations.local import InProcessParties
 
 TASK = Task(
     classes=("stays", "goes home"),

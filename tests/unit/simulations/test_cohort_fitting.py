@@ -11,9 +11,8 @@ from collegium.parties.teachers import fitting
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.protocol.messages import Fit, Fitted, Request
 from collegium.settings import validate_config
-from collegium.simulations.cohort_fitting import fit_cohort
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.prepared import PreparedRun, fit_cohort, prepare_run
 from collegium.simulations.virtual import virtual_party
 
 VALUES: dict[str, Any] = {
@@ -61,4 +60,4 @@ def test_a_cohort_is_one_program_and_its_parties_find_their_teachers(
 
 def test_on_a_cpu_the_parties_fit_their_own(run: PreparedRun) -> None:
     assert fit_cohort(run) == 0
-    assert not any((member.folder / "teachers").exists() for member in run.cohort.members)
+    assert not any((member.folder / "teachers").exists() for member in run.cohort)

@@ -43,5 +43,5 @@ def test_a_virtual_party_fits_the_teacher_that_the_configuration_names_and_no_ot
 
 
 def test_the_policy_of_a_launched_party_agrees_to_that_teacher_alone(run: PreparedRun) -> None:
-    path = write_party_config(run, run.cohort.members[0], 1)
+    path = write_party_config(run, run.cohort[0], 1)
     assert policy_of(PartyConfig.read(path)).teacher_imports == (KIND,)

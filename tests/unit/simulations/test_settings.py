@@ -10,9 +10,9 @@ import pytest
 
 from collegium.errors import ConfigurationError, StorageError
 from collegium.settings import read_config, validate_config
+from collegium.simulations.cli import flwr_command
 from collegium.simulations.cohort import find, prepare
 from collegium.simulations.config import SimulationConfig, with_changes
-from collegium.simulations.simulate_cli import flwr_command
 from collegium.simulations.virtual import read_data_root, read_settings, virtual_party, write_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -97,15 +97,15 @@ def test_a_virtual_party_needs_a_prepared_folder(tmp_path: Path) -> None:
 
 def test_records_are_dealt_once_and_again_when_the_settings_change(config: SimulationConfig, tmp_path: Path) -> None:
     cohort, private = prepare(config, tmp_path, data_root=None)
-    dealt = [(member.folder / "records.npz").stat().st_mtime_ns for member in cohort.members]
+    dealt = [(member.folder / "records.npz").stat().st_mtime_ns for member in cohort]
     assert len(private) == 90
     again, _ = prepare(config, tmp_path, data_root=None)
-    assert dealt == [(member.folder / "records.npz").stat().st_mtime_ns for member in again.members]
+    assert dealt == [(member.folder / "records.npz").stat().st_mtime_ns for member in again]
     seeded = with_changes(config, queries=None, seed=1)
     other, _ = prepare(seeded, tmp_path, data_root=None)
     assert all(
         before != (member.folder / "records.npz").stat().st_mtime_ns
-        for before, member in zip(dealt, other.members, strict=True)
+        for before, member in zip(dealt, other, strict=True)
     )
 
 
@@ -113,7 +113,7 @@ def test_the_parties_together_hold_every_record_once(config: SimulationConfig, t
     import numpy as np
 
     cohort, private = prepare(config, tmp_path, data_root=None)
-    held = [np.load(member.folder / "records.npz")["x"] for member in cohort.members]
+    held = [np.load(member.folder / "records.npz")["x"] for member in cohort]
     assert sorted(map(len, held)) == [22, 22, 23, 23]
     np.testing.assert_array_equal(
         np.sort(np.concatenate(held).view("f4,f4,f4,f4,f4,f4,f4,f4").ravel()),
@@ -124,7 +124,7 @@ def test_the_parties_together_hold_every_record_once(config: SimulationConfig, t
 def test_names_of_parties_sort_as_their_numbers(config: SimulationConfig, tmp_path: Path) -> None:
     many = config.model_copy(update={"partition": config.partition.model_copy(update={"parties": 12})})
     cohort, _ = prepare(many, tmp_path, data_root=None)
-    names = [member.name for member in cohort.members]
+    names = [member.name for member in cohort]
     assert names == sorted(names) and names[0] == "party-00" and names[-1] == "party-11"
 
 
@@ -134,9 +134,10 @@ def test_a_folder_that_was_not_prepared_is_said_to_be_so(tmp_path: Path) -> None
 
 
 def test_a_party_that_the_run_does_not_have_is_refused(config: SimulationConfig, tmp_path: Path) -> None:
-    cohort, _ = prepare(config, tmp_path, data_root=None)
+    prepare(config, tmp_path, data_root=None)
+    write_settings(config, tmp_path, None)
     with pytest.raises(ConfigurationError, match="party 4 of 4"):
-        cohort.member(4)
+        virtual_party(tmp_path, 4)
 
 
 def test_a_virtual_party_is_made_once_and_bears_its_name(config: SimulationConfig, tmp_path: Path) -> None:

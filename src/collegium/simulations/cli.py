@@ -1,0 +1,171 @@
+"""The commands `demo`, `simulate` and `launch`: runs whose parties are all on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collegium.coordinator.run.run_record import RunRecord
+    from collegium.simulations.config import SimulationConfig
+    from collegium.simulations.prepared import PreparedRun
+    from collegium.simulations.progress import RunProgress
+
+app = typer.Typer(add_completion=False)
+
+Config = Annotated[Path, typer.Argument(help="The configuration, a TOML file such as examples/mnist-8.toml.")]
+Folder = Annotated[Path | None, typer.Option("--run", help="The run's folder; by default runs/NAME.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of data files; by default COLLEGIUM_DATA.")]
+Queries = Annotated[int | None, typer.Option(min=1, help="How many queries to ask.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of all randomness, noise too: not private.")]
+Json = Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a table.")]
+
+
+@app.command()
+def demo(
+    run: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    as_json: Json = False,
+) -> None:
+    """Run five institutions as processes: they label public digits together, and a student learns from the labels.
+
+    Nothing is downloaded. Run it again, and it finds everything done.
+
+    Example: collegium demo --run runs/my-demo
+    """
+    from importlib.resources import as_file, files
+
+    from collegium.settings import read_config
+    from collegium.simulations.config import SimulationConfig
+    from collegium.simulations.launcher import launch as drive
+
+    with as_file(files("collegium.simulations") / "digits.toml") as path:
+        settings = read_config(path, SimulationConfig)
+    run_and_show(settings, run, None, drive, "party processes", as_json=as_json)
+
+
+@app.command()
+def simulate(
+    config: Config,
+    run: Folder = None,
+    data_root: DataRoot = None,
+    queries: Queries = None,
+    seed: Seed = None,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
+    ] = False,
+    deployment: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Only prepare, for Flower's SuperLink at this address and SuperNodes."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run many virtual parties on Flower's simulation engine.
+
+    Run it again, and it goes on where it stopped: fitted teachers, labels and charges are kept. With more queries, only
+    the new ones are asked and paid for.
+
+    Examples:
+
+      collegium simulate examples/mnist-250.toml --data-root ~/data
+
+      collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
+
+      collegium simulate examples/mnist-8.toml --deployment localhost:9443
+    """
+    from collegium.data import data_root as find_data_root
+    from collegium.simulations.prepared import prepare_run
+    from collegium.simulations.simulate import simulate as drive
+
+    settings, folder = _asked(config, run, queries, seed)
+    root = find_data_root(data_root)
+    if prepare_only:
+        prepared = prepare_run(settings, folder, data_root=root)
+        typer.echo(flwr_command(prepared.folder, len(prepared.cohort)))
+    elif deployment is not None:
+        from collegium.simulations.flower_deployment import write_deployment
+
+        scripts = write_deployment(prepare_run(settings, folder, data_root=root), deployment)
+        typer.echo("Start these, in this order, each in a terminal of its own; end the servers with Ctrl-C:")
+        for script in scripts:
+            typer.echo(f"  {script}")
+    else:
+        run_and_show(settings, folder, root, drive, "virtual parties", as_json=as_json)
+
+
+@app.command()
+def launch(
+    config: Config,
+    run: Folder = None,
+    data_root: DataRoot = None,
+    queries: Queries = None,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Run a coordinator and real party processes on this machine, over mutual TLS.
+
+    Run it again after an interruption, and it goes on where it stopped.
+
+    Example: collegium launch examples/mnist-8.toml --data-root ~/data
+    """
+    from collegium.data import data_root as find_data_root
+    from collegium.simulations.launcher import launch as drive
+
+    settings, folder = _asked(config, run, queries, seed)
+    run_and_show(settings, folder, find_data_root(data_root), drive, "party processes", as_json=as_json)
+
+
+def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None) -> tuple[SimulationConfig, Path]:
+    """The configuration with what the command line says instead, and the run's folder."""
+    from collegium.settings import read_config
+    from collegium.simulations.config import SimulationConfig, with_changes
+
+    settings = with_changes(read_config(config, SimulationConfig), queries=queries, seed=seed)
+    return settings, run or Path("runs") / settings.name
+
+
+def run_and_show(
+    settings: SimulationConfig,
+    folder: Path,
+    data_root: Path | None,
+    drive: Callable[[PreparedRun, RunProgress], RunRecord],
+    parties: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Prepare a run and ``drive`` it, with progress; then print the closing table or run.json.
+
+    Parameters
+    ----------
+    parties : what plays the parties, as the first line says it.
+    """
+    from rich.console import Console
+
+    from collegium.coordinator.run.run_folder import run_json
+    from collegium.simulations.prepared import prepare_run
+    from collegium.simulations.progress import RunProgress
+    from collegium.simulations.summary import print_summary
+
+    console = Console(stderr=as_json)
+    prepared = prepare_run(settings, folder, data_root=data_root)
+    console.print(f"Starting {len(prepared.cohort)} {parties}", highlight=False)
+    with RunProgress(console) as progress:
+        result = drive(prepared, progress)
+    if as_json:
+        typer.echo(run_json(result, indent=1))
+    else:
+        print_summary(result, folder, console)
+
+
+def flwr_command(folder: Path, parties: int) -> str:
+    """The lines to type, in the root of a checkout, to run what was prepared in ``folder`` by Flower's own command."""
+    from shlex import quote
+
+    from collegium.simulations.flower_env import flower_settings
+
+    exports = " ".join(f"{name}={quote(value)}" for name, value in flower_settings(folder).items())
+    run_config = quote(f'folder="{folder}"')
+    federation = quote(f"num-supernodes={parties} client-resources-num-cpus=1")
+    return f"export {exports}\nflwr run . --stream --run-config {run_config} --federation-config {federation}"
