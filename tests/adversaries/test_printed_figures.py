@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from collegium.coordinator.run.factories import open_ledger
-from collegium.coordinator.run.labeller import Labeller, SystemNoiseStrategy, charge_of
+from collegium.coordinator.run.labeller import Labeller, NoiseStrategy, charge_of
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -72,7 +72,7 @@ class Operator(RuleBasedStateMachine):
         with ledger:
             before = ledger.queries_charged()
             own = units.pop(config.budget.unit)
-            labeller = Labeller(ledger, mechanism, own, SystemNoiseStrategy(), others=units)
+            labeller = Labeller(ledger, mechanism, own, NoiseStrategy(), others=units)
             keys = [f"pool:{self.queries + number}" for number in range(queries)]
             self.queries += queries
             counts = np.tile(np.array([20, 5, 0, 0]), (queries, 1))

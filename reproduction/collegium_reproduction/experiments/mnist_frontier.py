@@ -238,7 +238,7 @@ class _TeacherRuns:
         self._seed, self._setting = seed, setting
 
     def measure(self, plan: TeacherPlan) -> dict[str, Any]:
-        from collegium.coordinator.selection.representatives import representatives
+        from collegium.coordinator.selection.queries import representatives
         from collegium.coordinator.students import fit_student
 
         pool, held = self._pool_and_held

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from collegium.coordinator.run.progress import Progress
+from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.errors import StorageError

@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from collegium.coordinator.run.progress import Progress as Step
+from collegium.coordinator.run.surroundings import Progress as Step
 
 _TITLES = {
     "describe": "parties present",

@@ -16,7 +16,7 @@ import numpy as np
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
-from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
 from collegium.interrupts import handlers_kept

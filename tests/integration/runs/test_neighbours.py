@@ -19,8 +19,10 @@ from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.neighbours.budgets import FILE
+from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations import launcher
 from collegium.simulations.cohort import ROSTER
@@ -149,8 +151,15 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
 
         between_sums(kill)
 
+    def agreed_to_both(*_: Any) -> AnnouncedTerms:
+        """The policies of the first run's parties agree to the smaller noise and to the answers of both runs."""
+        terms = [announced_terms(run.config, run.config.queries.count) for run in runs]
+        smallest = min(one.noise_votes for one in terms)
+        return terms[0].model_copy(update={"noise_votes": smallest, "answers": sum(one.answers for one in terms)})
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "coordinator_of", both)
+        patch.setattr(launcher, "announced_terms", agreed_to_both)
         said: Any = launch(runs[0], on_started=on_started)
     return finished(runs, said)
 

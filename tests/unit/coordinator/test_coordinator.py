@@ -13,7 +13,7 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.labeller import SeededNoiseStrategy
+from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.public_data import PublicData
@@ -173,15 +173,15 @@ def test_a_charge_whose_noise_was_never_drawn_is_taken_up_again(
 ) -> None:
     run("whole")
     calls = [0]
-    honest = SeededNoiseStrategy.run
+    honest = NoiseStrategy.run
 
-    def dying(self: SeededNoiseStrategy, *arguments: Any) -> Any:
+    def dying(self: NoiseStrategy, *arguments: Any) -> Any:
         calls[0] += 1
         if calls[0] == batch + 1:
             raise Crash
         return honest(self, *arguments)
 
-    monkeypatch.setattr(SeededNoiseStrategy, "run", dying)
+    monkeypatch.setattr(NoiseStrategy, "run", dying)
     with pytest.raises(Crash):
         run("broken")
     assert queries_charged(tmp_path / "broken") == [8, 16, 20][batch], "charged before the noise is drawn"
@@ -195,7 +195,7 @@ def test_an_interrupted_charge_is_taken_up_even_when_it_used_up_the_budget(
 ) -> None:
     whole = run("whole", budget__epsilon=4.0, queries__batch=20).labels.answered
     with monkeypatch.context() as patch:
-        patch.setattr(SeededNoiseStrategy, "run", lambda *_: (_ for _ in ()).throw(Crash()))
+        patch.setattr(NoiseStrategy, "run", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
             run("broken", budget__epsilon=4.0, queries__batch=20)
     assert run("broken", budget__epsilon=4.0, queries__batch=20).labels.answered == whole

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.labeller import Labeller, SeededNoiseStrategy, mark
+from collegium.coordinator.run.labeller import Labeller, NoiseStrategy, mark
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
@@ -98,7 +98,7 @@ def ledger_at(tmp_path: Path) -> Iterator[Open]:
 
 
 def labeller(ledger: Ledger) -> Labeller:
-    return Labeller(ledger, TwoStages(), Unit(), SeededNoiseStrategy(1))
+    return Labeller(ledger, TwoStages(), Unit(), NoiseStrategy(1))
 
 
 def expected() -> dict[str, int]:
@@ -196,7 +196,7 @@ def test_a_charge_for_other_queries_is_never_taken_up(ledger_at: Open, monkeypat
 def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> None:
     ledger = ledger_at()
 
-    class Overtaken(SeededNoiseStrategy):
+    class Overtaken(NoiseStrategy):
         def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
             if stage.name == "screen":
                 charge = ledger.charge(
@@ -219,17 +219,17 @@ def test_a_query_without_a_prediction_pays_for_the_release_alone(ledger_at: Open
     """Right guesses of odd queries are confirmed; all others fall through to the release."""
     ledger = ledger_at(1e9)
     test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
-    assert Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).label(KEYS, COUNTS, GUESSES)
+    assert Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).label(KEYS, COUNTS, GUESSES)
     confirmed = sum(guess == 0 and n % 2 == 1 for n, guess in enumerate(GUESSES))
     assert confirmed == 1
     np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * (10 - confirmed)).values)
-    labels = Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).labels(KEYS)
+    labels = Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).labels(KEYS)
     assert all(labels[key] == 0 for n, key in enumerate(KEYS) if n % 2)
 
 
 def test_a_student_without_any_prediction_makes_it_plain_gnmax(ledger_at: Open) -> None:
     ledger = ledger_at(1e9)
-    Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1)).label(KEYS, COUNTS, np.full(10, -1))
+    Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).label(KEYS, COUNTS, np.full(10, -1))
     release = INTERACTIVE.stages[1].charge(WIDE_ORDERS, Unit())
     np.testing.assert_allclose(ledger.spent().values, (release * 10).values)
 
@@ -239,7 +239,7 @@ def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twi
     """Three charges: for those without a prediction, for the test of the others, for what the test passed on."""
     calls = [0]
 
-    class Dying(SeededNoiseStrategy):
+    class Dying(NoiseStrategy):
         def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
             calls[0] += 1
             if calls[0] == death + 1:
@@ -250,7 +250,7 @@ def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twi
     with pytest.raises(KeyboardInterrupt):
         Labeller(ledger_at(1e9), INTERACTIVE, Unit(), Dying(1)).label(KEYS, COUNTS, GUESSES)
     ledger = ledger_at(1e9)
-    work = Labeller(ledger, INTERACTIVE, Unit(), SeededNoiseStrategy(1))
+    work = Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1))
     assert work.label(KEYS, COUNTS, GUESSES) and whole.items() <= work.labels(KEYS).items()
     test, release = (stage.charge(WIDE_ORDERS, Unit()) for stage in INTERACTIVE.stages)
     np.testing.assert_allclose(ledger.spent().values, (test * 6 + release * 9).values)
@@ -261,6 +261,6 @@ def test_a_budget_for_releases_alone_still_answers_queries_without_a_prediction(
     release = loud.stages[1].charge(WIDE_ORDERS, Unit())
     budget = (release * 5).to_epsilon(1e-5).epsilon
     ledger = ledger_at(budget)
-    work = Labeller(ledger, loud, Unit(), SeededNoiseStrategy(1))
+    work = Labeller(ledger, loud, Unit(), NoiseStrategy(1))
     assert not work.label(KEYS, COUNTS, np.full(10, -1))
     assert len(work.labels(KEYS)) == 5 and ledger.epsilon().epsilon <= budget * (1 + 1e-9)

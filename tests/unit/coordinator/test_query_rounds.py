@@ -17,9 +17,14 @@ from support.scripted_parties import LocalParties, ScriptedParty
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.selection.queries import least_confident, sure_answers
+from collegium.coordinator.selection.queries import (
+    class_balanced,
+    farthest_first,
+    least_confident,
+    representatives,
+    sure_answers,
+)
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
-from collegium.coordinator.selection.representatives import class_balanced, farthest_first, representatives
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.coordinator.students import fit_student

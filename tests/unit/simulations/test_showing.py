@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from support.run_records import privacy, run_record
 
-from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.run.surroundings import Progress
 from collegium.simulations.progress import RunProgress
 from collegium.simulations.summary import closing_rows, print_summary
 

@@ -11,8 +11,8 @@ from support.run_records import a_party, a_round, run_record
 
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
-from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.coordinator.watching.live_state import LiveState, Snapshots

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.run.evaluation import prediction_quality
+from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import StudentConfig

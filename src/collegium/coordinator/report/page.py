@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from collegium.coordinator.report import charts
-from collegium.coordinator.run.evaluation import Quality
+from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.run.run_record import BaselineRecord, LabelsRecord, PartyRecord, ResearchRecord, RunRecord
 from collegium.privacy.analysis.epsilons import value_of

@@ -12,9 +12,8 @@ from contextlib import closing, contextmanager
 
 from collegium.coordinator.run.factories import open_ledger
 from collegium.coordinator.run.open_run import OpenRun
-from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_record import RunRecord, check_same_run
-from collegium.coordinator.run.surroundings import Compute, Reach, RunSetup, Storage, Watch
+from collegium.coordinator.run.surroundings import Compute, Progress, Reach, RunSetup, Storage, Watch
 from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import LedgerCorrupt

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
-from collegium.coordinator.run.labeller import NoiseStrategy, SeededNoiseStrategy, SystemNoiseStrategy, charge_of
+from collegium.coordinator.run.labeller import NoiseStrategy, charge_of
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
@@ -75,13 +75,11 @@ def _mechanism(config: RunConfig) -> Mechanism:
 def noise_strategy_of(config: RunConfig) -> NoiseStrategy:
     """Where noise comes from; ConfigurationError for continuous noise in a run that would be private."""
     continuous = config.mechanism.noise == "continuous"
-    if config.seed is not None:
-        return SeededNoiseStrategy(config.seed, continuous)
-    if continuous:
+    if continuous and config.seed is None:
         raise ConfigurationError(
             "mechanism.noise = 'continuous' only reproduces papers and is not private: set seed too, or use 'discrete'"
         )
-    return SystemNoiseStrategy()
+    return NoiseStrategy(config.seed, continuous)
 
 
 def open_ledger(

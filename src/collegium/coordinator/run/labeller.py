@@ -7,10 +7,11 @@ than paid twice: nothing had been released under it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from collegium.privacy.mechanisms import (
     NEXT_STAGE,
     IntArray,
     Mechanism,
-    Noise,
     SeededNoise,
     Stage,
     SystemNoise,
@@ -37,49 +37,28 @@ _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
 
 
-class NoiseStrategy(Protocol):
-    """Runs a stage with noise."""
+@dataclass(frozen=True)
+class NoiseStrategy:
+    """Runs a stage with noise: from the operating system's randomness, or from a seed for runs that are not private.
+
+    With a seed, the noise follows from the seed, the stage and the query, so that it is the same however a run is cut
+    into batches or resumed.
+    """
+
+    seed: int | None = None
+    continuous: bool = False
+    """Whether seeded noise is continuous, as the papers draw it."""
 
     @property
-    def private(self) -> bool: ...
+    def private(self) -> bool:
+        return self.seed is None
 
     def run(
         self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
     ) -> IntArray:
         """Outcome per query, shape ``[queries]``, for ``counts`` of shape ``[queries, classes]``."""
-        ...
-
-
-@dataclass(frozen=True)
-class SystemNoiseStrategy:
-    """Fresh noise from the operating system's randomness."""
-
-    noise: Noise = field(default_factory=SystemNoise)
-
-    @property
-    def private(self) -> bool:
-        return self.noise.private
-
-    def run(
-        self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
-    ) -> IntArray:
-        return stage.run(counts, self.noise, predictions)
-
-
-@dataclass(frozen=True)
-class SeededNoiseStrategy:
-    """Noise that follows from a seed, the query and the stage: the same however a run is cut up or resumed."""
-
-    seed: int
-    continuous: bool = False
-
-    @property
-    def private(self) -> bool:
-        return False
-
-    def run(
-        self, stage: Stage, counts: IntArray, queries: Sequence[str], predictions: IntArray | None = None
-    ) -> IntArray:
+        if self.seed is None:
+            return stage.run(counts, SystemNoise(), predictions)
         outcomes = np.empty(len(queries), dtype=np.int64)
         for row, query in enumerate(queries):
             name = hashlib.sha256(f"{self.seed}|{stage.name}|{query}".encode()).digest()
@@ -180,12 +159,23 @@ class Labeller:
         return [query for query in pending if query not in left_out]
 
     def label(self, queries: Sequence[str], counts: IntArray, predictions: IntArray | None = None) -> bool:
+        """Release labels from ``counts``, ``[queries, classes]``, that serve every stage; see `label_by_stage`."""
+        rows = {query: row for row, query in enumerate(queries)}
+        return self.label_by_stage(queries, lambda _, chunk: counts[[rows[query] for query in chunk]], predictions)
+
+    def label_by_stage(
+        self,
+        queries: Sequence[str],
+        counts_of: Callable[[Stage, Sequence[str]], IntArray],
+        predictions: IntArray | None = None,
+    ) -> bool:
         """Release a label or an abstention for as many of ``queries`` as the budget allows.
 
         Parameters
         ----------
         queries : distinct keys; those with a label keep it, free of charge.
-        counts : shape ``[queries, classes]``.
+        counts_of : called with a stage and some of ``queries`` once these are paid for; returns their counts, shape
+            ``[queries, classes]``.
         predictions : shape ``[queries]``, the student's own answers or -1; for interactive mechanisms. A query
             without one has nothing to be confirmed: it goes straight to the release, and pays for that alone.
 
@@ -194,51 +184,49 @@ class Labeller:
         False when the budget stopped it; what still fitted is released.
         """
         rows = {query: row for row, query in enumerate(queries)}
-        if not self._pay_for_the_run():
-            return False
+        unpredicted = self._unpredicted(queries, predictions)
         while True:
             held = self._ledger.labels()
             pending = [query for query in queries if query not in held]
             if not pending:
                 return True
-            first_stage, chunk = self._next_chunk(pending, held, self._unpredicted(queries, predictions))
+            number, chunk = self._next_chunk(pending, held, unpredicted) if self._run_fits() else (0, [])
             if not chunk:
                 return False
-            at = np.array([rows[query] for query in chunk])
             try:
-                self._run_stages(first_stage, chunk, counts[at], None if predictions is None else predictions[at])
+                charge = self.pay(number, chunk)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
+            own = None if predictions is None else predictions[[rows[query] for query in chunk]]
+            stage = self._stages[number]
+            self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk), chunk, own))
 
-    def next_stage(self, queries: Sequence[str]) -> tuple[int, list[str]]:
-        """The stage that comes next and the queries to put to it; no queries when the budget stops it.
+    def pay(self, number: int, queries: Sequence[str]) -> int:
+        """Charge stage ``number`` for ``queries``, or take up a charge for them that a crash left open.
 
-        With `pay` and `settle`, for sums that are paid first: answers in their own right, or samples of their own.
+        Returns
+        -------
+        The charge's entry in the ledger.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not fit.
         """
-        if not self._run_fits():
-            return 0, []
-        held = self._ledger.labels()
-        return self._next_chunk([query for query in queries if query not in held], held)
-
-    def pay(self, number: int, queries: Sequence[str]) -> None:
-        """Charge stage ``number`` for ``queries`` unless that is done; BudgetExceeded when it does not fit."""
-        if not self._pay_for_the_run():
-            raise BudgetExceeded("the budget does not take this run")
-        if self._take_up and self._claim(number, queries) in self._open:
-            return
-        stage = self._stages[number]
-        paid = self._ledger.charge(
-            purpose=stage.name,
+        if self._for_the_run is not None and not self._run_is_paid():
+            # Two processes at once may both pay for the run: never too little.
+            curve, whole = self._for_the_run
+            self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=whole)
+        earlier = self._open.pop(self._claim(number, queries), None)
+        if earlier is not None:
+            return earlier
+        return self._ledger.charge(
+            purpose=self._stages[number].name,
             mechanism=self._terms,
             curve=self._curves[number],
             queries=list(queries),
             others=self._others[number],
         )
-        self._open[self._claim(number, queries)] = paid
-
-    def settle(self, number: int, queries: Sequence[str], counts: IntArray) -> None:
-        """Run the paid stage on ``counts``, shape ``[queries, classes]``, and release its outcomes."""
-        self._run_stages(number, list(queries), counts, None, last=number)
 
     def _run_is_paid(self) -> bool:
         """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""
@@ -258,17 +246,6 @@ class Labeller:
         curve, queries = self._for_the_run
         return self._ledger.affordable(curve, queries) == queries
 
-    def _pay_for_the_run(self) -> bool:
-        """Pay it unless that was done; False when it does not fit. Two at once may both pay: never too little."""
-        if self._for_the_run is None or self._run_is_paid():
-            return True
-        curve, queries = self._for_the_run
-        try:
-            self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=queries)
-        except BudgetExceeded:
-            return False
-        return True
-
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""
         if not self._stages[0].needs_prediction:
@@ -276,7 +253,7 @@ class Labeller:
         return {query for row, query in enumerate(queries) if predictions is None or predictions[row] < 0}
 
     def _next_chunk(
-        self, pending: Sequence[str], held: Mapping[str, int], unpredicted: Set[str] = frozenset()
+        self, pending: Sequence[str], held: Mapping[str, int], unpredicted: Set[str]
     ) -> tuple[int, list[str]]:
         """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
 
@@ -292,46 +269,21 @@ class Labeller:
         size = self._paid_prefix(entering, entry) or self._ledger.affordable(cost, len(entering))
         return entry, entering[:size]
 
-    def _run_stages(
-        self, first: int, chunk: list[str], counts: IntArray, predictions: IntArray | None, last: int | None = None
-    ) -> None:
-        alive = np.arange(len(chunk))
-        for number in range(first, len(self._stages) if last is None else last + 1):
-            stage = self._stages[number]
-            queries = [chunk[row] for row in alive]
-            charge = self._charge(number, queries)
-            own = None if predictions is None else predictions[alive]
-            outcomes = self._draw.run(stage, counts[alive], queries, own)
-            passed = outcomes == NEXT_STAGE
-            if passed.any() and number == len(self._stages) - 1:
-                raise AssertionError(f"the last stage, {stage.name}, passed a query on")
-            entries = {
-                mark(query, stage) if onward else query: _PASSED if onward else int(outcome)
-                for query, outcome, onward in zip(queries, outcomes, passed, strict=True)
-            }
-            try:
-                self._ledger.release(charge, entries)
-            except LabelConflict:
-                return  # another process was first: its outcomes count, ours were never shown
-            alive = alive[passed]
-            if not len(alive):
-                return
-
-    def _charge(self, number: int, queries: list[str]) -> int:
-        earlier = self._open.pop(self._claim(number, queries), None)
-        if earlier is not None:
-            return earlier
-        stage = self._stages[number]
-        return self._ledger.charge(
-            purpose=stage.name,
-            mechanism=self._terms,
-            curve=self._curves[number],
-            queries=queries,
-            others=self._others[number],
-        )
+    def _release(self, charge: int, number: int, queries: Sequence[str], outcomes: IntArray) -> None:
+        """Write down what stage ``number`` decided: a label, an abstention, or that the query goes on."""
+        stage, onward = self._stages[number], outcomes == NEXT_STAGE
+        if onward.any() and number == len(self._stages) - 1:
+            raise AssertionError(f"the last stage, {stage.name}, passed a query on")
+        entries = {
+            mark(query, stage) if passed else query: _PASSED if passed else int(outcome)
+            for query, outcome, passed in zip(queries, outcomes, onward, strict=True)
+        }
+        with contextlib.suppress(LabelConflict):  # another process was first: its outcomes count, ours were never shown
+            self._ledger.release(charge, entries)
 
     def _claim(self, number: int, queries: Sequence[str]) -> Claim:
-        return claim(self._stages[number].name, self._terms, self._curves[number], queries)
+        digest = queries_digest(list(queries))
+        return Claim.of(self._stages[number].name, self._terms, self._curves[number], len(queries), digest)
 
     def _paid_prefix(self, fresh: Sequence[str], number: int) -> int:
         """How many of the first queries an interrupted charge has paid for already, at stage ``number``."""
@@ -362,12 +314,11 @@ class Claim:
     queries: int
     queries_sha256: str
 
-
-def claim(purpose: str, terms: Mapping[str, float | int | str], curve: RenyiCurve, queries: Sequence[str]) -> Claim:
-    """What a charge for ``queries`` at ``curve`` each pays for."""
-    return Claim(
-        purpose, tuple(sorted(terms.items())), curve.values.tobytes(), len(queries), queries_digest(list(queries))
-    )
+    @classmethod
+    def of(
+        cls, purpose: str, terms: Mapping[str, float | int | str], curve: RenyiCurve, queries: int, digest: str
+    ) -> Claim:
+        return cls(purpose, tuple(sorted(terms.items())), curve.values.tobytes(), queries, digest)
 
 
 def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
@@ -376,8 +327,7 @@ def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
     for entry in entries:
         match entry.content:
             case Charge(purpose, mechanism, curves, queries, queries_sha256) if queries_sha256:
-                terms, curve = tuple(sorted(mechanism.items())), curves[entry.terms.unit]
-                found[entry.seq] = Claim(purpose, terms, curve.values.tobytes(), queries, queries_sha256)
+                found[entry.seq] = Claim.of(purpose, mechanism, curves[entry.terms.unit], queries, queries_sha256)
             case Release(charge):
                 found.pop(charge, None)
             case _:

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
-from collegium.coordinator.run.evaluation import prediction_quality
 from collegium.coordinator.run.factories import ledger_id
-from collegium.coordinator.run.label_set import UNASKED, LabelSet
+from collegium.coordinator.run.label_set import UNASKED, LabelSet, prediction_quality
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.query_runner import Ending, QueryRunner
-from collegium.coordinator.run.run_notes import RunNotes
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
     RunRecord,
@@ -22,7 +20,7 @@ from collegium.coordinator.run.run_record import (
     labels_record,
 )
 from collegium.coordinator.run.student_trainer import StudentTrainer
-from collegium.coordinator.run.surroundings import RunSetup
+from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.public_data import PublicData

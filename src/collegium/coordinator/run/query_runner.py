@@ -9,12 +9,11 @@ import numpy as np
 
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.round_requests import RoundRequests
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, quorum_count, require_quorum
+from collegium.coordinator.rounds.rounds import VoteRound, quorum_count, require_quorum
 from collegium.coordinator.run.labeller import Labeller
-from collegium.coordinator.run.run_notes import RunNotes
-from collegium.coordinator.run.surroundings import RunSetup
+from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.public_data import PublicData
-from collegium.privacy.mechanisms import IntArray
+from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.messages import PoolRange
 
@@ -79,13 +78,17 @@ class QueryRunner:
             if not asked:
                 continue
             teachers = self._ready(requests)
+
+            def counts_of(stage: Stage, chunk: Sequence[str], teachers: Mapping[str, int] = teachers) -> IntArray:
+                return self._round(requests, [queries[key] for key in chunk], teachers, stage.name)
+
             if self._setup.mechanism.sum_per_stage:
-                fitted = self._pay_then_ask(requests, {key: queries[key] for key in asked}, teachers)
+                fitted = self._labeller.label_by_stage(asked, counts_of)
             else:
-                result = self._round(requests, [queries[key] for key in asked], teachers)
-                self._keep(asked, result.counts)
+                counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM)
+                self._keep(asked, counts)
                 answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
-                fitted = self._labeller.label(asked, result.counts, answers)
+                fitted = self._labeller.label(asked, counts, answers)
             on_batch()
             if not fitted:
                 break
@@ -109,30 +112,14 @@ class QueryRunner:
         require_quorum(self._readiness.outcomes(), self._quorum, "are ready")
         return self._readiness.ready()
 
-    def _pay_then_ask(self, requests: RoundRequests, queries: Mapping[str, int], teachers: Mapping[str, int]) -> bool:
-        """One round per stage, paid before it.
-
-        A sum that the parties noised is an answer in its own right, and every stage of sampled neighbours has its
-        own sample.
-        """
-        while pending := self._labeller.pending(queries):
-            number, chunk = self._labeller.next_stage(pending)
-            if not chunk:
-                return False
-            stage = self._setup.mechanism.stages[number]
-            self._labeller.pay(number, chunk)
-            indices = [queries[key] for key in chunk]
-            result = self._round(requests, indices, teachers, stage.name)
-            self._labeller.settle(number, chunk, result.counts)
-        return True
-
     def _round(
         self,
         requests: RoundRequests,
         indices: Sequence[int],
         teachers: Mapping[str, int],
-        stage: str = WHOLE_MECHANISM,
-    ) -> RoundResult:
+        stage: str,
+    ) -> IntArray:
+        """Put one round to the parties; the counts, shape ``[queries, classes]``."""
         setup, notes = self._setup, self._notes
         asked = PoolRange(self._public.spec.sha256, tuple(indices))
         request = requests.request(setup.mechanism, setup.vote_sum.mode, asked, stage)
@@ -151,4 +138,4 @@ class QueryRunner:
         assert self._readiness is not None, "parties are asked once they are ready"
         self._readiness.note_round(result.outcomes)
         notes.write()
-        return result
+        return result.counts

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +27,20 @@ ONE_LABEL = ("label",)
 SECRET_NOTE = "Vote histograms without noise: private data of the parties, kept for a simulation. Never share.\n"
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """A run's files under ``path``."""
+    """A run's files below ``path``."""
 
-    path: Path
-
-    @property
-    def run_json(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def ledger(self) -> Path:
-        return self.path / "ledger.sqlite"
-
-    @property
-    def labels_csv(self) -> Path:
-        return self.path / "labels.csv"
-
-    @property
-    def student(self) -> Path:
-        return self.path / "student.safetensors"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def learned(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_json = path / "run.json"
+        self.ledger = path / "ledger.sqlite"
+        self.labels_csv = path / "labels.csv"
+        self.student = path / "student.safetensors"
+        self.report = path / "report.html"
+        self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
-        return self.path / "learned"
-
-    @property
-    def secret_votes(self) -> Path:
+        self.secret_votes = path / "SECRET-votes"
         """Vote histograms of a simulation that asked to keep them. They are private data."""
-        return self.path / "SECRET-votes"
 
     def prepare(self) -> None:
         """Make the folder and try to write in it; StorageError before any work is done otherwise."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
-from collegium.coordinator.run.evaluation import Quality, label_quality
-from collegium.coordinator.run.label_set import UNASKED
+from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
 from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig, StudentConfig
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons
@@ -357,9 +355,3 @@ def _labels_per_class(given: IntArray, task: Task) -> list[int]:
     classes = len(task.classes)
     counts = held_in(given, classes).sum(axis=0) if task.multilabel else np.bincount(given, minlength=classes)
     return [int(count) for count in counts]
-
-
-def student_origin(indices: IntArray, labels: IntArray, student: StudentConfig, seed: int, pool: ArraySpec) -> str:
-    """A digest of everything that a student is fitted from."""
-    made_of: list[Any] = [indices.tolist(), labels.tolist(), student.model_dump(mode="json"), seed, pool.sha256]
-    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()

@@ -5,6 +5,8 @@ It is learned from public data and released labels alone. Torch is loaded when s
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.label_set import LabelSet
-from collegium.coordinator.run.progress import Tell
-from collegium.coordinator.run.run_record import student_origin
-from collegium.coordinator.run.surroundings import Compute
+from collegium.coordinator.run.surroundings import Compute, Tell
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
@@ -60,8 +60,9 @@ class StudentTrainer:
 
     def origin(self, label_set: LabelSet) -> str:
         """A digest of everything that a student of ``label_set`` is fitted from."""
-        seed = self._config.seed or 0
-        return student_origin(label_set.indices, label_set.labels, self._config.student, seed, self._spec)
+        student, seed = self._config.student.model_dump(mode="json"), self._config.seed or 0
+        made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
+        return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
     def fit(
         self, label_set: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None

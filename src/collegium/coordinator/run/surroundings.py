@@ -1,9 +1,10 @@
-"""What a run is given: who is reached, where files are kept, what computes, and who watches."""
+"""What a run is given: who is reached, where files are kept, what computes, and who watches and is told of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,31 @@ from typing import TYPE_CHECKING
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
 from collegium.coordinator.run.factories import mechanism_of, noise_strategy_of, vote_sum_of
 from collegium.coordinator.run.labeller import NoiseStrategy
-from collegium.coordinator.run.progress import Progress
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.run_record import BaselineRecord
+from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.run_config import RunConfig
+from collegium.errors import CollegiumError
 from collegium.privacy.mechanisms import Mechanism
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a step of a run is.
+
+    The steps are ``pretraining``, ``interim student`` (before queries are chosen), ``describe``, ``hold_pool``,
+    ``fit``, ``votes``, ``labels``, ``student``, ``baseline`` and ``report``.
+    """
+
+    step: str
+    done: int
+    total: int
+
+
+Tell = Callable[[str, int, int], None]
+"""Called with (step, done, total)."""
 
 
 @dataclass(frozen=True)
@@ -133,3 +151,40 @@ class RunSetup:
     def noised_sum(self) -> bool:
         """Whether the parties add the noise, so that every sum is an answer in its own right."""
         return self.vote_sum.mode == "masked+noised"
+
+
+class RunNotes:
+    """The record of an open run, together with the folder that keeps it and whoever watches."""
+
+    def __init__(self, record: RunRecord, folder: RunFolder, watch: Watch) -> None:
+        self.record, self._folder, self._watch = record, folder, watch
+
+    def write(self) -> None:
+        """Replace run.json by the record as it is now."""
+        self._folder.write(self.record)
+
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Tell whoever watches how far a step is."""
+        if self._watch.on_progress is not None:
+            self._watch.on_progress(Progress(step, done, total))
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return self._watch.clock()
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Note how long what is done within this context takes, as a part of ``step``."""
+        began_s = self.now_s()
+        yield
+        self.record.note_seconds(step, self.now_s() - began_s)
+
+    @contextmanager
+    def errors_noted(self) -> Iterator[None]:
+        """An error that ends what is done within this context becomes the state of the run."""
+        try:
+            yield
+        except CollegiumError as error:
+            self.record.state = f"stopped: {error}"
+            self.write()
+            raise

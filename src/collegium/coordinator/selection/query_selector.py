@@ -19,8 +19,15 @@ from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.selection.pool_geometry import fit_features
-from collegium.coordinator.selection.queries import check_count, least_confident, query_key, random_queries
-from collegium.coordinator.selection.representatives import class_balanced, farthest_first, representatives
+from collegium.coordinator.selection.queries import (
+    check_count,
+    class_balanced,
+    farthest_first,
+    least_confident,
+    query_key,
+    random_queries,
+    representatives,
+)
 from collegium.coordinator.settings.run_config import BY_STUDENT, RunConfig
 from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, extract
