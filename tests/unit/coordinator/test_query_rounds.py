@@ -35,6 +35,8 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.settings import validate_config
 
+pytestmark = pytest.mark.slow
+
 TASK = default_task("digits")
 CHOICES = ["random", "representative", "farthest-first", "least-confident", "class-balanced"]
 NONE = np.empty(0, dtype=np.int64)

@@ -35,6 +35,8 @@ from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, R
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 
+pytestmark = pytest.mark.slow
+
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
 TASK = DIGITS.model_copy(update={"classes": tuple(KINDS), "multilabel": True})
 QUERIES = 40

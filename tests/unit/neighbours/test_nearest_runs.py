@@ -34,6 +34,8 @@ from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import CountNearest, Failure, PoolRange, Request
 from collegium.simulations.local import InProcessParties
 
+pytestmark = pytest.mark.slow
+
 NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
 
 SETTINGS: dict[str, Any] = {

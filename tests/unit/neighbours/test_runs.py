@@ -35,6 +35,8 @@ from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.messages import CastNeighbours, Request
 from collegium.simulations.local import InProcessParties
 
+pytestmark = pytest.mark.slow
+
 SIGMA, PARTICIPATIONS = 4.0, 2
 NONE = np.empty(0, dtype=np.int64)
 
