@@ -282,3 +282,8 @@ def test_a_plan_prints_the_graph_of_its_secure_sum(collegium):
     assert graph["secrecy_failure"] <= 2**-40 and graph["liveness_failure"] <= 1e-6
     _, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 40, "--teachers-per-party", 20, "-m", "gnmax")
     assert "not among 2 parties" in out
+
+
+def test_an_account_without_privacy_says_why_it_has_no_loss_distribution(collegium):
+    shown = json.loads(collegium("account", "-m", "exponential", "--gamma", 1, "--queries", 3000, "--json")[1])
+    assert shown["epsilon_data_independent_pld"] is None and "above ε = 50" in shown["notes"][0]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import (
+    LARGEST_PLD_EPSILON,
     Epsilons,
     SecretEpsilons,
     StageCharge,
@@ -232,9 +233,15 @@ def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> Pri
         question=question,
         independent=independent,
         from_votes=secret,
-        notes=() if secret is None else tuple(_notes(question, secret)),
+        notes=(*_notes_on_size(independent), *(() if secret is None else _notes(question, secret))),
         other=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
     )
+
+
+def _notes_on_size(found: Epsilons) -> list[str]:
+    if found.published is None or found.published.epsilon <= LARGEST_PLD_EPSILON:
+        return []
+    return [f"no loss distribution is computed where the published bound is above ε = {LARGEST_PLD_EPSILON:g}"]
 
 
 def _notes(question: AccountQuery, secret: SecretEpsilons) -> list[str]:

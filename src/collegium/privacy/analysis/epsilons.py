@@ -13,7 +13,7 @@ from collegium.privacy.mechanisms.base import Mechanism, Stage
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
 from collegium.privacy.units import IntArray, Unit
 
-_LARGEST_PLD_EPSILON = 50.0
+LARGEST_PLD_EPSILON = 50.0
 """Beyond it a loss distribution fills the memory to say that there is no privacy."""
 
 
@@ -112,7 +112,7 @@ def all_epsilons(
     """
     delta = charged.delta
     published = _published(charges, orders).to_epsilon(delta, charged.conversion)
-    finite = published.epsilon <= _LARGEST_PLD_EPSILON and not adaptive
+    finite = published.epsilon <= LARGEST_PLD_EPSILON and not adaptive
     return Epsilons(
         charged=charged,
         published=published,
