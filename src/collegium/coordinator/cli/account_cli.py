@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -32,21 +31,8 @@ _ANY_NUMBER = 10**9
 _ORDERS = {"paper": PAPER_ORDERS, "wide": WIDE_ORDERS}
 
 
-class PrivacyUnit(StrEnum):
-    """Whose data the ε is about."""
-
-    RECORD = "record"
-    PARTY = "party"
-
-
-class Bound(StrEnum):
-    """Which data-independent bound is the headline."""
-
-    ARGMAX = "argmax"
-    CLASSIC = "classic"
-
-
 MechanismName = Annotated[str, typer.Option("--mechanism", "-m", help="lnmax, gnmax, confident-gnmax, knn, …")]
+PrivacyUnit = Annotated[Literal["record", "party"], typer.Option(help="Whose data the ε is about.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -65,13 +51,15 @@ def account(
     answered: Annotated[int | None, typer.Option(help="Queries that passed that test (knn).")] = None,
     orders: Annotated[str, typer.Option(help="The Rényi orders: paper, wide, or a list such as 1.5,2,8.")] = "wide",
     conversion: Annotated[Conversion, typer.Option(help="How to convert to (ε, δ).")] = Conversion.IMPROVED,
-    unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
+    unit: PrivacyUnit = "record",
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
     adjacency: Annotated[
         Adjacency | None,
         typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
     ] = None,
-    bound: Annotated[Bound, typer.Option(help="Our bound for the winner, or the published one.")] = Bound.ARGMAX,
+    bound: Annotated[
+        Literal["argmax", "classic"], typer.Option(help="Our bound for the winner, or the published one.")
+    ] = "argmax",
     publish: Annotated[
         float | None,
         typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
@@ -89,7 +77,7 @@ def account(
         count = described.charged_queries(_ANY_NUMBER)
     if count is None:
         raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
-    by_party = unit is PrivacyUnit.PARTY
+    by_party = unit == "party"
     question = AccountQuery(
         mechanism=described,
         queries=count,
@@ -98,7 +86,7 @@ def account(
         conversion=conversion,
         unit=described.party_unit(teachers_per_party, adjacency) if by_party else described.unit(1, adjacency),
         answered=answered,
-        classic=bound is Bound.CLASSIC,
+        classic=bound == "classic",
     )
     published = None
     if publish is not None:
@@ -106,7 +94,7 @@ def account(
             raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
         published = publishable_epsilon(described, counts, publish, delta, conversion, question.protected)
     report = privacy_report(question, counts)
-    shown = report.as_dict() | {"unit": unit.value}
+    shown = report.as_dict() | {"unit": unit}
     if published is not None:
         shown["epsilon_publishable"] = published
     if as_json:
@@ -137,7 +125,7 @@ def plan(
     queries: Annotated[int | None, typer.Option(help="The number of queries. Without it: as many as fit.")] = None,
     agreement: Annotated[float, typer.Option(help="Share of labels that should name the majority class.")] = 0.95,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="The mechanism to plan for, or all.")] = "all",
-    unit: Annotated[PrivacyUnit, typer.Option(help="Whose data the ε is about.")] = PrivacyUnit.RECORD,
+    unit: PrivacyUnit = "record",
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
     parties: Annotated[int | None, typer.Option(help="Parties; by default teachers / teachers-per-party.")] = None,
     dropout: Annotated[float, typer.Option(help="The share of the parties that may drop out of a sum.")] = 0.3,
@@ -151,7 +139,7 @@ def plan(
     if mechanism == "all" and given:
         raise ConfigurationError(f"--{next(iter(given)).replace('_', '-')} is of one mechanism: name it with -m")
     names = planning.planned_names() if mechanism == "all" else (mechanism,)
-    votes_moved = teachers_per_party if unit is PrivacyUnit.PARTY else 1
+    votes_moved = teachers_per_party if unit == "party" else 1
     target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), votes_moved, queries)
     found = [choice for name in names for choice in planning.choices(name, target, given)]
     chosen = planning.settled(planning.best(found, agreement), target)
@@ -163,7 +151,7 @@ def plan(
         shown = {
             "epsilon": epsilon,
             "delta": delta,
-            "unit": unit.value,
+            "unit": unit,
             "votes_per_unit": votes_moved,
             "best": chosen.as_dict(),
             "choices": [choice.as_dict() for choice in found],
@@ -171,7 +159,7 @@ def plan(
         }
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
         return
-    table = Table(title=f"Plans within ε = {epsilon:g} at δ = {delta:g} ({unit.value} level)")
+    table = Table(title=f"Plans within ε = {epsilon:g} at δ = {delta:g} ({unit} level)")
     for heading in ("mechanism", "parameters", "queries", "labels", "ε", "majority, %"):
         table.add_column(heading, justify="left" if heading in ("mechanism", "parameters") else "right")
     for choice in sorted(found, key=lambda one: (one.agreement < agreement, -one.correct))[:15]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -136,20 +136,10 @@ def _read_job_run(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecor
 def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
     ledger = RunFolder(folder.run).ledger
-    if not ledger.exists():
-        held: Mapping[str, Any] = {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "delta": None}
-        return {"unit": None, "epsilon_budget": None, **held, "epsilon_left": None, "units": {}}
-    held = _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
-    budget, unit = held["epsilon_budget"], held["unit"]
-    left = None if budget is None else max(0.0, budget - held["epsilon_spent"])
-    spent = held["by_unit"]
-    limited = {"budget": budget, "left": left}
-    units = {
-        name: {"spent": spent[name]} | (limited if name == unit else dict.fromkeys(limited))
-        for name in ("record", "party")
-        if name in spent
-    }
-    return {key: held[key] for key in held if key != "by_unit"} | {"epsilon_left": left, "units": units}
+    if ledger.exists():
+        return _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
+    nothing = dict.fromkeys(("unit", "epsilon_budget", "delta", "epsilon_left"))
+    return nothing | {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "units": {}}
 
 
 def file_stamps(*paths: Path) -> tuple[tuple[int, int], ...]:
@@ -163,19 +153,27 @@ def file_stamps(*paths: Path) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> Mapping[str, Any]:
-    """Labels and ε; ``by_unit`` for every unit that charges are stated for. Read once per state of the file."""
+def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """Labels and ε, for every unit that charges are stated for. Read once per state of the file."""
     with Ledger.read(path) as ledger:
         labels, terms, epsilons = ledger.labels(), ledger.terms(), charged_epsilons(ledger)
     abstentions = sum(label == ABSTENTION for label in labels.values())
+    budget, spent = terms.epsilon_budget, epsilons[terms.unit]
+    left = None if budget is None else max(0.0, budget - spent.epsilon)
+    limited = {"budget": budget, "left": left}
     return {
         "labels": len(labels) - abstentions,
         "abstentions": abstentions,
         "unit": terms.unit,
-        "epsilon_budget": terms.epsilon_budget,
-        "epsilon_spent": epsilons[terms.unit].epsilon,
-        "delta": epsilons[terms.unit].delta,
-        "by_unit": {name: found.epsilon for name, found in epsilons.items()},
+        "epsilon_budget": budget,
+        "epsilon_spent": spent.epsilon,
+        "delta": spent.delta,
+        "epsilon_left": left,
+        "units": {
+            name: {"spent": epsilons[name].epsilon} | (limited if name == terms.unit else dict.fromkeys(limited))
+            for name in ("record", "party")
+            if name in epsilons
+        },
     }
 
 
