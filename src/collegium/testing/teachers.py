@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task, TeacherSettings
@@ -120,36 +119,14 @@ def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) ->
         )
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """What one process fits: the records ``data``, after ``before`` if there is any."""
-
-    data: str
-    before: str | None = None
-    threads: int = 1
-    random_state: int = 0
-
-
 def _check_together(kind: str, task: Task, options: dict[str, Any]) -> None:
     """Teachers of one party, fitted in fresh processes from two data sets that differ in one group."""
-    examples = _grouped(easy_examples(task, _RECORDS, seed=4))
-    first = _group_of_the_first_teacher(examples)
-    data = {
-        "d": examples,
-        "changed": _with_other_content(examples, first, task),
-        "other": easy_examples(task, 90, seed=5),
-    }
-    fits = (
-        _Fit("d"),
-        _Fit("changed"),
-        _Fit("d", before="other", threads=2, random_state=7),
+    fits: tuple[dict[str, Any], ...] = (
+        {"data": "grouped", "before": None, "threads": 1, "random_state": 0},
+        {"data": "changed", "before": None, "threads": 1, "random_state": 0},
+        {"data": "grouped", "before": "other", "threads": 2, "random_state": 7},
     )
-    with tempfile.TemporaryDirectory() as folder:
-        for name, part in data.items():
-            groups = np.arange(len(part)) if part.groups is None else part.groups
-            np.savez(Path(folder) / f"{name}.npz", x=part.x, y=part.labels(), groups=groups)
-        np.savez(Path(folder) / "probes.npz", x=easy_examples(task, _PROBES, seed=6, spread=0.5).x)
-        votes, changed, disturbed = _votes_of(fits, kind, task, options, Path(folder))
+    votes, changed, disturbed = _votes_of(fits, kind, task, options)
     moved = np.abs(votes - changed).sum(axis=1)
     promise(
         bool((moved <= 2).all()),
@@ -163,90 +140,80 @@ def _check_together(kind: str, task: Task, options: dict[str, Any]) -> None:
     )
 
 
-def _grouped(examples: Examples) -> Examples:
+def _records(name: str, task: Task) -> Examples:
+    """``grouped``: 30 groups. ``changed``: one group of the first teacher has extreme inputs and other classes.
+
+    What the first teacher leaves behind reaches all others: its records are the ones to change. ``other``: few others.
+    """
+    if name == "other":
+        return easy_examples(task, 90, seed=5)
+    examples = easy_examples(task, _RECORDS, seed=4)
     groups = np.array([f"group-{number % 30}" for number in range(len(examples))])
-    return Examples(examples.x, examples.y, groups)
+    examples = Examples(examples.x, examples.y, groups)
+    if name == "changed":
+        first = int(np.flatnonzero(assign_teachers(examples.identities(), _TEACHERS, _KEY) == 0)[0])
+        rows = groups == groups[first]
+        x, y = examples.x.copy(), examples.labels().copy()
+        x[rows] = 255 - x[rows] if isinstance(task.inputs, ImageInputs) else 1.0 - x[rows]
+        y[rows] = (y[rows] + 1) % len(task.classes)
+        examples = Examples(x, y, groups)
+    return examples
 
 
-def _group_of_the_first_teacher(examples: Examples) -> str:
-    """What the first teacher leaves behind reaches all others: its records are the ones to change."""
-    assert examples.groups is not None
-    assigned = assign_teachers(examples.identities(), _TEACHERS, _KEY)
-    return str(examples.groups[int(np.flatnonzero(assigned == 0)[0])])
-
-
-def _with_other_content(examples: Examples, group: str, task: Task) -> Examples:
-    """The same records, but those of ``group`` have extreme inputs and other classes."""
-    assert examples.groups is not None
-    x, y = examples.x.copy(), examples.labels().copy()
-    rows = examples.groups == group
-    x[rows] = 255 - x[rows] if isinstance(task.inputs, ImageInputs) else 1.0 - x[rows]
-    y[rows] = (y[rows] + 1) % len(task.classes)
-    return Examples(x, y, examples.groups)
-
-
-def _votes_of(fits: tuple[_Fit, ...], kind: str, task: Task, options: dict[str, Any], folder: Path) -> list[IntArray]:
+def _votes_of(fits: tuple[dict[str, Any], ...], kind: str, task: Task, options: dict[str, Any]) -> list[IntArray]:
     """The votes of each fit, ``[probes, classes]``, all processes at once."""
-    processes = []
-    for number, fit in enumerate(fits):
-        asked = {"kind": kind, "task": task.model_dump(mode="json"), "options": options, "folder": str(folder)}
-        asked |= {"fit": vars(fit), "out": f"votes-{number}.npy"}
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "OMP_NUM_THREADS": str(fit.threads),
-        }
-        command = [sys.executable, "-m", "collegium.testing.teachers", json.dumps(asked)]
-        processes.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        )
-    for process in processes:
-        try:
-            complaints = process.communicate(timeout=_TIME_LIMIT_S)[1]
-        finally:
-            process.kill()
-        if process.returncode:
-            last = complaints.strip().splitlines()[-1:] or ["nothing was printed"]
-            raise AssertionError(f"{kind} cannot be fitted in a process of its own: {last[0]}")
-    return [np.load(folder / f"votes-{number}.npy") for number in range(len(fits))]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"votes-{number}.npy" for number in range(len(fits))]
+        processes = []
+        for fit, file in zip(fits, files, strict=True):
+            asked = fit | {"kind": kind, "task": task.model_dump(mode="json"), "options": options, "out": str(file)}
+            environment = os.environ | {
+                "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+                "OMP_NUM_THREADS": str(fit["threads"]),
+            }
+            command = [sys.executable, "-m", "collegium.testing.teachers", json.dumps(asked)]
+            processes.append(
+                subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            )
+        for process in processes:
+            try:
+                complaints = process.communicate(timeout=_TIME_LIMIT_S)[1]
+            finally:
+                process.kill()
+            if process.returncode:
+                last = complaints.strip().splitlines()[-1:] or ["nothing was printed"]
+                raise AssertionError(f"{kind} cannot be fitted in a process of its own: {last[0]}")
+        return [np.load(file) for file in files]
 
 
 def _fit_in_this_process(asked: dict[str, Any]) -> None:
-    """What one of the processes does; the result is written to the file ``out`` in the folder."""
-    import random
-
-    folder, fit = Path(asked["folder"]), _Fit(**asked["fit"])
+    """What one of the processes does: fit ``data``, after ``before`` if there is any; the votes go to ``out``."""
     task = Task.model_validate(asked["task"])
-    random.seed(fit.random_state)
-    np.random.seed(fit.random_state)
+    random.seed(asked["random_state"])
+    np.random.seed(asked["random_state"])
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(fit.random_state)
-    probes = _read(folder / "probes.npz").x
+        sys.modules["torch"].manual_seed(asked["random_state"])
+    probes = easy_examples(task, _PROBES, seed=6, spread=0.5).x
     settings = TeacherSettings(kind=asked["kind"], per_party=_TEACHERS, seed=11, options=asked["options"])
 
     def votes(name: str) -> IntArray:
         ensemble = TeacherEnsemble(
             "party",
-            _read(folder / f"{name}.npz"),
+            _records(name, task),
             task,
             settings,
             key=_KEY,
             store=TeacherStore(None),
             device="cpu",
-            threads=fit.threads,
+            threads=asked["threads"],
             allowed_imports=(asked["kind"],),
             progress=lambda ready: None,
         )
         return ensemble.votes(probes)
 
-    if fit.before is not None:
-        votes(fit.before)
-    np.save(folder / asked["out"], votes(fit.data))
-
-
-def _read(path: Path) -> Examples:
-    with np.load(path, allow_pickle=False) as file:
-        arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
-    return Examples(arrays["x"], arrays.get("y"), arrays.get("groups"))
+    if asked["before"] is not None:
+        votes(asked["before"])
+    np.save(asked["out"], votes(asked["data"]))
 
 
 if __name__ == "__main__":
