@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(1) from None
     if status == INTERRUPTED:
-        _fail("Interrupted. Nothing is lost: the same command goes on where this one was.", INTERRUPTED)
+        _fail("Interrupted. Nothing is lost: run the same command again, and it goes on.", INTERRUPTED)
     raise SystemExit(status if isinstance(status, int) else 0)
 
 

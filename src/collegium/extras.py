@@ -69,4 +69,6 @@ def load_plugin(point: EntryPoint, what: str) -> Any:
     except Exception as error:
         package = point.dist.name if point.dist is not None else point.module
         said = f"{type(error).__name__}: {error}"
-        raise ConfigurationError(f"{what} cannot be imported: mend or remove the package {package} ({said})") from error
+        raise ConfigurationError(
+            f"{what} cannot be imported: repair or remove the package {package} ({said})"
+        ) from error

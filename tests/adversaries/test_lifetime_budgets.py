@@ -76,7 +76,7 @@ def test_another_scheme_is_refused_while_budgets_are_spent(tmp_path: Path, group
     assert voters(clinic, tmp_path, task(), DataSource(source=str(file_of(tmp_path))), ledger="first") == ROWS
     source = DataSource(source=str(file_of(tmp_path, extra="patient")), group=group)
     refused = voters(clinic, tmp_path, task(), source, ledger="second")
-    assert isinstance(refused, str) and "every record would begin anew" in refused
+    assert isinstance(refused, str) and "every record would get a new budget" in refused
     assert voters(clinic, tmp_path, task(), DataSource(source=str(file_of(tmp_path))), ledger="second") == 0
 
 

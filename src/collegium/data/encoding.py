@@ -64,7 +64,7 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
         numbers |= {str(number): number for number in range(len(task.classes))}
     missing = sum(value.lower() in MISSING and value not in numbers for value in values.tolist())
     if missing:
-        raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove or label them")
+        raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove them or label them")
     unknown = sorted(set(values.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
@@ -83,7 +83,9 @@ def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> N
     for name, values in columns.items():
         others = set(values.tolist()) - {"0", "1"}
         if others:
-            raise DataError(f"{origin}: column {name} holds {min(others)!r}: a label that is held is 1, else 0")
+            raise DataError(
+                f"{origin}: column {name} holds {min(others)!r}: write 1 if the record has the label, else 0"
+            )
     return numbers_of(np.stack([values == "1" for values in columns.values()], axis=1))
 
 

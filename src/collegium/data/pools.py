@@ -134,7 +134,7 @@ class PoolStore:
             if array is None:
                 spec = self._stored_spec(sha256)
                 if spec is None:
-                    raise PoolMismatch(f"no pool {sha256[:12]} is held here: have the coordinator send it first")
+                    raise PoolMismatch(f"no pool {sha256[:12]} is here: the coordinator must send it first")
                 array = self._map(spec)
                 self._arrays[sha256] = array
             return array
@@ -157,7 +157,7 @@ class PoolStore:
         if not sound:
             with contextlib.suppress(OSError):
                 self._path(spec.sha256, "json").unlink(missing_ok=True)
-            raise PoolMismatch(f"{path} was damaged and is no longer used: start again, and the pool is sent anew")
+            raise PoolMismatch(f"{path} was damaged and is not used any more: start again, and the pool is sent again")
         return array
 
     def _stored_spec(self, sha256: str) -> ArraySpec | None:
@@ -200,7 +200,7 @@ class PoolStore:
         if arriving.digest.hexdigest() != spec.sha256:
             arriving.discard()
             raise PoolMismatch(
-                f"the bytes that arrived are not the pool {spec.sha256[:12]}: they were thrown away, send it again"
+                f"the bytes that arrived are not the pool {spec.sha256[:12]}: they were removed; send it again"
             )
         if arriving.path is None:
             assert isinstance(arriving.target, io.BytesIO)

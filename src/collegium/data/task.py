@@ -103,9 +103,9 @@ class Task(Frozen):
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must differ from each other")
         if self.multilabel and len(self.classes) > MAX_LABELS:
-            raise ValueError(f"of at most {MAX_LABELS} classes may a record hold several")
+            raise ValueError(f"a multilabel task has at most {MAX_LABELS} classes")
         if self.multilabel and "index" in self.classes:
-            raise ValueError("no class is called 'index' where each has a column in labels.csv")
+            raise ValueError("in a multilabel task no class may be called 'index', which is a column of labels.csv")
         return self
 
     @property

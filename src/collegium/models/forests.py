@@ -106,7 +106,7 @@ class Forest:
         roots_fit = bool(((forest.roots >= 0) & (forest.roots < count)).all())
         shares_fit = bool((np.isfinite(forest.share) & (forest.share >= 0)).all())
         if not (ends and features_fit and roots_fit and shares_fit):
-            raise StorageError(f"{name} holds no sound forest")
+            raise StorageError(f"{name} holds a damaged forest")
         return forest
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -171,6 +171,6 @@ def load_forest(path: Path) -> tuple[Forest, Task]:
     try:
         task = Task.model_validate(json.loads(metadata[FOREST_FORMAT])["task"])
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise StorageError(f"{path.name} names no task of a forest: {error}") from error
+        raise StorageError(f"{path.name} does not name the task of a forest: {error}") from error
     features = int(np.prod(task.inputs.shape))
     return Forest.checked(arrays, features, len(task.classes), path.name), task

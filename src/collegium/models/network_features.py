@@ -75,7 +75,7 @@ def _units(encoder: nn.Module, x: NDArray[Any], device: str) -> NDArray[np.float
     with torch.no_grad():
         raw = encoder(network_inputs(x).double().to(device)).flatten(1).cpu().numpy()
     if not np.isfinite(raw).all():
-        raise DataError("the network for features gives numbers that are not finite: train it again")
+        raise DataError("the network for features gives numbers that are infinite or NaN: train it again")
     length = np.sqrt(np.square(raw).sum(axis=1, keepdims=True))
     units: NDArray[np.float64] = raw / np.maximum(length, _SHORTEST) * ONE + 0.5
     return units
@@ -91,6 +91,6 @@ def _encoder(network: bytes) -> tuple[nn.Module, Inputs]:
 def _width(network: bytes, inputs: Inputs) -> int:
     encoder, made_for = _encoder(network)
     if made_for != inputs:
-        raise DataError("the network for features was made for other inputs: make it from this task's pool")
+        raise DataError("the network for features was made for other inputs: compute it from this task's pool")
     one = np.zeros((1, *inputs.shape), dtype=inputs.dtype)
     return int(_units(encoder, one, "cpu").shape[1])

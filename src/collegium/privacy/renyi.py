@@ -91,7 +91,7 @@ class RenyiCurve:
     def __add__(self, other: RenyiCurve) -> RenyiCurve:
         """Adaptive composition (Mironov 2017, Proposition 1)."""
         if self.orders != other.orders:
-            raise ConfigurationError("curves on different grids of orders cannot be composed")
+            raise ConfigurationError("curves over different orders cannot be composed")
         return RenyiCurve(self.orders, self.values + other.values, self.delta + other.delta)
 
     def __mul__(self, times: int) -> RenyiCurve:

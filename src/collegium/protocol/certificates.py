@@ -279,7 +279,7 @@ def _load_request(pem: bytes) -> x509.CertificateSigningRequest:
     except (ValueError, TypeError) as error:
         raise IdentityError("not a certificate signing request in PEM form") from error
     if not request.is_signature_valid:
-        raise IdentityError("the signing request's own signature is wrong")
+        raise IdentityError("the signature of the signing request is wrong")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("the signing request's key is not ECDSA P-256")
     return request

@@ -179,7 +179,9 @@ def issue_kit(
 def save_authority(authority: Authority, folder: Path) -> None:
     """Write the authority's certificate and key. Raises StorageError if one is there already."""
     if (folder / AUTHORITY_KEY).exists():
-        raise StorageError(f"{folder} holds an authority already: every certificate would become worthless")
+        raise StorageError(
+            f"{folder} holds an authority already: with a new one every certificate would become invalid"
+        )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_whole(folder / AUTHORITY_KEY, _key_pem(authority.key), mode=0o600)
     write_whole(folder / AUTHORITY, authority.pem)

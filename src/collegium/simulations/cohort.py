@@ -102,7 +102,7 @@ def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
     for index, part in enumerate(parts):
         name = f"party-{index:0{width}d}"
         if len(part) == 0:
-            raise ConfigurationError(f"{name} would hold no record: use fewer parties or a milder skew")
+            raise ConfigurationError(f"{name} would have no record: use fewer parties or a weaker skew")
         names.append(name)
         _write(private.take(part), config.task, base / name)
     return names

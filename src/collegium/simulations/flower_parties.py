@@ -104,7 +104,7 @@ class FlowerParties:
 
     def _pause(self) -> None:
         if self._stop.wait(_POLL_S):
-            raise Unreachable("the engine has stopped; start the run again, it goes on where it was")
+            raise Unreachable("the engine has stopped; start the run again, and it goes on")
 
     @staticmethod
     def _body(message: Message, request_of: Mapping[str, int], node: int) -> ReplyBody:

@@ -102,7 +102,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
-            raise Unreachable(f"Flower's engine broke down: {cause}; start the run again, it goes on") from error
+            raise Unreachable(f"Flower's engine broke down: {cause}; start the run again, and it goes on") from error
         finally:
             stop.set()  # after an interrupt the server app's thread would wait for a deadline
             ray.shutdown()
@@ -179,4 +179,4 @@ def _start_ray(config: SimulationConfig) -> None:
             log_to_driver=False,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise Unreachable(f"Flower's engine broke down: {error}; start the run again, it goes on") from error
+        raise Unreachable(f"Flower's engine broke down: {error}; start the run again, and it goes on") from error

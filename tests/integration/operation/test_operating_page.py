@@ -126,7 +126,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 def test_an_interrupt_ends_the_coordinator_with_one_line(story: Story) -> None:
     assert story.interrupted.status == 130
     last = story.interrupted.err.strip().splitlines()[-1]
-    assert last == "Interrupted. Nothing is lost: the same command goes on where this one was."
+    assert last == "Interrupted. Nothing is lost: run the same command again, and it goes on."
 
 
 def test_after_a_kill_the_same_labels_stand_and_nothing_is_paid_twice(story: Story) -> None:

@@ -73,7 +73,7 @@ def coordinator_of(scene: Scene) -> Iterator[list[str]]:
         started.append(serving)
         yield [read_until(serving.stderr, "that a round needs are connected").strip().partition(" ")[2]]
         err = interrupt(serving).err
-        assert err.strip().endswith("Nothing is lost: the same command goes on where this one was."), err
+        assert err.strip().endswith("Nothing is lost: run the same command again, and it goes on."), err
 
 
 def enrolment_lines(scene: Scene) -> Iterator[str]:

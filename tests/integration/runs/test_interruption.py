@@ -134,6 +134,6 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: si
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert process.returncode == 130
-    assert err.strip().splitlines() == ["Interrupted. Nothing is lost: the same command goes on where this one was."]
+    assert err.strip().splitlines() == ["Interrupted. Nothing is lost: run the same command again, and it goes on."]
     assert len(parties) >= 2 and have_ended(parties)
     assert paid(tmp_path / "run").queries >= 5

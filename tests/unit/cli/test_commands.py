@@ -135,7 +135,7 @@ def test_an_interrupt_has_the_status_that_shells_expect(
     monkeypatch.setattr("collegium.cli.load_command", interrupt)
     status, _, err = output(capfd, "demo")
     assert status == INTERRUPTED
-    assert err.count("\n") == 1 and "goes on where this one was" in err
+    assert err.count("\n") == 1 and "run the same command again" in err
 
 
 def test_python_m_collegium_is_the_same_command() -> None:

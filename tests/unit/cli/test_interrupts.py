@@ -60,7 +60,7 @@ def test_every_way_to_stop_a_command_ends_it_with_one_line(
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (130, "tidying up\n")
-    assert err == "Interrupted. Nothing is lost: the same command goes on where this one was.\n"
+    assert err == "Interrupted. Nothing is lost: run the same command again, and it goes on.\n"
 
 
 def test_a_second_interrupt_ends_a_command_that_does_not_come_to_its_end() -> None:

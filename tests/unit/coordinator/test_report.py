@@ -60,12 +60,12 @@ def test_no_vote_and_no_research_figure_reaches_the_outsiders_page_or_files(
     record = run(options={"research": True})
     outside = render(record)
     figures = record.research_only
-    assert "Research only" not in outside and "handed on" not in outside
+    assert "Research only" not in outside and "given to others" not in outside
     for secret in (figures.gap_mean_votes, figures.teacher_accuracy_mean, figures.caution):
         assert str(secret)[:10] not in outside
     assert "mean teacher" not in outside.lower()
     inside = render(record, research=True)
-    assert "Research only" in inside and "must not be handed on" in inside
+    assert "Research only" in inside and "must not be given to others" in inside
 
 
 CANARY = 987

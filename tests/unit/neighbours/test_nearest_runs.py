@@ -257,7 +257,7 @@ def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
         ({"neighbours__records_at_least": 60}, "expected to hold 18"),
         ({"neighbours__k": None}, "neighbours.k and the mechanism knn or multilabel-knn belong together"),
         ({"neighbours": None}, "belong together"),
-        ({"neighbours__features": "network"}, "belong together"),
+        ({"neighbours__features": "network"}, "need the setting network"),
         ({"budget__unit": "party"}, "must be 'record'"),
     ],
 )

@@ -368,7 +368,7 @@ def test_a_teacher_by_import_path_needs_the_institutions_consent(
     assert Asker(make_party(folder=tmp_path / "alpha", allowed_imports=allowed)).reused(settings) == 1
     assert (ask.votes(pool, (0, 1), settings).counts[:, 6] == 1).all()
     wrong = settings.model_copy(update={"options": {"label": 10}})
-    assert "mend its predict" in ask.votes(pool, (0,), wrong).message
+    assert "correct its predict" in ask.votes(pool, (0,), wrong).message
     assert ask.fit(TeacherSettings(kind="their_teachers:Sevens")).code == "refused"
     absent = Asker(make_party(allowed_imports={"their_teachers:Sevens"}))
     assert absent.fit(TeacherSettings(kind="their_teachers:Sevens")).code == "configuration"

@@ -137,7 +137,7 @@ def test_a_forest_whose_nodes_run_in_circles_is_not_walked(task: Task, digits: E
     for name, value in (("children", 0), ("feature", 64), ("roots", 10**9)):
         broken = nodes | {name: np.full_like(nodes[name], value)}
         save_file(broken, path, metadata={"kind": "random-forest"})
-        with pytest.raises(StorageError, match="no sound forest"):
+        with pytest.raises(StorageError, match="a damaged forest"):
             RandomForestTeacher(task, trees=3).load(path, device="cpu")
     save_file(nodes, path, metadata={"kind": "random-forest"})
     with pytest.raises(StorageError, match="other settings"):

@@ -134,7 +134,7 @@ def test_whoever_waits_is_told_when_the_engine_stops() -> None:
         stop.set()
 
     grid.answers[1] = stopping
-    with pytest.raises(Unreachable, match="goes on where it was"):
+    with pytest.raises(Unreachable, match="start the run again"):
         met.ask({"party-1": Describe()}, timeout_s=600)
 
 

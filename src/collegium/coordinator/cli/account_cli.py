@@ -137,7 +137,9 @@ def plan(
     _check_delta(delta)
     given = mechanism_options(context)
     if mechanism == "all" and given:
-        raise ConfigurationError(f"--{next(iter(given)).replace('_', '-')} is of one mechanism: name it with -m")
+        raise ConfigurationError(
+            f"--{next(iter(given)).replace('_', '-')} belongs to one mechanism: name the mechanism with -m"
+        )
     names = planning.planned_names() if mechanism == "all" else (mechanism,)
     votes_moved = teachers_per_party if unit == "party" else 1
     target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), votes_moved, queries)

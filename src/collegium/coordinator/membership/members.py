@@ -126,7 +126,7 @@ class Members(Frozen):
         if student is None or not student.enrolled:
             raise IdentityError(f"{subject.name} is no student of {self.consortium}, or is one no longer")
         if student.signing_key != subject.signing_key.hex():
-            raise IdentityError(f"{subject.name} is known by another signing key: enrol again")
+            raise IdentityError(f"{subject.name} is known with another signing key: enrol again")
         return student
 
     def expected(self) -> list[str]:

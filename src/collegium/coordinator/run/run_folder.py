@@ -51,7 +51,7 @@ class RunFolder:
             probe.unlink()
         except OSError as error:
             raise StorageError(
-                f"cannot write to the run folder {self.path}: {error.strerror}; choose another or mend its permissions"
+                f"cannot write to the run folder {self.path}: {error.strerror}; choose another or fix its permissions"
             ) from error
 
     @contextmanager

@@ -255,7 +255,7 @@ Part = TypeVar("Part")
 def reached(part: Part | None) -> Part:
     """A part of the record that is there once the run has come so far; ConfigurationError where it has not."""
     if part is None:
-        raise ConfigurationError("the run has not come so far yet: start it again, and it goes on where it was")
+        raise ConfigurationError("the run has not reached this step yet: start it again, and it goes on")
     return part
 
 

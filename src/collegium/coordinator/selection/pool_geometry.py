@@ -78,7 +78,7 @@ def principal_components(values: NDArray[np.int16], kept: int) -> NDArray[np.flo
     most = min(values.shape[1], len(values) - 1)
     if kept > most:
         raise ConfigurationError(
-            f"neighbours.dimensions is {kept}, but the pool's features have at most {most} components: keep fewer"
+            f"neighbours.dimensions is {kept}, but the pool's features have at most {most} components: set fewer"
         )
     centred = values.astype(np.float64)
     centred -= centred.mean(axis=0)

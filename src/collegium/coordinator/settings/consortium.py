@@ -62,7 +62,7 @@ class ConsortiumSettings(Frozen):
         names = [*self.parties, *(student.name for student in self.students)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"parties and students need names of their own: {', '.join(twice)} is there twice")
+            raise ValueError(f"every party and student needs its own name: {', '.join(twice)} is used twice")
         if not self.own_run and not self.students:
             raise ValueError("without a run of its own (own_run = false) the coordinator needs students to serve")
         return self

@@ -86,7 +86,7 @@ class QueriesConfig(Frozen):
     @model_validator(mode="after")
     def _rounds_add_up(self) -> QueriesConfig:
         if self.choice in BY_STUDENT and self.rounds < 2:
-            raise ValueError(f"the choice {self.choice!r} is a student's: it needs rounds of at least 2")
+            raise ValueError(f"the choice {self.choice!r} needs a student, and so rounds of at least 2")
         if self.rounds > self.count:
             raise ValueError(f"{self.count} queries cannot fill {self.rounds} rounds")
         sizes = self.round_sizes()
@@ -142,7 +142,7 @@ class NeighboursConfig(Frozen):
     @model_validator(mode="after")
     def _network_fits(self) -> NeighboursConfig:
         if (self.features == "network") != (self.network is not None):
-            raise ValueError("the features 'network' and the setting network belong together")
+            raise ValueError("the features 'network' need the setting network, and no other features take it")
         return self
 
     def network_bytes(self) -> bytes | None:

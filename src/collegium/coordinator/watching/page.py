@@ -18,7 +18,7 @@ SCRIPT = _HERE.joinpath("status.js").read_text(encoding="utf-8")
 
 
 def _source(text: str) -> str:
-    """How a Content-Security-Policy names inline text."""
+    """The name of an inline text in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -29,12 +29,12 @@ POLICY = (
 
 _DOING: dict[str, str] = {
     "waiting": "Waiting for parties: {connected} of the {quorum} that a round needs are connected.",
-    "describe": "Asking the parties who they are: {done} of {total} have said.",
+    "describe": "Asking the parties who they are: {done} of {total} have answered.",
     "hold_pool": "Sending the public pool to the parties: {megabytes} of {total_megabytes} MB.",
     "fit": "The parties fit their teachers: {done} of {total} are ready.",
     "votes": "Round {round} is under way: {done} of {total} parties have answered.",
     "labels": "Round {rounds} is done: {done} of {total} queries are decided.",
-    "idle": "All jobs are done: waiting for the next.",
+    "idle": "All jobs are done. Waiting for the next one.",
     "student": "Fitting the student: step {done} of {total}.",
     "report": "The run is finished.",
     "finished": "The run is finished.",
@@ -53,7 +53,7 @@ _MEANING = {
 
 
 def _meaning(code: str) -> str:
-    """Why a party was left out, in words; every refusal is one of its policy."""
+    """Why a party was left out, in words. All codes of refusals mean that its policy forbids it."""
     return _MEANING.get(code) or _MEANING.get(code.partition("-")[0], code)
 
 
@@ -110,7 +110,7 @@ def _row(name: str, party: Mapping[str, Any], at: datetime) -> dict[str, Any]:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Who is missed stands first, so that nobody overlooks it; who has left stands last."""
+    """The sorting key of a row: missing parties come first, so that they are noticed; parties that left come last."""
     return (row["membership"] == "left", row["here"], natural(row["name"]))
 
 
@@ -129,7 +129,7 @@ def _lasting(span: timedelta) -> str:
 
 
 def _troubles(snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What went wrong, by kind, most frequent first; empty when nothing did."""
+    """The kinds of failures with their counts, most frequent first."""
     found = [
         {"what": "left out of a round", "why": _meaning(code), "count": count}
         for code, count in snapshot["dropouts"].items()

@@ -58,7 +58,7 @@ def read_file(path: Path, split: str, task: Task) -> Records:
         case [".parquet"]:
             _only_one_split(path, split)
             return Records(str(path), _read_parquet(path))
-    raise DataError(f"{path} is none of .npz, .csv, .parquet or a folder of images")
+    raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images")
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -69,7 +69,9 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
         with opened(path, "rt", encoding="utf-8", errors="replace") as file:
             columns = file.readline().count(",") + 1
         if columns > MAX_COLUMNS:
-            raise DataError(f"{path} has {columns} columns, and {MAX_COLUMNS} are the most: is it one record a line?")
+            raise DataError(
+                f"{path} has {columns} columns, and {MAX_COLUMNS} are the most: does each line hold one record?"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.DataFrame(pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **settings))
@@ -93,7 +95,7 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _only_one_split(path: Path, split: str) -> None:
     if split == "test":
-        raise DataError(f"{path} has no test split: give a file of its own, or start and stop")
+        raise DataError(f"{path} has no test split: name another file, or set start and stop")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

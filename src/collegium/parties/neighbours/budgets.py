@@ -90,7 +90,7 @@ class RecordBudgets:
         if spent and held != (scheme,):
             raise ConfigurationError(
                 "this party's records have spent budgets under other columns, another group or another task: restore "
-                "those, as by the new ones every record would begin anew"
+                "those, because under the new ones every record would get a new budget"
             )
         if held != (scheme,):
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))

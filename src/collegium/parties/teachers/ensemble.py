@@ -94,6 +94,8 @@ class TeacherEnsemble:
             for teacher in self._teachers:
                 labels = teacher.predict(block)
                 if labels.shape != (len(block),) or labels.min() < 0 or labels.max() >= self._classes:
-                    raise ConfigurationError("a teacher must predict one class number per input: mend its predict")
+                    raise ConfigurationError(
+                        "a teacher must predict one class number per input: correct its predict method"
+                    )
                 counts[rows, labels] += 1
         return counts

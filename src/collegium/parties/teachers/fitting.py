@@ -65,7 +65,7 @@ def fit_in_workers(
             if teacher is None:
                 teacher = spec.unfitted(factory)
                 if not spec.store.load_into(teacher, spec.name, device=device):
-                    raise FittingFailed("a fitted teacher is not where it was kept: look at the party's folder")
+                    raise FittingFailed("the file of a fitted teacher is missing: check the party's folder")
             yield original[spec.number], teacher
 
 

@@ -89,7 +89,7 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
         with optional_import(f"the teacher {kind}"):
             found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise ConfigurationError(f"teacher {kind} cannot be imported: install it or mend its name") from error
+        raise ConfigurationError(f"teacher {kind} cannot be imported: install it or correct its name") from error
     return _kind_of(found, kind)
 
 

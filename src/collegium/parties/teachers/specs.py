@@ -88,7 +88,7 @@ class TeacherStore:
         for path in self._folder.glob(f"{name}.*"):
             try:
                 if path.name != _file_name(name, path):
-                    raise StorageError(f"{path.name} is not as it was written")
+                    raise StorageError(f"{path.name} was changed since it was written")
                 teacher.load(path, device=device)
             except (OSError, StorageError) as error:
                 _log.warning("a kept teacher is damaged and will be fitted again: %s", error)

@@ -92,7 +92,9 @@ def load_or_create_key(folder: Path) -> bytes:
     except OSError as error:
         raise StorageError(f"cannot use the key {path}: {error.strerror}") from error
     if len(key) != KEY_BYTES:
-        raise StorageError(f"{path} is damaged: restore it from a backup; without it records change their teachers")
+        raise StorageError(
+            f"{path} is damaged: restore it from a backup; with another key records would change their teachers"
+        )
     return key
 
 

@@ -76,7 +76,7 @@ class ModuleTeacher(TrainedNetwork):
         if shape != wanted:
             raise ConfigurationError(
                 f"teacher {self._kind} returns {shape} for {_PROBES} inputs; this task needs {wanted}, "
-                "one logit per class: take the argument classes for the size of its last layer"
+                "one logit per class: use the argument classes as the size of its last layer"
             )
 
     def _built(self) -> torch.nn.Module:

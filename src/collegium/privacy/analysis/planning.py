@@ -123,7 +123,9 @@ def best(found: Sequence[Choice], agreement: float) -> Choice:
     there is no plan at all.
     """
     if not found:
-        raise ConfigurationError("no noise affords a single query within this ε; raise it or involve more teachers")
+        raise ConfigurationError(
+            "with no amount of noise does a single query fit within this ε; raise ε or use more teachers"
+        )
     good = [choice for choice in found if choice.agreement >= agreement]
     if not good:
         return max(found, key=lambda choice: (choice.agreement, choice.correct))

@@ -208,7 +208,7 @@ class Chain:
 
     def _take_terms(self, terms: Terms) -> None:
         if self.charges and terms.seeded != self.terms.seeded:
-            raise LedgerCorrupt("it changes between noise from a seed and noise that nobody knows")
+            raise LedgerCorrupt("it mixes noise from a seed with noise from the system's randomness")
         if self.terms.filter_order is not None and terms.filter_order != self.terms.filter_order:
             raise LedgerCorrupt("it changes the order of the budget's filter")
         self.terms, self._terms_charged = terms, False

@@ -323,7 +323,7 @@ class Ledger:
             now = max(now, self._chain.time_utc or now)  # a clock that was set back dates nothing back
             body = encode(content, now.astimezone(UTC).isoformat(timespec="microseconds"))
         except (TypeError, ValueError):
-            raise ConfigurationError("a ledger entry holds plain texts and finite numbers alone") from None
+            raise ConfigurationError("a ledger entry holds only plain texts and finite numbers") from None
         row = sign(self._chain.head, body, self._signer)
         self._store.insert(row)
         self._chain.absorb(row)

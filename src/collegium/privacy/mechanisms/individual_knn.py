@@ -151,6 +151,6 @@ def _votes_of(unit: Unit) -> float:
     """The votes that appear or disappear; UnsupportedAccounting where votes move from class to class."""
     if unit.adjacency is not Adjacency.ADD_REMOVE:
         raise UnsupportedAccounting(
-            "individual neighbours are accounted for under add-remove adjacency: a record comes or goes"
+            "individual neighbours are accounted for under add-remove adjacency: one record is added or removed"
         )
     return float(unit.votes)

@@ -109,5 +109,5 @@ def check_records(unit: Unit) -> None:
     """Raise UnsupportedAccounting unless records come or go, which is what sampling amplifies."""
     if unit.adjacency is not Adjacency.ADD_REMOVE:
         raise UnsupportedAccounting(
-            "sampled neighbours are accounted for under add-remove adjacency: a record comes or goes"
+            "sampled neighbours are accounted for under add-remove adjacency: one record is added or removed"
         )
