@@ -64,6 +64,7 @@ def our_modules() -> dict[str, set[str]]:
 
 MODULES = our_modules()
 DEFINED = {name for names in MODULES.values() for name in names}
+MEMBERS = {name.rpartition(".")[2] for name in DEFINED if "." in name}
 LAST_NAMES = {name.rpartition(".")[2] for name in DEFINED}
 WIRE_NAMES = {
     name
@@ -110,9 +111,9 @@ def missing(text: str) -> list[str]:
             found = (ROOT / name).exists()
         elif re.fullmatch(r"[a-z]\w*(\.[A-Za-z]\w*)+", name) and looks_like_code(name):
             found = dotted_name_exists(name)
-        elif re.fullmatch(r"(?=\w*[a-z])[A-Z]\w*[A-Z]\w*(\.\w+)?", name):
+        elif re.fullmatch(r"(?=\w*[a-z])[A-Z]\w*([A-Z]\w*(\.\w+)?|\.[a-z_]\w*)", name):
             owner, _, member = name.partition(".")
-            found = owner in LAST_NAMES | WIRE_NAMES and (not member or member in LAST_NAMES)
+            found = owner in LAST_NAMES | WIRE_NAMES and (not member or member in MEMBERS)
         else:
             continue
         if not found:
