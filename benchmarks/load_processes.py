@@ -157,7 +157,7 @@ def label(
 ) -> dict[str, Any]:
     """A whole labelling run over ``parties``; what its round cost, and the run's other seconds."""
     keys = Roster.load(run.folder / ROSTER).signing_keys()
-    measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
+    measured = MeasuredSum(vote_sum_of(run.config, parties, keys, {}), groups, port)
     coordinator = Coordinator(
         run.config,
         Reach(parties, [member.name for member in run.cohort], vote_sum=measured),

@@ -42,8 +42,6 @@ _CORNERS = np.array([[10.0, 10.0], [90.0, 10.0], [10.0, 90.0]])
 RECORDS, PER_PARTY, SIGMA, DELTA = 180, 6, 1.0, 1e-5
 QUORUM = 0.7
 AMPLE_EPSILON = 1e5
-OFTEN = 1_000_000
-"""Faults would soon use up the two answers to a query that policies usually allow."""
 REPEATED = 0.2
 """Share of the pool's inputs that are there a second time."""
 
@@ -215,9 +213,8 @@ class Consortium:
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")
         policy = done.party_file.with_name("policy.toml")
         text = policy.read_text(encoding="utf-8")
-        text = re.sub(r"times_per_query = \d+", f"times_per_query = {OFTEN}", text)
         if self.stop_condition.kind == "policies exhausted" and name in self.stop_condition.parties:
-            text = re.sub(r"# queries = \d+", f"queries = {self.allowed}", text)
+            text = re.sub(r"(?m)^queries = \d+", f"queries = {self.allowed}", text)
         policy.write_text(text)
 
     def start_party(self, name: str) -> None:

@@ -74,10 +74,14 @@ class Unreachable(CollegiumError):
 
 
 class QuorumNotReached(CollegiumError):
-    """Too few parties answered before the deadline."""
+    """Too few parties answered before the deadline; ``outcomes`` says by name how each fared, where that is known."""
 
     code = "quorum"
     exit_status = 6
+
+    def __init__(self, message: str, outcomes: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.outcomes = dict(outcomes or {})
 
 
 class Refused(CollegiumError):

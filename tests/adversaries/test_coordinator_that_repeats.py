@@ -1,37 +1,96 @@
-"""A coordinator that wants two sums over one input: it names the input by other pools and other places."""
+"""A coordinator that wants two sums over one input: by other pools, other terms, other survivors or another round."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from support.party_requests import KEY, Asker, cast
+from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
+from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
+from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.messages import Failure, Prepared
+from collegium.parties.summing import Membership
+from collegium.protocol.messages import ArraySpec, CastVotes, PoolRange, Prepared, Terms
 
-ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100, times_per_query=1)
+ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
 RNG = np.random.default_rng(5)
 X = RNG.integers(0, 16, (20, 4, 4, 1)).astype(np.uint8)
+KEYS = keys_of(("alpha", "beta", "gamma", "delta", "epsilon"))
+ROSTER = roster_of(KEYS)
+TASK = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
+
+
+@dataclass
+class Consortium:
+    """Five real parties with the default number of answers to an input, and the coordinator that lies to them."""
+
+    folder: Path
+    policy: PolicyConfig = ONCE
+    pools: PoolStore = field(default_factory=lambda: PoolStore(None))
+    records: dict[str, Examples] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, name in enumerate(KEYS):
+            rng = np.random.default_rng(number)
+            x = rng.integers(0, 16, (40, 4, 4, 1)).astype(np.uint8)
+            self.records[name] = Examples(x, rng.integers(0, 2, 40))
+        self.pool = self.pools.put(X)
+        self.restart()
+
+    def restart(self) -> None:
+        """The parties as a restart leaves them: their folders remember, they themselves do not."""
+        self.accounts = {name: Account(self.folder / name, name, self.policy, None) for name in KEYS}
+        self.parties = {name: self._party(name) for name in KEYS}
+        self.liar: Liar = liar_over(AtHand(self.parties), ROSTER)
+
+    def _party(self, name: str) -> Party:
+        return Party(
+            name,
+            self.records[name],
+            TASK,
+            folder=self.folder / name,
+            pools=self.pools,
+            split_key=KEY,
+            policy=Policy(self.policy),
+            account=self.accounts[name],
+            membership=Membership("ours", ROSTER, KEYS[name].sign),
+        )
+
+    def ask(self, *positions: int, pool: ArraySpec | None = None, **options: Any) -> np.ndarray:
+        return self.liar.total(cast(pool or self.pool, positions, sum_mode="masked"), 2, **options).counts
+
+    def refused(self, request: CastVotes | None = None, among: Any = None) -> dict[str, str]:
+        """The parties that refuse this sum, and by which code; fails where the sum is opened."""
+        self.liar.forget()
+        with pytest.raises(QuorumNotReached):
+            self.liar.total(request or cast(self.pool, (0, 1, 2, 3, 4), sum_mode="masked"), 2, among)
+        return self.liar.refusals()
+
+    def answered(self) -> set[int]:
+        return {account.queries_answered() for account in self.accounts.values()}
 
 
 @pytest.fixture
-def asked_once(tmp_path: Path) -> tuple[Asker, PoolStore]:
-    """A party that has answered about the inputs 0 to 4 of a pool, and agreed to answer about each once."""
-    task = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
-    records = Examples(RNG.integers(0, 16, (60, 4, 4, 1)).astype(np.uint8), np.arange(60, dtype=np.int64) % 2)
-    pools, account = PoolStore(None), Account(tmp_path, "alpha", ONCE, None)
-    party = Party(
-        "alpha", records, task, folder=None, pools=pools, split_key=KEY, policy=Policy(ONCE), charge=account.charge
-    )
-    ask = Asker(party)
-    assert isinstance(ask(cast(pools.put(X), (0, 1, 2, 3, 4), sum_mode="masked")), Prepared)
-    return ask, pools
+def consortium(tmp_path: Path) -> Consortium:
+    (tmp_path / "state").mkdir()
+    for name in KEYS:
+        (tmp_path / "state" / name).mkdir()
+    return Consortium(tmp_path / "state")
+
+
+@pytest.fixture
+def asked(consortium: Consortium) -> Consortium:
+    """The consortium once the inputs 0 to 4 have been summed."""
+    consortium.ask(0, 1, 2, 3, 4)
+    return consortium
 
 
 def touched(x: np.ndarray) -> np.ndarray:
@@ -40,28 +99,136 @@ def touched(x: np.ndarray) -> np.ndarray:
     return other
 
 
+EVERYBODY = dict.fromkeys(KEYS, "refused-queries")
+FEWER = [name for name in KEYS if name != "gamma"]
+
+
 @pytest.mark.parametrize(
     ("pool", "position"),
     [(X, 3), (X[::-1], 16), (touched(X), 3), (X[3:4], 0), (np.concatenate([X, X]), 23)],
     ids=["the same", "reversed", "another last row", "alone", "doubled"],
 )
-def test_an_input_is_known_again_in_every_pool(
-    asked_once: tuple[Asker, PoolStore], pool: np.ndarray, position: int
+def test_an_input_is_known_again_in_every_pool(asked: Consortium, pool: np.ndarray, position: int) -> None:
+    """Round by five, round by four, subtract: the fifth party's votes. The four do not sign a second list."""
+    spec = asked.pools.put(np.ascontiguousarray(pool))
+    refused = asked.refused(cast(spec, (position,), sum_mode="masked"), FEWER)
+    assert refused == dict.fromkeys(FEWER, "refused-queries")
+
+
+@pytest.mark.parametrize("change", ["sigma", "teachers", "mechanism"])
+def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
+    asks = cast(asked.pool, (3,), sum_mode="masked")
+    other = {
+        "sigma": CastVotes(Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"), LINEAR, asks.inputs, "r"),
+        "teachers": CastVotes(asks.terms, LINEAR.model_copy(update={"seed": 9}), asks.inputs, "r"),
+        "mechanism": CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, asks.inputs, "r"),
+    }
+    assert asked.refused(other[change]) == EVERYBODY
+
+
+def test_another_roster_is_another_answer(asked: Consortium) -> None:
+    """A ghost joins, or a party leaves: the quorums of two rosters need not meet in an honest party."""
+    gone = {name: key for name, key in ROSTER.items() if name != "gamma"}
+    for name in gone:
+        asked.parties[name] = Party(
+            name,
+            asked.records[name],
+            TASK,
+            folder=None,
+            pools=asked.pools,
+            split_key=KEY,
+            policy=Policy(ONCE),
+            account=asked.accounts[name],
+            membership=Membership("ours", gone, KEYS[name].sign),
+        )
+    asked.liar = liar_over(AtHand(asked.parties), gone)
+    assert asked.refused() == dict.fromkeys(gone, "refused-queries")
+
+
+def test_an_input_named_twice_in_one_request_is_refused(consortium: Consortium) -> None:
+    spec = consortium.pools.put(np.concatenate([X, X]))
+    assert consortium.refused(cast(spec, (7, 27), sum_mode="masked")) == EVERYBODY
+
+
+def test_another_input_is_answered(asked: Consortium) -> None:
+    assert asked.ask(7, pool=asked.pools.put(touched(X))).sum() == 5 * LINEAR.per_party
+
+
+def test_a_round_that_fails_before_a_vector_left_costs_nothing(consortium: Consortium) -> None:
+    for phase in ("advertise_keys", "share_keys", "mask_input"):
+        consortium.liar.withheld = {phase: tuple(KEYS)}
+        consortium.refused()
+        assert consortium.answered() == {0}
+    consortium.liar.withheld = {}
+    consortium.ask(0, 1, 2, 3, 4)
+    assert consortium.answered() == {5}
+
+
+@pytest.mark.parametrize("phase", ["sign_survivors", "unmask"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parties_alone(
+    consortium: Consortium, phase: str, restart: bool
 ) -> None:
-    ask, pools = asked_once
-    spec = pools.put(np.ascontiguousarray(pool))
-    answer = ask(cast(spec, (position,), sum_mode="masked", round_id="round-2"))
-    assert isinstance(answer, Failure) and answer.code == "refused-queries"
+    consortium.liar.withheld = {phase: tuple(KEYS)}
+    consortium.refused()
+    spent = {account.spent().epsilon for account in consortium.accounts.values()}
+    if restart:
+        consortium.restart()
+    consortium.liar.withheld = {}
+    bound = phase == "unmask"  # all five have signed that they open the sum of all five
+    if bound:
+        assert set(consortium.refused(among=FEWER)) == set(FEWER)
+    total = consortium.ask(0, 1, 2, 3, 4)
+    assert total.sum(axis=1).tolist() == [5 * LINEAR.per_party] * 5
+    assert consortium.answered() == {5}
+    assert {account.spent().epsilon for account in consortium.accounts.values()} == spent
+    np.testing.assert_array_equal(total, consortium.ask(0, 1, 2, 3, 4))
 
 
-def test_an_input_named_twice_in_one_request_is_refused(asked_once: tuple[Asker, PoolStore]) -> None:
-    ask, pools = asked_once
-    spec = pools.put(np.concatenate([X, X]))
-    answer = ask(cast(spec, (7, 27), sum_mode="masked", round_id="round-2"))
-    assert isinstance(answer, Failure) and answer.code == "refused-queries"
+def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes]]:
+    """Every sum about three inputs that the coordinator opens in 40 rounds, with whatever it withholds when."""
+    opened: set[tuple[tuple[str, ...], bytes]] = set()
+    rng = np.random.default_rng(3)
+    phases = ("advertise_keys", "share_keys", "mask_input", "sign_survivors", "unmask")
+    for number in range(40):
+        names = list(KEYS) if number % 2 else [name for name in KEYS if rng.random() > 0.15]
+        consortium.liar.withheld = {phase: [n for n in KEYS if rng.random() < 0.08] for phase in phases}
+        if number % 7 == 0:
+            consortium.restart()
+        try:
+            request = cast(consortium.pool, (0, 1, 2), sum_mode="masked")
+            result = consortium.liar.total(request, 2, names)
+        except QuorumNotReached:
+            continue
+        opened.add((result.answered, result.counts.tobytes()))
+    return opened
 
 
-def test_another_input_is_answered(asked_once: tuple[Asker, PoolStore]) -> None:
-    ask, pools = asked_once
-    answer = ask(cast(pools.put(touched(X)), (7,), sum_mode="masked", round_id="round-2"))
-    assert isinstance(answer, Prepared)
+def test_no_two_sums_over_other_parties_are_ever_opened(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The planted bug, parties that sign every list, opens sums whose differences are single parties' votes."""
+    assert len(opened_by_trying(consortium)) == 1
+    monkeypatch.setattr(Account, "sign", lambda self, answer, survivors: None)
+    for name in KEYS:
+        (tmp_path / "planted" / name).mkdir(parents=True)
+    assert len(opened_by_trying(Consortium(tmp_path / "planted"))) > 1
+
+
+def test_an_answer_that_is_asked_for_again_does_not_follow_changed_records(asked: Consortium) -> None:
+    before = asked.ask(0, 1, 2, 3, 4)
+    votes = asked.records["alpha"]
+    asked.records["alpha"] = Examples(votes.x, 1 - votes.labels())
+    asked.restart()
+    np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
+    for name in KEYS:
+        asked.records[name] = Examples(votes.x, 1 - votes.labels())
+    asked.restart()
+    np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
+
+
+def test_preparing_an_answer_is_refused_at_once_where_it_could_not_leave(asked: Consortium) -> None:
+    again = CastVotes(
+        Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange(asked.pool.sha256, (3,)), "r"
+    )
+    assert not any(isinstance(reply, Prepared) for reply in asked.liar.ask(dict.fromkeys(KEYS, again)).values())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collegium.errors import BudgetExceeded, CostRefused, QueriesRefused, StorageError
+from collegium.errors import BudgetExceeded, CostRefused
+from collegium.parties.answers import Answer, AnswerCounts
 from collegium.parties.policy import PolicyConfig
-from collegium.parties.terms import mechanism_of
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Mechanism, Unit
+from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
-from collegium.protocol.messages import CountNearest, VoteRequest
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import CountNearest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -53,18 +50,19 @@ class Account:
             name=name,
             budget_setting="record_epsilon in the policy file",
         )
-        try:
-            with closing(self._connect()) as database:
-                database.execute("CREATE TABLE IF NOT EXISTS answered (query BLOB PRIMARY KEY, times INTEGER NOT NULL)")
-                database.commit()
-        except sqlite3.Error as error:
-            raise StorageError(f"cannot use {self._counts}: {error}; restore it from a copy") from error
+        self._answers = AnswerCounts(folder / "answered.sqlite", policy.queries, policy.times_per_query)
 
-    def charge(self, request: VoteRequest, contents: Sequence[bytes]) -> None:
-        """Count and charge an answer about to be given; on the disk before it returns, or neither where it is refused.
+    def check(self, answer: Answer) -> None:
+        """Raise what `leave` would raise now; nothing is counted or charged."""
+        with self._answers.leaving(answer, None) as queries:
+            self._pay(answer, queries, check_only=True)
 
-        ``contents`` names each input of the request by what it is: a pool that was reversed, or changed in another
-        place, holds the same inputs.
+    def kept(self, answer: Answer, counts: IntArray) -> IntArray:
+        """``counts``, but as they left before where the same answer did; see `AnswerCounts.kept`."""
+        return self._answers.kept(answer, counts)
+
+    def leave(self, answer: Answer, counts: IntArray) -> None:
+        """Count and charge an answer that is about to leave; on the disk before it returns, or neither where refused.
 
         What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
         the mechanism charges in the worst case for all votes of the party, which are there or not. Within a radius,
@@ -74,17 +72,24 @@ class Account:
         Raises
         ------
         QueriesRefused, CostRefused
-            Where a limit of the policy would be passed; nothing is charged then.
-        MechanismRefused, ModeRefused
-            Where the terms do not tell what an answer costs.
+            Where a limit of the policy would be passed; nothing is counted or charged then.
         """
-        mechanism = mechanism_of(request)
-        keys = _query_keys(request, contents)
-        with self._counted(keys):
-            self._pay(request, mechanism, len(keys))
+        with self._answers.leaving(answer, counts) as queries:
+            self._pay(answer, queries)
 
-    def _pay(self, request: VoteRequest, mechanism: Mechanism, queries: int) -> None:
-        terms = request.terms
+    def sign(self, answer: Answer, survivors: bytes) -> None:
+        """Bind an answer that left to the parties that it is summed with; another sum of it is another answer.
+
+        Raises
+        ------
+        QueriesRefused, CostRefused
+            As for `leave`.
+        """
+        with self._answers.signing(answer, survivors) as queries:
+            self._pay(answer, queries)
+
+    def _pay(self, answer: Answer, queries: int, *, check_only: bool = False) -> None:
+        request, mechanism, terms = answer.request, answer.mechanism, answer.request.terms
         if mechanism.answered_by is AnsweredBy.TEACHERS:
             ledger, votes = self._ledger, request.highest
         elif isinstance(request, CountNearest) and request.by_class:
@@ -100,6 +105,10 @@ class Account:
             **mechanism.parameters(),
         }
         curve = mechanism.answer_charge(ledger.settings.orders, unit, terms.stage)
+        if check_only and ledger.affordable(curve, queries) < queries:
+            raise CostRefused("policy: the answer would cost more than is left")
+        if check_only or not queries:
+            return
         try:
             ledger.charge(purpose=terms.stage or "votes", mechanism=described, curve=curve, queries=queries)
         except BudgetExceeded as error:
@@ -114,51 +123,10 @@ class Account:
         return self._records.epsilon()
 
     def queries_answered(self) -> int:
-        """Answers given, repeats included."""
-        with closing(self._connect()) as database:
-            return int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
+        """Answers given; in the exact modes one that was asked for again counts once."""
+        return self._answers.total()
 
     def close(self) -> None:
         """Let go of the files."""
         self._ledger.close()
         self._records.close()
-
-    @contextmanager
-    def _counted(self, keys: Sequence[bytes]) -> Iterator[None]:
-        """Count the answers; undone where the block raises, as no answer leaves then."""
-        with closing(self._connect()) as database, database:
-            database.execute("BEGIN IMMEDIATE")
-            answered = int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])
-            limit = self._policy.queries
-            if limit is not None and answered + len(keys) > limit:
-                raise QueriesRefused(
-                    f"policy: {answered} of {limit} queries are answered; {len(keys)} more are not agreed to"
-                )
-            for key in keys:
-                database.execute(
-                    "INSERT INTO answered VALUES (?, 1) ON CONFLICT (query) DO UPDATE SET times = times + 1", (key,)
-                )
-                times = database.execute("SELECT times FROM answered WHERE query = ?", (key,)).fetchone()[0]
-                if times > self._policy.times_per_query:
-                    raise QueriesRefused(
-                        f"policy: a query was answered {self._policy.times_per_query} times already: sums of one query "
-                        "with other parties would differ by their votes"
-                    )
-            yield
-
-    def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._counts, timeout=30.0)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        return database
-
-
-def _query_keys(request: VoteRequest, contents: Sequence[bytes]) -> list[bytes]:
-    """What was asked about, whatever the terms: other terms on the same input are a repeat as well.
-
-    A label by sampled neighbours takes an answer by distance and one by class for each stage; none repeats another.
-    """
-    rows = list(contents)
-    if isinstance(request, CountNearest):
-        rows = [b"%s:%s:%d" % (row, request.terms.stage.encode(), request.by_class) for row in rows]
-    return [hashlib.sha256(row).digest() for row in rows]

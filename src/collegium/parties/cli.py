@@ -175,7 +175,7 @@ def serve(
             device=config.device,
             threads=config.threads,
             policy=Policy(policy),
-            charge=account.charge,
+            account=account,
             allowed_imports=policy.teacher_imports,
             own_teacher=config.teacher,
             membership=membership,

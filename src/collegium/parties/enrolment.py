@@ -57,9 +57,10 @@ mechanisms = [{mechanism}]
 # Smallest noise, in votes: sigma of a Gaussian, 1/gamma of Laplace noise.
 minimum_noise_votes = {noise_votes}
 
-# Most answers altogether, most answers to one query, and what its own votes may cost it (party level).
+# Most answers altogether, most differing answers about one input (a round that failed may be repeated all the same:
+# the answer stays as it was), and what its own votes may cost it (party level).
 queries = {answers}
-times_per_query = 2
+times_per_query = 1
 # epsilon = 10.0
 delta = 1e-5
 

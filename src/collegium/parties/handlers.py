@@ -15,6 +15,7 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError, ProtocolViolation
 from collegium.parties.kept_answers import PreparedRounds
 from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import (
     ArraySpec,
     CastVotes,
@@ -43,8 +44,17 @@ _MAX_POOLS_REMEMBERED = 8
 _Asked = TypeVar("_Asked", bound=VoteRequest)
 _Voters = TypeVar("_Voters")
 
-ChargeAnswer = Callable[[VoteRequest], None]
-"""Called with every request for votes whose answer is about to be given; raises Refused when it must not be."""
+
+class Gate(Protocol):
+    """What an answer passes before it leaves; see `gate.AnswerGate`."""
+
+    def check(self, request: Request) -> None:
+        """Raise Refused where the answer would not be let out now."""
+        ...
+
+    def let_out(self, request: Request, counts: IntArray) -> IntArray:
+        """Count and charge an answer in the clear; returns the counts to send."""
+        ...
 
 
 class Handler(Protocol):
@@ -126,29 +136,25 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     ----------
     voters : who answers: the teachers, or a function that returns the records when they are first needed.
     rounds : keeps counts for secure sums.
-    charge : see `ChargeAnswer`.
+    gate : what answers pass before they leave.
     """
 
     reply: ClassVar[type[Votes] | type[Neighbours]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
-    def __init__(
-        self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, charge: ChargeAnswer
-    ) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
-        self._rounds, self._charge = rounds, charge
+        self._rounds, self._gate = rounds, gate
 
     def __call__(self, request: Request) -> Votes | Neighbours | Prepared:
         body: Any = request.body
         if body.terms.sum_mode == "clear":
-            return self.reply(self._answer(request.run_id, body))
-        return self._rounds.prepare(
-            request, body, lambda: self._answer(request.run_id, body).astype(self.kept_as, copy=False)
-        )
+            return self.reply(self._gate.let_out(request, self._answer(request, body)))
+        return self._rounds.prepare(request, body, lambda: self._answer(request, body).astype(self.kept_as, copy=False))
 
     @abstractmethod
-    def _answer(self, run_id: str, body: _Asked) -> NDArray[np.int64]:
-        """The counts, shape ``[queries, entries]``; charged, so that they may leave."""
+    def _answer(self, request: Request, body: _Asked) -> NDArray[np.int64]:
+        """The counts, shape ``[queries, entries]``; the gate was asked whether they may leave."""
 
 
 class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
@@ -157,16 +163,14 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
     reply = Votes
     kept_as = np.uint16
 
-    def __init__(
-        self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, charge: ChargeAnswer
-    ) -> None:
-        super().__init__(task, pools, voters, rounds, charge)
+    def __init__(self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: Gate) -> None:
+        super().__init__(task, pools, voters, rounds, gate)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
 
-    def _answer(self, run_id: str, body: CastVotes) -> NDArray[np.int64]:
+    def _answer(self, request: Request, body: CastVotes) -> NDArray[np.int64]:
         votes = self._votes(body)
-        self._charge(body)
+        self._gate.check(request)
         return votes
 
     def _votes(self, body: CastVotes) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from collegium.errors import CollegiumError, ConfigurationError, DataError, Prot
 from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
+from collegium.parties.gate import AnswerGate
 from collegium.parties.handlers import (
     CastVotesHandler,
     DescribeHandler,
@@ -55,7 +56,6 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
-    VoteRequest,
     check_party_name,
 )
 
@@ -99,9 +99,8 @@ class Party:
     policy : callable or None
         Called before every request; raises Refused for one that must not be answered. None takes `SAFE_POLICY`, and
         an account in ``folder`` (or, without a folder, in a temporary one) that keeps its limits.
-    charge : callable or None
-        Called with every request for votes before it is answered; see `account.Account.charge`. None counts nothing
-        where a policy is given.
+    account : Account or None
+        Counts and charges every answer before it leaves. None counts nothing where a policy is given.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     own_teacher : OwnTeacher or None
@@ -133,7 +132,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: PolicyCheck | None = None,
-        charge: Callable[[VoteRequest, Sequence[bytes]], None] | None = None,
+        account: Account | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
@@ -148,12 +147,9 @@ class Party:
         key = _split_key(split_key, folder)
         if policy is None:
             policy = Policy(SAFE_POLICY)
-            charge = charge or self._account(name, folder).charge
+            account = account or self._account(name, folder)
 
-        def count(request: VoteRequest) -> None:
-            if charge is not None:
-                charge(request, pools.contents(request.inputs.pool_sha256, request.inputs.indices))
-
+        gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
@@ -187,16 +183,16 @@ class Party:
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             Fit: FitHandler(ensembles),
-            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, count),
-            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, count),
-            CountNearest: CountNearestHandler(task, pools, sampled, rounds, count),
+            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
+            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, gate),
+            CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
         }
         if task.multilabel:
             # Teachers, and records within a radius, name one class.
             for asked in (Fit, CastVotes, CastNeighbours):
                 del self._handlers[asked]
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()

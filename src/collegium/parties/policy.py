@@ -29,8 +29,9 @@ class PolicyConfig(Frozen):
     """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
     queries: int | None = Field(default=None, ge=1)
     """Queries that it answers altogether."""
-    times_per_query: int = Field(default=2, ge=1)
-    """How often one query may be answered: two sums of one query with other parties differ by their votes."""
+    times_per_query: int = Field(default=1, ge=1)
+    """Answers about one input that may differ: two sums of one query with other parties differ by their votes. The same
+    answer, to a round that is repeated, counts once."""
     epsilon: float | None = Field(default=None, gt=0)
     """What its own votes may cost it altogether, at party level."""
     delta: float = Field(default=1e-5, gt=0, lt=1)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ProtocolViolation
+from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import (
     Request,
@@ -59,21 +60,31 @@ PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
 class SumHandler:
     """Answers the phases of secure sums over prepared votes."""
 
-    def __init__(self, name: str, membership: Membership, prepared: PreparedVotes) -> None:
+    def __init__(self, name: str, membership: Membership, prepared: PreparedVotes, gate: AnswerGate) -> None:
         self._name = name
         self._membership = membership
         self._prepared = prepared
-        self._sums: OrderedDict[bytes, PartySum] = OrderedDict()
+        self._gate = gate
+        self._sums: OrderedDict[bytes, tuple[PartySum, LeavingAnswer]] = OrderedDict()
 
     def __call__(self, request: Request) -> SecureSumAnswer:
         assert isinstance(request.body, SecureSumStep)
         step = request.body.message
         if step.WhichOneof("phase") == "advertise_keys":
             self._begin(request)
-        running = self._sums.get(step.setup)
-        if running is None:
+        if step.setup not in self._sums:
             raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
-        return SecureSumAnswer(running.handle(step))
+        running, leaving = self._sums[step.setup]
+        reply = SecureSumAnswer(running.handle(step))
+        try:
+            if step.WhichOneof("phase") == "mask_input":
+                leaving.let_out()
+            elif step.WhichOneof("phase") == "sign_survivors":
+                leaving.open_with(running.survivors)
+        except CollegiumError:
+            del self._sums[step.setup]  # nothing of this sum is answered any more
+            raise
+        return reply
 
     def _begin(self, request: Request) -> None:
         assert isinstance(request.body, SecureSumStep)
@@ -90,15 +101,17 @@ class SumHandler:
         if (setup.low, setup.high) != (0, asked.highest):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
-        self._sums[setup.digest] = PartySum(
+        leaving = self._gate.summed(request.run_id, asked, votes, roster)
+        running = PartySum(
             setup,
             self._name,
             member.sign,
-            votes.reshape(-1),
+            leaving.counts.reshape(-1),
             member.used_rounds,
             noise=_noise_share(asked, setup),
             random_bytes=member.random_bytes(setup.round_id),
         )
+        self._sums[setup.digest] = running, leaving
         while len(self._sums) > _MAX_OPEN_SUMS:
             self._sums.popitem(last=False)
 

@@ -119,7 +119,7 @@ class LocalParties(InProcessParties):
             agreed: dict[str, Any] = {}
             if policy is not None:
                 agreed["policy"], agreed["allowed_imports"] = Policy(policy), policy.teacher_imports
-                agreed["charge"] = Account(own, name, policy, keys[name]).charge
+                agreed["account"] = Account(own, name, policy, keys[name])
                 agreed["record_rho"] = policy.record_rho
             member = Membership(_NAME, self.signing_keys, keys[name].sign)
             return Party(name, examples, task, folder=own, pools=pools, device=device, membership=member, **agreed)

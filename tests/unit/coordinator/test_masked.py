@@ -14,7 +14,9 @@ from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.parties.gate import AnswerGate
 from collegium.parties.summing import Membership, SumHandler
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
@@ -40,7 +42,9 @@ class MaskingParty:
     def __post_init__(self) -> None:
         name = self.inner.name
         membership = Membership("trial", ROSTER, KEYS[name].sign)
-        self.sums = SumHandler(name, membership, lambda _, round_id: self.prepared[round_id])
+        self.sums = SumHandler(
+            name, membership, lambda _, round_id: self.prepared[round_id], AnswerGate(None, PoolStore(None), ROSTER)
+        )
 
     def handle(self, request):
         if isinstance(request, CastVotes):

@@ -20,6 +20,7 @@ from collegium.errors import DataError, ProtocolViolation, Refused
 from collegium.models import network_features
 from collegium.models.networks import build_network, save_network
 from collegium.parties.account import Account
+from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.counting import Sampler
 from collegium.parties.neighbours.search import Search
@@ -155,7 +156,7 @@ def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -
 def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
     config = PolicyConfig(record_epsilon=2.0, sum_modes=("clear",), times_per_query=1)
     account = Account(tmp_path, "clinic", config, None)
-    clinic = Clinic(tmp_path, policy=Policy(config), charge=account.charge)
+    clinic = Clinic(tmp_path, policy=Policy(config), account=account)
     answered = []
     for number in range(12):
         positions = (3 * number, 3 * number + 1, 3 * number + 2)
@@ -171,7 +172,8 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     again.close()
     poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):
-        poor.charge(question(clinic, by_class=True), [b"one", b"two"])
+        asked = question(clinic, positions=(1, 2), by_class=True)
+        poor.leave(Answer.to("run", asked, [b"one", b"two"], b""), np.zeros((2, 2), dtype=np.int64))
     poor.close()
 
 

@@ -196,7 +196,7 @@ def test_requests_and_answers_survive_the_wire(clinic: Clinic) -> None:
 def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> None:
     config = PolicyConfig(sum_modes=("clear",), minimum_noise_votes=8, queries=3)
     account = Account(tmp_path / "account", "clinic", config, None)
-    clinic.options = {"policy": Policy(config), "charge": account.charge}
+    clinic.options = {"policy": Policy(config), "account": account}
     clinic.restart()
     said = clinic.ask(clinic.question((4,), sigma=20.0, levels=4, kernel="quadratic"))
     assert isinstance(said, Failure) and said.code == "refused-noise"

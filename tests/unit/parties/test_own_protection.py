@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
 
-from collegium.data import Examples
 from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
@@ -60,7 +57,7 @@ def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path, mechanism: str, parameters: dict[str, float], stage: str
 ) -> None:
     account = Account(tmp_path, "alpha", STRICT, None)
-    party = make_party(policy=Policy(STRICT), charge=account.charge)
+    party = make_party(policy=Policy(STRICT), account=account)
     answer = Asker(party)(noised(pool, mechanism, stage, **parameters))
     assert isinstance(answer, Failure) and answer.code.startswith("refused")
     assert account.spent().epsilon == 0.0 and account.queries_answered() == 0
@@ -81,33 +78,3 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
     step = SecureSumStep(coordinator.requests()["alpha"])
     answer = party.handle(Request("sum", "run-1", step)).body
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
-
-
-def everything_said(party: Party, pool: ArraySpec) -> list[Any]:
-    ask = Asker(party)
-    said = []
-    for number in range(12):
-        terms = Terms("gnmax", {"sigma": 12.0}, "replace", "masked")
-        said.append(ask(CastVotes(terms, LINEAR, PoolRange(pool.sha256, (2 * number, 2 * number + 1)), f"r{number}")))
-    return said
-
-
-def test_what_is_charged_and_refused_does_not_depend_on_votes_or_records(
-    make_party: MakeParty, private: Examples, pool: ArraySpec, tmp_path: Path
-) -> None:
-    """Ten teachers that agree and ten that contradict each other end at the same round, with the same words."""
-    policy = PolicyConfig(epsilon=4.0)
-    shuffled = np.random.default_rng(0).permutation(private.labels())
-    one_less = private.take(np.arange(len(private) - 1))
-    spent, said = [], []
-    for number, records in enumerate((private, Examples(private.x, shuffled), one_less)):
-        account = Account(tmp_path / str(number), "alpha", policy, None)
-        party = make_party(records, policy=Policy(policy), charge=account.charge)
-        said.append(everything_said(party, pool))
-        spent.append(account.spent().epsilon)
-        account.close()
-    assert said[0] == said[1] == said[2]
-    assert spent[0] == spent[1] == spent[2] > 0.0
-    refused = {(answer.code, answer.message) for answer in said[0] if isinstance(answer, Failure)}
-    assert {code for code, _ in refused} == {"refused-cost"} and len(refused) == 1
-    assert any(isinstance(answer, Prepared) for answer in said[0])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, Refused
 from collegium.parties.account import Account
+from collegium.parties.answers import Answer
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Adjacency, Unit, create
@@ -118,14 +119,15 @@ def account(folder: Path, **limits: object) -> Account:
     return Account(folder, "clinic", PolicyConfig.model_validate(limits), None)
 
 
-def counted(request: VoteRequest) -> tuple[VoteRequest, list[bytes]]:
-    """The request, and what its inputs are: here the position says it."""
-    return request, [b"input %d" % position for position in request.inputs.indices]
+def leave(account: Account, request: VoteRequest) -> None:
+    """Have an answer leave; what its inputs are, the position says here."""
+    contents = [b"input %d" % position for position in request.inputs.indices]
+    account.leave(Answer.to("run", request, contents, b"roster"), np.zeros((len(contents), 2), dtype=np.int64))
 
 
 def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_path: Path) -> None:
     first = account(tmp_path)
-    first.charge(*counted(cast(0, 1, 2)))
+    leave(first, cast(0, 1, 2))
     spent = first.spent().epsilon
     first.close()
     again = account(tmp_path)
@@ -137,35 +139,35 @@ def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_pat
 
 def test_a_limit_of_queries_holds_over_rounds_and_a_refused_round_counts_nothing(tmp_path: Path) -> None:
     mine = account(tmp_path, queries=4)
-    mine.charge(*counted(cast(0, 1, 2)))
+    leave(mine, cast(0, 1, 2))
     with pytest.raises(Refused, match="3 of 4"):
-        mine.charge(*counted(cast(3, 4)))
-    mine.charge(*counted(cast(3)))
+        leave(mine, cast(3, 4))
+    leave(mine, cast(3))
     assert mine.queries_answered() == 4
 
 
 def test_an_answer_that_the_ledger_refuses_burns_no_count(tmp_path: Path) -> None:
     mine = account(tmp_path, epsilon=1.0, times_per_query=1)
     with pytest.raises(Refused):
-        mine.charge(*counted(cast(7, sigma=0.5)))
+        leave(mine, cast(7, sigma=0.5))
     assert mine.queries_answered() == 0
-    mine.charge(*counted(cast(7)))
+    leave(mine, cast(7))
 
 
 def test_one_query_is_not_summed_again_and_again_whatever_the_terms(tmp_path: Path) -> None:
     mine = account(tmp_path, times_per_query=2)
-    mine.charge(*counted(cast(7)))
-    mine.charge(*counted(cast(7, sigma=41.0)))
+    leave(mine, cast(7))
+    leave(mine, cast(7, sigma=41.0))
     with pytest.raises(Refused, match="differ by their votes"):
-        mine.charge(*counted(cast(6, 7, sigma=42.0)))
+        leave(mine, cast(6, 7, sigma=42.0))
     assert mine.queries_answered() == 2
 
 
 def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
     mine = account(tmp_path, epsilon=0.5)
-    mine.charge(*counted(cast(0)))
+    leave(mine, cast(0))
     with pytest.raises(Refused, match="policy"):
-        mine.charge(*counted(cast(1, sigma=0.5)))
+        leave(mine, cast(1, sigma=0.5))
 
 
 def test_confirming_a_named_class_costs_what_a_test_of_the_largest_count_does() -> None:
@@ -195,11 +197,11 @@ def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise()
 def test_every_refusal_leaves_with_the_one_text_of_its_kind(tmp_path: Path) -> None:
     """What a policy or an account says of itself stays in the institution's log."""
     mine = account(tmp_path, epsilon=0.5, queries=3, times_per_query=1)
-    mine.charge(*counted(cast(0)))
+    leave(mine, cast(0))
     refused = {}
-    for request in (cast(1, sigma=0.5), cast(2, sigma=0.4), cast(0), cast(0, sigma=41.0), cast(3, 4, 5)):
+    for request in (cast(1, sigma=0.5), cast(2, sigma=0.4), cast(0, 0), cast(0, sigma=41.0), cast(3, 4, 5)):
         with pytest.raises(Refused) as caught:
-            mine.charge(*counted(request))
+            leave(mine, request)
         told = Failure.of(caught.value)
         assert refused.setdefault(told.code, told.message) == told.message
         assert not any(character.isdigit() for character in told.message)

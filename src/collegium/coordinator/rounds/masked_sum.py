@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
@@ -39,6 +39,8 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
+    begun : the parties of each sum whose opening began, by round; a durable one outlives a crash. Parties open one
+        exact sum of an input and no other, so a round that is asked again is asked of the same parties.
     """
 
     parties: Parties
@@ -46,6 +48,7 @@ class MaskedSum:
     roster: Mapping[str, bytes]
     plan: GraphPlan
     noised: bool = False
+    begun: MutableMapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def mode(self) -> str:
@@ -60,21 +63,27 @@ class MaskedSum:
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
+        quorum, before = max(round_.quorum, self.plan.quorum), self.begun.get(round_.request.round_id)
+        if before is not None and set(before) <= set(teachers):
+            teachers, quorum = {name: teachers[name] for name in before}, len(before)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
-        quorum = max(round_.quorum, self.plan.quorum)
         require_quorum(outcomes, quorum)
         coordinator = CoordinatorSum(self._setup(request, queries * width))
         try:
             while coordinator.phase is not Phase.DONE:
+                if coordinator.phase is Phase.SIGN:
+                    survivors = sorted(coordinator.requests())
+                    _leave_out(outcomes, survivors)
+                    require_quorum(outcomes, quorum)
+                    if not self.noised and round_.request.round_id not in self.begun:
+                        self.begun[round_.request.round_id] = survivors
                 self._phase(coordinator, outcomes, round_.deadline_s)
         except TooFewSurvivors:
             require_quorum(outcomes, quorum)
             raise
         result = coordinator.result
-        for name, outcome in outcomes.items():
-            if outcome == ANSWERED and name not in result.survivors:
-                outcomes[name] = "unreachable"
+        _leave_out(outcomes, result.survivors)
         total = result.total.reshape(queries, width)
         voting = sum(teachers[name] for name in result.survivors)
         countable = isinstance(request, CastVotes) and not self.noised
@@ -108,6 +117,13 @@ class MaskedSum:
         for name, reply in self.parties.ask(requests, timeout_s=deadline_s).items():
             outcomes[name] = _accepted(coordinator, name, reply)
         coordinator.close_phase()
+
+
+def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:
+    """Note who is not in the sum although it answered what it was asked."""
+    for name, outcome in outcomes.items():
+        if outcome == ANSWERED and name not in survivors:
+            outcomes[name] = "unreachable"
 
 
 def _prepared(reply: ReplyBody, round_id: str) -> str:

@@ -10,8 +10,9 @@ Where records hold several labels there is no such order. The records of the int
 places that are left, and each of them votes in part. If one record is added or removed, one vote, or less, is swapped
 for a mean of votes.
 
-Both sums must be about the same records, or one record could move more votes than the proof allows. A party that drops
-out between the two sums is left out of both, and both are asked for again.
+Both sums must be about the same records, or one record could move more votes than the proof allows. Where a party drops
+out between the two sums, the second is not opened, and both are asked for again without that party. Under masks,
+parties agree to that only where their policies take two sums of an input (times_per_query = 2).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, require_quorum
+from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound, VoteSum, require_quorum
 from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_RADIUS_SQUARED
 from collegium.privacy.multilabel import RESOLUTION
@@ -117,7 +118,6 @@ def _cut(by_distance: IntArray, k: int) -> IntArray:
 
 
 _ATTEMPTS = 2
-"""Parties agree to two answers per query unless their policy says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,20 +142,25 @@ class NearestSum:
         assert isinstance(request, CountNearest)
         asked, outcomes = dict(teachers), dict.fromkeys(teachers, "unreachable")
 
-        def added(body: CountNearest) -> RoundResult:
-            result = self.counts.sum_votes(replace(round_, request=body, teachers=asked, width=body.width(classes)))
+        def added(body: CountNearest, quorum: int) -> RoundResult:
+            part = replace(round_, request=body, teachers=asked, width=body.width(classes), quorum=quorum)
+            result = self.counts.sum_votes(part)
             outcomes.update(result.outcomes)
             return result
 
         for _ in range(_ATTEMPTS):
-            far = added(request)
+            far = added(request, round_.quorum)
             asked = {name: teachers[name] for name in far.answered}
             edges = edges_of_cut(far.counts, request.edges_squared, request.k)
-            near = added(replace(request, edges_squared=edges, by_class=True, round_id=f"{request.round_id}.classes"))
-            if near.answered == far.answered:
-                votes = _votes(request, far.counts, near.counts, classes)
-                return RoundResult(votes, near.answered, outcomes, near.teachers)
-            asked = {name: teachers[name] for name in near.answered}
+            by_class = replace(request, edges_squared=edges, by_class=True, round_id=f"{request.round_id}.classes")
+            try:
+                near = added(by_class, len(asked))
+            except QuorumNotReached as error:
+                outcomes.update(error.outcomes)
+                asked = {name: teachers[name] for name in asked if error.outcomes.get(name) == ANSWERED}
+                continue
+            votes = _votes(request, far.counts, near.counts, classes)
+            return RoundResult(votes, near.answered, outcomes, near.teachers)
         require_quorum(outcomes, round_.quorum)
         raise QuorumNotReached(
             f"parties dropped out between the two sums of a round {_ATTEMPTS} times: start the run again when all are "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,20 +25,34 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
-    """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
-    counts = _count_sum_of(config, parties, signing_keys)
+def vote_sum_of(
+    config: RunConfig,
+    parties: Parties,
+    signing_keys: Mapping[str, bytes] | None,
+    begun: MutableMapping[str, Sequence[str]],
+) -> VoteSum:
+    """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys.
+
+    ``begun`` keeps the parties of sums whose opening began; see `MaskedSum`.
+    """
+    counts = _count_sum_of(config, parties, signing_keys, begun)
     return NearestSum(counts) if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
 
 
-def _count_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
+def _count_sum_of(
+    config: RunConfig,
+    parties: Parties,
+    signing_keys: Mapping[str, bytes] | None,
+    begun: MutableMapping[str, Sequence[str]],
+) -> VoteSum:
     votes = config.votes
     if votes.mode == SumMode.CLEAR:
         return ClearSum(parties)
     if signing_keys is None:
         raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised=votes.mode == SumMode.MASKED_AND_NOISED)
+    noised = votes.mode == SumMode.MASKED_AND_NOISED
+    return MaskedSum(parties, config.name, signing_keys, plan, noised, begun)
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collegium.coordinator.rounds.begun_sums import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
 from collegium.coordinator.run.factories import mechanism_of, noise_strategy_of, vote_sum_of
 from collegium.coordinator.run.labeller import NoiseStrategy
@@ -130,7 +131,8 @@ class RunSetup:
     noise: NoiseStrategy = field(init=False)
 
     def __post_init__(self) -> None:
-        vote_sum = self.reach.vote_sum or vote_sum_of(self.config, self.reach.parties, self.reach.signing_keys)
+        reach, begun = self.reach, BegunSums(self.folder.begun_sums)
+        vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys, begun)
         object.__setattr__(self, "vote_sum", vote_sum)
         object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
         object.__setattr__(self, "noise", noise_strategy_of(self.config))

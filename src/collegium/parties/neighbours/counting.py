@@ -25,7 +25,7 @@ from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest
+from collegium.protocol.messages import CountNearest, Request
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -165,11 +165,11 @@ def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:
 class CountNearestHandler(VotesHandler[CountNearest, Callable[[], SampledRecords]]):
     """Answers `CountNearest`."""
 
-    def _answer(self, run_id: str, body: CountNearest) -> IntArray:
+    def _answer(self, request: Request, body: CountNearest) -> IntArray:
         check_task(mechanism_of(body), self._task)
         classes = len(self._task.classes)
         asked = pool_asked(self._pools, body.inputs, body.width(classes))[np.array(body.inputs.indices)]
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
         records = self._voters()
-        self._charge(body)
-        return records.counts(run_id, body, asked, classes)
+        self._gate.check(request)
+        return records.counts(request.run_id, body, asked, classes)

@@ -18,7 +18,7 @@ from collegium.parties.handlers import VotesHandler, pool_asked
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastNeighbours
+from collegium.protocol.messages import CastNeighbours, Request
 from collegium.protocol.requests import weight_units
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class NeighbourIndex:
 class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[], tuple[NeighbourIndex, RecordBudgets]]]):
     """Lets the records near public inputs vote, within their own budgets."""
 
-    def _answer(self, run_id: str, body: CastNeighbours) -> NDArray[np.int64]:
+    def _answer(self, request: Request, body: CastNeighbours) -> NDArray[np.int64]:
         allowance = mechanism_of(body).record_budget
         assert allowance is not None  # records within a radius have budgets
         classes = len(self._task.classes)
@@ -95,10 +95,10 @@ class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[], tuple[Neig
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
         index, budgets = self._voters()
         voters = index.voters(body, asked, allowance.levels)
-        questions = _questions(run_id, body)
+        questions = _questions(request.run_id, body)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
-        self._charge(body)
-        with budgets.transaction(f"{run_id}/{body.ledger_id}", allowance) as spending:
+        self._gate.check(request)
+        with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance) as spending:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
                 counts[row] = _answer_once(spending, question, people, labels, units, classes)
         return counts

@@ -97,6 +97,11 @@ class PartySum:
         """Whether this party has answered everything or given up."""
         return self._next is Phase.DONE
 
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """The parties on the list that this party was asked to sign, in the order of the roster."""
+        return tuple(self.setup.names[index] for index in self._survivors.tolist())
+
     def handle(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
         """The reply to the coordinator's next request.
 

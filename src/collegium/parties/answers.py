@@ -1,0 +1,230 @@
+"""How often each input was answered, on disk: one answer for each, which may leave again only as it was.
+
+In the exact modes the coordinator may ask for the same answer again, as it does when a round failed. That is free where
+it tells nothing new: the same counts go to the same request, among the same roster, and the party signs one list of
+survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
+those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
+parties, are never opened. Where the parties add noise, every answer is a new one, and is counted and paid as such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from collegium.errors import QueriesRefused, StorageError
+from collegium.parties.terms import mechanism_of
+from collegium.privacy.mechanisms import Mechanism, SumMode
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, VoteRequest
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a request for votes asks of this party, input by input.
+
+    Parameters
+    ----------
+    keys : of each input, what it is, whatever the terms: other terms on the same input are a second answer.
+    uses : of each input, everything else that the answer depends on: terms, voters and roster.
+    """
+
+    request: VoteRequest
+    mechanism: Mechanism
+    keys: Sequence[bytes]
+    uses: Sequence[bytes]
+
+    @classmethod
+    def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> Answer:
+        """The answer that ``body`` asks for within a run.
+
+        Parameters
+        ----------
+        contents : names each input by what it is: a pool that was reversed, or changed in another place, holds the
+            same inputs.
+        roster : digest of the parties that the answer is summed with.
+
+        Raises
+        ------
+        MechanismRefused, ModeRefused
+            If the terms describe no mechanism that a party answers.
+        """
+        mechanism, terms = mechanism_of(body), body.terms
+        # A mechanism with a sum for each stage needs an answer for each; sampled neighbours two, by distance and class.
+        part = f"{terms.stage if mechanism.sum_per_stage else ''}:{isinstance(body, CountNearest) and body.by_class}"
+        keys = [hashlib.sha256(b"%s:%s" % (row, part.encode())).digest() for row in contents]
+        under = (
+            run_id,
+            terms.mechanism,
+            sorted(terms.parameters.items()),
+            terms.adjacency,
+            terms.sum_mode,
+            terms.stage,
+        )
+        common = f"{under}|{_voters(body)}|".encode() + roster
+        details = [_detail(body, row) for row in range(len(keys))]
+        return cls(body, mechanism, keys, [hashlib.sha256(common + detail).digest() for detail in details])
+
+    @property
+    def exact(self) -> bool:
+        """Whether the same answer comes out when it is asked for again; the parties' own noise is always fresh."""
+        return self.request.terms.sum_mode != SumMode.MASKED_AND_NOISED
+
+
+def _voters(body: VoteRequest) -> str:
+    if isinstance(body, CastVotes):
+        return body.teacher.canonical_json()
+    kernel = body.kernel if isinstance(body, CastNeighbours) else ""
+    return f"{body.features.digest()}|{kernel}|{body.ledger_id}"
+
+
+def _detail(body: VoteRequest, row: int) -> bytes:
+    if isinstance(body, CastNeighbours):
+        return b"%d" % body.radii_squared[row]
+    return body.edges_squared[row].tobytes() if isinstance(body, CountNearest) else b""
+
+
+class AnswerCounts:
+    """The answers that left this party.
+
+    Parameters
+    ----------
+    path : of the SQLite file.
+    queries : most answers altogether; None sets no limit.
+    times_per_query : most answers about one input that differ.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be used.
+    """
+
+    def __init__(self, path: Path, queries: int | None, times_per_query: int) -> None:
+        self._path, self._queries, self._times_per_query = path, queries, times_per_query
+        try:
+            with closing(self._connect()) as database:
+                database.execute(
+                    "CREATE TABLE IF NOT EXISTS answered (query BLOB NOT NULL, use BLOB NOT NULL, survivors BLOB, "
+                    "counts BLOB NOT NULL, times INTEGER NOT NULL, UNIQUE (query, use, survivors))"
+                )
+                database.commit()
+        except sqlite3.Error as error:
+            raise StorageError(f"cannot use {path}: {error}; restore it from a copy") from error
+
+    def total(self) -> int:
+        """Answers that left, repeats in which the parties' noise was fresh included."""
+        with closing(self._connect()) as database:
+            return _total(database)
+
+    def kept(self, answer: Answer, counts: IntArray) -> IntArray:
+        """``counts``, shape ``[queries, entries]``, but as they left before where the same answer did.
+
+        An answer that followed changed records would show the change beside the one before.
+        """
+        if not answer.exact:
+            return counts
+        settled = counts.copy()
+        with closing(self._connect()) as database:
+            for row, use in enumerate(zip(answer.keys, answer.uses, strict=True)):
+                found = database.execute("SELECT counts FROM answered WHERE query = ? AND use = ?", use).fetchone()
+                if found is not None:
+                    settled[row] = np.frombuffer(found[0], dtype=np.int64)
+        return settled
+
+    @contextmanager
+    def leaving(self, answer: Answer, counts: IntArray | None) -> Iterator[int]:
+        """Count an answer that is about to leave; yields for how many inputs it is a new one, to be paid.
+
+        Nothing is counted where the block raises, or where ``counts`` is None, which only asks whether it may leave.
+
+        Raises
+        ------
+        QueriesRefused
+            If the answer passes a limit of the policy, or names an input twice.
+        """
+        if len(set(answer.keys)) < len(answer.keys):
+            raise QueriesRefused("policy: a request names one input twice: ask once for each")
+        rows = np.zeros((len(answer.keys), 0), dtype=np.int64) if counts is None else counts.astype(np.int64)
+        with self._changing(keep=counts is not None) as database:
+            fresh, before = 0, _total(database)
+            for row, (key, use) in enumerate(zip(answer.keys, answer.uses, strict=True)):
+                known = database.execute("SELECT rowid FROM answered WHERE query = ? AND use = ?", (key, use))
+                found = known.fetchone()
+                if found is None:
+                    self._require_room(database, key)
+                    new = (key, use, rows[row].tobytes())
+                    database.execute("INSERT INTO answered VALUES (?, ?, NULL, ?, 1)", new)
+                elif not answer.exact:
+                    database.execute("UPDATE answered SET times = times + 1 WHERE rowid = ?", found)
+                fresh += found is None or not answer.exact
+            self._require_total(before, fresh)
+            yield fresh
+
+    @contextmanager
+    def signing(self, answer: Answer, survivors: bytes) -> Iterator[int]:
+        """Bind an answer that left to the parties it is opened with; yields for how many inputs it is another sum.
+
+        Raises
+        ------
+        QueriesRefused
+            If it was bound to other parties, and the policy takes no further sum of the same input.
+        """
+        with self._changing(keep=True) as database:
+            fresh, before = 0, _total(database)
+            for key, use in zip(answer.keys, answer.uses, strict=True) if answer.exact else ():
+                held = dict(
+                    database.execute("SELECT survivors, counts FROM answered WHERE query = ? AND use = ?", (key, use))
+                )
+                if survivors in held:
+                    continue
+                if None in held:
+                    database.execute(
+                        "UPDATE answered SET survivors = ? WHERE query = ? AND use = ? AND survivors IS NULL",
+                        (survivors, key, use),
+                    )
+                else:
+                    self._require_room(database, key)
+                    again = (key, use, survivors, next(iter(held.values())))
+                    database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 1)", again)
+                    fresh += 1
+            self._require_total(before, fresh)
+            yield fresh
+
+    def _require_room(self, database: sqlite3.Connection, key: bytes) -> None:
+        times = database.execute("SELECT COUNT(*) FROM answered WHERE query = ?", (key,)).fetchone()[0]
+        if times >= self._times_per_query:
+            raise QueriesRefused(
+                f"policy: a query was answered {self._times_per_query} times already: sums of one query with other "
+                "parties would differ by their votes"
+            )
+
+    def _require_total(self, before: int, fresh: int) -> None:
+        if self._queries is not None and fresh and before + fresh > self._queries:
+            raise QueriesRefused(
+                f"policy: {before} of {self._queries} queries are answered; {fresh} more are not agreed to"
+            )
+
+    @contextmanager
+    def _changing(self, *, keep: bool) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else is in; undone where the block raises, or unless ``keep``."""
+        with closing(self._connect()) as database, database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+            if not keep:
+                database.rollback()
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, timeout=30.0)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        return database
+
+
+def _total(database: sqlite3.Connection) -> int:
+    return int(database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0])

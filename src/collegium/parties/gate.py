@@ -1,0 +1,83 @@
+"""What every answer passes before it leaves this party: it is counted and charged, or it stays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from collegium.parties.account import Account
+from collegium.parties.answers import Answer
+from collegium.parties.handlers import pool_asked
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import Request, VoteRequest
+
+if TYPE_CHECKING:
+    from collegium.data import PoolStore
+
+
+class AnswerGate:
+    """Counts and charges answers: votes in the clear when they are sent, others when their masked vector is.
+
+    Parameters
+    ----------
+    account : Account or None
+        What the party has answered, and its limits; None counts nothing (simulations).
+    pools : PoolStore
+        Tells which inputs a request names.
+    roster : mapping
+        Ed25519 public key of each party that answers are summed with, by name; empty without secure sums.
+    """
+
+    def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
+        self._account, self._pools, self._roster = account, pools, roster
+
+    def check(self, request: Request) -> None:
+        """Raise Refused where the answer to a request for votes would not be let out now; nothing is counted."""
+        assert isinstance(request.body, VoteRequest)
+        if self._account is not None:
+            self._account.check(self._answer(request.run_id, request.body, self._roster))
+
+    def let_out(self, request: Request, counts: IntArray) -> IntArray:
+        """Count and charge an answer in the clear; returns the counts to send. Raises Refused."""
+        assert isinstance(request.body, VoteRequest)
+        leaving = self.summed(request.run_id, request.body, counts, {})
+        leaving.let_out()
+        return leaving.counts
+
+    def summed(self, run_id: str, asked: VoteRequest, counts: IntArray, roster: Mapping[str, bytes]) -> LeavingAnswer:
+        """The answer to ``asked`` on its way into the sum over a roster; nothing is counted yet."""
+        if self._account is None:
+            return LeavingAnswer(counts, None, None)
+        answer = self._answer(run_id, asked, roster)
+        return LeavingAnswer(self._account.kept(answer, counts), answer, self._account)
+
+    def _answer(self, run_id: str, body: VoteRequest, roster: Mapping[str, bytes]) -> Answer:
+        pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
+        contents = self._pools.contents(body.inputs.pool_sha256, body.inputs.indices)
+        named = "".join(f"{name}={key.hex()};" for name, key in sorted(roster.items()))
+        clear = body.terms.sum_mode == "clear"
+        return Answer.to(run_id, body, contents, b"" if clear else hashlib.sha256(named.encode()).digest())
+
+
+class LeavingAnswer:
+    """One answer while it leaves.
+
+    Parameters
+    ----------
+    counts : IntArray
+        What is sent, shape ``[queries, entries]``: as it left before, where it did.
+    """
+
+    def __init__(self, counts: IntArray, answer: Answer | None, account: Account | None) -> None:
+        self.counts, self._answer, self._account = counts, answer, account
+
+    def let_out(self) -> None:
+        """Count and charge the answer; raises Refused, and then it must not be sent."""
+        if self._account is not None and self._answer is not None:
+            self._account.leave(self._answer, self.counts)
+
+    def open_with(self, survivors: tuple[str, ...]) -> None:
+        """Agree that the answer is opened in the sum of these parties; raises Refused, and then it must not be."""
+        if self._account is not None and self._answer is not None:
+            self._account.sign(self._answer, "\n".join(survivors).encode())
