@@ -48,21 +48,17 @@ class Consortium:
     def restart(self) -> None:
         """The parties as a restart leaves them: their folders remember, they themselves do not."""
         self.accounts = {name: Account(self.folder / name, name, self.policy, None) for name in KEYS}
-        self.parties = {name: self._party(name) for name in KEYS}
+        self.parties = {name: self.party(name) for name in KEYS}
         self.liar: Liar = liar_over(AtHand(self.parties), ROSTER)
 
-    def _party(self, name: str) -> Party:
-        return Party(
-            name,
-            self.records[name],
-            TASK,
-            folder=self.folder / name,
-            pools=self.pools,
-            split_key=KEY,
-            policy=Policy(self.policy),
-            account=self.accounts[name],
-            membership=Membership("ours", ROSTER, KEYS[name].sign),
-        )
+    def party(self, name: str, **changes: Any) -> Party:
+        options: dict[str, Any] = {
+            "folder": self.folder / name,
+            "policy": Policy(self.policy),
+            "account": self.accounts[name],
+            "membership": Membership("ours", ROSTER, KEYS[name].sign),
+        }
+        return Party(name, self.records[name], TASK, pools=self.pools, split_key=KEY, **options | changes)
 
     def ask(self, *positions: int, pool: ArraySpec | None = None, **options: Any) -> np.ndarray:
         return self.liar.total(cast(pool or self.pool, positions, sum_mode="masked"), 2, **options).counts
@@ -130,17 +126,7 @@ def test_another_roster_is_another_answer(asked: Consortium) -> None:
     """A ghost joins, or a party leaves: the quorums of two rosters need not meet in an honest party."""
     gone = {name: key for name, key in ROSTER.items() if name != "gamma"}
     for name in gone:
-        asked.parties[name] = Party(
-            name,
-            asked.records[name],
-            TASK,
-            folder=None,
-            pools=asked.pools,
-            split_key=KEY,
-            policy=Policy(ONCE),
-            account=asked.accounts[name],
-            membership=Membership("ours", gone, KEYS[name].sign),
-        )
+        asked.parties[name] = asked.party(name, membership=Membership("ours", gone, KEYS[name].sign))
     asked.liar = liar_over(AtHand(asked.parties), gone)
     assert asked.refused() == dict.fromkeys(gone, "refused-queries")
 
@@ -225,6 +211,17 @@ def test_an_answer_that_is_asked_for_again_does_not_follow_changed_records(asked
         asked.records[name] = Examples(votes.x, 1 - votes.labels())
     asked.restart()
     np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
+
+
+def test_without_a_policy_the_limits_last_as_long_as_the_folder(consortium: Consortium) -> None:
+    for number in range(2):
+        parties = {name: consortium.party(name, policy=None, account=None) for name in KEYS}
+        consortium.liar = liar_over(AtHand(parties), ROSTER)
+        request = cast(consortium.pool, (0, 1), sum_mode="masked")
+        assert consortium.liar.total(request, 2).counts.sum() == 2 * 5 * LINEAR.per_party
+        if number:
+            other = Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")
+            assert consortium.refused(CastVotes(other, LINEAR, request.inputs, "r")) == EVERYBODY
 
 
 def test_preparing_an_answer_is_refused_at_once_where_it_could_not_leave(asked: Consortium) -> None:
