@@ -29,7 +29,7 @@ def text_of(value: object) -> str:
     """One spelling for equal values: no blanks around it, whole numbers without a decimal point, missing as ``""``.
 
     Files differ in how they write one value (``3`` or ``3.0``), and whether a reader takes a column for
-    integers can hang on another row; after this function neither matters.
+    integers may depend on another row. After this function neither matters.
     """
     if value is None or value is pd.NA or value is pd.NaT:
         return ""

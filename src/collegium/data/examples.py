@@ -79,7 +79,7 @@ class Examples:
 
         A record is its group, or its raw row without its label, so that neither another task nor a corrected label
         makes it somebody new. Where there are arrays alone, it is its encoded row, and the scheme names the task. Two
-        schemes know the same record by two names: whoever counts by identities compares the scheme.
+        schemes give the same record two identities, so a count by identities is valid within one scheme only.
         """
         if self.groups is not None:
             return self.identities(), f"group {self.group_of}"

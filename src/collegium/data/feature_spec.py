@@ -58,12 +58,12 @@ class Features:
 
     def digest(self) -> str:
         """The same text for the same features."""
-        said = hashlib.sha256(f"collegium-features-v1 {self.name}\n".encode())
+        hasher = hashlib.sha256(f"collegium-features-v1 {self.name}\n".encode())
         if self.projection is not None:
-            said.update(f"{self.projection.shape}\n".encode())
-            said.update(np.ascontiguousarray(self.projection, dtype="<f4").tobytes())
+            hasher.update(f"{self.projection.shape}\n".encode())
+            hasher.update(np.ascontiguousarray(self.projection, dtype="<f4").tobytes())
         if self.scaling is not None:
-            said.update(b"scaling\n" + np.ascontiguousarray(self.scaling, dtype="<f4").tobytes())
+            hasher.update(b"scaling\n" + np.ascontiguousarray(self.scaling, dtype="<f4").tobytes())
         if self.network is not None:
-            said.update(b"network\n" + self.network)
-        return said.hexdigest()
+            hasher.update(b"network\n" + self.network)
+        return hasher.hexdigest()

@@ -1,8 +1,8 @@
 """Curves of a fit for TensorBoard: recorded where a process asked for it, and next to no work elsewhere.
 
-A recorder belongs to its process, as a log does: a fit draws its curve without knowing whether anybody looks. A process
-that fits for another sends its values there.
-A teacher's curve comes from private records: it stays in the folder that its institution named, and goes nowhere.
+A recorder belongs to its process, as a log does: a fit draws its curve whether or not the process records. A process
+that fits for another one sends its values there. A teacher's curve comes from private records: it is written to the
+folder that its institution named and to no other place.
 """
 
 from __future__ import annotations

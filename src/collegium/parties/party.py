@@ -233,10 +233,10 @@ class Party:
             return handler(request)
         except CollegiumError as error:
             asked = type(request.body).__name__
-            told = event("not-answered", party=self.name, request=asked, code=error.code)
-            _log.warning("party %s: %s: %s: %s", self.name, asked, error.code, error, extra=told)
+            fields = event("not-answered", party=self.name, request=asked, code=error.code)
+            _log.warning("party %s: %s: %s: %s", self.name, asked, error.code, error, extra=fields)
             if isinstance(error, StorageError):
-                # Its text names a place on this machine, which is nobody else's concern.
+                # Its text names a path on this machine, which others need not know.
                 return Failure(error.code, f"party {self.name} cannot use its own storage: its log says why")
             return Failure.of(error)
         except Exception as error:

@@ -1,8 +1,8 @@
-"""A party's side of the connection: dial out, say who we are, answer requests, come back when cut off.
+"""A party's side of the connection: it dials the coordinator, names itself, answers requests, and reconnects.
 
-Requests are answered one by one on a thread of their own, so that a fit of many minutes delays
-neither keepalive nor the reading of what comes in. A request that is repeated while it is being
-answered is answered once; one that is repeated later is answered by the Party, from memory.
+A thread of its own answers the requests one by one, so that a fit of many minutes delays neither keepalive nor the
+reading of messages. A request that is repeated while it is being answered is answered once. One that is repeated later
+gets the answer that the Party remembers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_WAITING_REQUESTS = 256
 
 
 class Answers(Protocol):
-    """Whatever answers requests: a Party."""
+    """What answers requests: a Party."""
 
     def handle(self, request: Request) -> Reply: ...
 
@@ -62,7 +62,7 @@ class PartySession:
         Called once, with the consortium's task, on the first welcome.
     load_credentials
         Called before every attempt, so that a renewed certificate is taken up without a restart and one
-        that has expired is told plainly. Its errors end a party that never had credentials that worked.
+        that has expired is reported as expired. Its errors end a party that never had valid credentials.
     address
         ``host:port`` of the coordinator; the host is the name that its certificate must carry.
     on_connected
@@ -130,20 +130,20 @@ class PartySession:
             return self._credentials
 
     def _wait(self, error: Unreachable, failures: int, refused: Credentials | None) -> None:
-        """Wait before the next attempt, or raise when the cause is no mere cut.
+        """Wait before the next attempt, or raise the error if another attempt cannot help.
 
-        ``refused`` are the credentials of an attempt that did not reach its welcome, whose cause is looked for.
-        A wrong certificate on the other side stops only a party that was never welcomed: later it is
-        more likely to be somebody in the network, whom waiting outlasts.
+        ``refused`` are the credentials of an attempt that failed before its welcome; a handshake finds out why.
+        A wrong certificate on the other side stops only a party that was never welcomed. Later it is more likely
+        that somebody in the network intercepts the connection, and then the party waits until that ends.
         """
-        said: CollegiumError = error
+        cause: CollegiumError = error
         if refused is not None:
-            said = explain_failure(self._address, refused)
-            if not isinstance(said, Unreachable) and self._task is None:
-                raise said
+            cause = explain_failure(self._address, refused)
+            if not isinstance(cause, Unreachable) and self._task is None:
+                raise cause
         delay_s = self._backoff.delay_s(failures, self._uniform)
-        told = event("connection-lost", code=said.code, retry_in_s=round(delay_s, 1))
-        logger.warning("%s; trying again in %.1f s", said, delay_s, extra=told)
+        fields = event("connection-lost", code=cause.code, retry_in_s=round(delay_s, 1))
+        logger.warning("%s; trying again in %.1f s", cause, delay_s, extra=fields)
         self._sleep(delay_s)
 
     def _attend(self, credentials: Credentials, welcomed: threading.Event) -> str:
@@ -214,7 +214,7 @@ class PartySession:
 
 
 class Worker:
-    """The thread on which a party answers, and where its answers go at the moment."""
+    """The thread on which a party answers, and the outbox of the connection that takes its answers now."""
 
     def __init__(self, party: Answers) -> None:
         self._party = party

@@ -1,4 +1,4 @@
-"""A party's part in secure sums: it lends its prepared votes to a round, and to no other purpose.
+"""A party's part in secure sums: its prepared votes enter the sum of their round and are used for nothing else.
 
 Which votes, how many of them and with how much noise follow from the request for votes that the party
 answered with ``Prepared``; the coordinator's proposal for the sum must agree with it.

@@ -245,7 +245,7 @@ def explain_failure(address: str, credentials: Credentials) -> CollegiumError:
             f"the coordinator at {address} is not the one of this consortium: {error.verify_message}; check the "
             "address, and that authority.pem is the consortium's"
         )
-    except ssl.SSLEOFError:  # as of a proxy whose coordinator is down: no word against TLS was said
+    except ssl.SSLEOFError:  # a proxy whose coordinator is down does this; TLS itself was not refused
         return Unreachable(f"the connection to the coordinator at {address} was closed during the handshake")
     except ssl.SSLError as error:
         return ProtocolViolation(f"no TLS 1.3 at {address}: {error.reason or error}; check the address")

@@ -166,10 +166,10 @@ def _counts(value: Any, message: Any, dtype: str) -> _Form:
         written: Message = message(queries=queries, classes=classes, counts=body.counts.astype(dtype).tobytes())
         return written
 
-    def read(said: Any) -> Any:
-        size = said.queries * said.classes * np.dtype(dtype).itemsize
-        require(len(said.counts) == size, "counts of another size than they announce")
-        return value(np.frombuffer(said.counts, dtype).astype(np.int64).reshape(said.queries, said.classes))
+    def read(reply: Any) -> Any:
+        size = reply.queries * reply.classes * np.dtype(dtype).itemsize
+        require(len(reply.counts) == size, "counts of another size than they announce")
+        return value(np.frombuffer(reply.counts, dtype).astype(np.int64).reshape(reply.queries, reply.classes))
 
     return _Form(write, read)
 
@@ -183,6 +183,6 @@ _FORMS: dict[type, _Form] = {
     replies.SecureSumAnswer: _Form(lambda answer: answer.message, replies.SecureSumAnswer),
     replies.Failure: _Form(
         lambda failure: pb.Error(code=failure.code, message=failure.message),
-        lambda said: replies.Failure(said.code[:64], said.message[: limits.MAX_TEXT_CHARS]),
+        lambda reply: replies.Failure(reply.code[:64], reply.message[: limits.MAX_TEXT_CHARS]),
     ),
 }

@@ -30,7 +30,7 @@ JobState = Literal["queued", "running", "done", "stopped"]
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
-class _Told:
+class _Translated:
     """A value with a message of its own, whose fields have the same names."""
 
     message: ClassVar[type[Message]]
@@ -44,7 +44,7 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class JobServiceDescription(_Told):
+class JobServiceDescription(_Translated):
     """What a student must know before it asks for labels."""
 
     consortium: str
@@ -60,7 +60,7 @@ class JobServiceDescription(_Told):
 
 
 @dataclass(frozen=True)
-class LabelJob(_Told):
+class LabelJob(_Translated):
     """A request for labels. ``positions`` are in the pool that ``pool_sha256`` names."""
 
     job_id: str
@@ -80,7 +80,7 @@ class LabelJob(_Told):
 
 
 @dataclass(frozen=True)
-class JobStatus(_Told):
+class JobStatus(_Translated):
     """The state of a job."""
 
     job_id: str
@@ -117,10 +117,10 @@ class JobLabels:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> JobLabels:
-        said = parse(jobs_pb.JobLabels, data)
-        require(len(said.positions) == len(said.labels), "a label for each position")
-        require(all(-1 <= label < limits.MAX_CLASSES for label in said.labels), "a label is a class or -1")
-        return cls(dict(zip(said.positions, said.labels, strict=True)))
+        message = parse(jobs_pb.JobLabels, data)
+        require(len(message.positions) == len(message.labels), "a label for each position")
+        require(all(-1 <= label < limits.MAX_CLASSES for label in message.labels), "a label is a class or -1")
+        return cls(dict(zip(message.positions, message.labels, strict=True)))
 
 
 def check_job_id(job_id: str) -> str:

@@ -62,7 +62,7 @@ def read_file(path: Path, split: str, task: Task) -> Records:
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A CSV file, every value as text: what a column looks like must not hang on its other rows."""
+    """A CSV file, every value as text: how a value is read must not depend on the other rows."""
     settings: dict[str, Any] = {"index_col": False} | options
     try:
         opened = _OPENED_BY.get(path.suffix.lower(), open)

@@ -68,9 +68,9 @@ def _rows(frame: pd.DataFrame, inputs: NDArray[Any] | None, labels: set[str]) ->
     """SHA-256 of every raw record without its label, and the columns that it is made of."""
     names = sorted(str(name) for name in frame.columns if name not in labels)
     texts = [texts_of(frame[name]) for name in names]
-    told = zip(*texts, strict=True) if texts else [()] * len(frame)
+    rows = zip(*texts, strict=True) if texts else [()] * len(frame)
     digests = []
-    for number, values in enumerate(told):
+    for number, values in enumerate(rows):
         digest = hashlib.sha256(json.dumps(values).encode())
         if inputs is not None:
             digest.update(np.ascontiguousarray(inputs[number]).tobytes())

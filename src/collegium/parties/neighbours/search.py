@@ -1,8 +1,8 @@
 """Exact distances at the price of single precision: a product of matrices first, whole numbers where it matters.
 
 The product in single precision places every squared distance within a proven bound; only records for which that
-bound leaves a question open are measured again in whole numbers. What comes out is the same whatever the blocks,
-the threads and the linear algebra library.
+bound does not decide are measured again in whole numbers. The result is the same for all sizes of blocks, numbers of
+threads and linear algebra libraries.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Teacher(Protocol):
 
     ``version`` changes whenever the same records and seed would give another teacher, so that a teacher
     kept from before is not mistaken for it. A kind with ``kept = False`` is fitted anew in every process, its
-    `save` and `load` never called; one with ``uses_device = False`` computes on the CPU whatever it is told.
+    `save` and `load` never called; one with ``uses_device = False`` always computes on the CPU.
     """
 
     @property
@@ -72,7 +72,7 @@ def can_be_kept(teacher: Teacher) -> bool:
 
 
 def uses_device(teacher: Teacher) -> bool:
-    """Whether the device that `Teacher.fit` is told makes a difference."""
+    """Whether the teacher uses the device that `Teacher.fit` is given."""
     return bool(getattr(teacher, "uses_device", True))
 
 

@@ -1,6 +1,6 @@
 """A scikit-learn classifier as a teacher: any class by its import path, built with public options alone.
 
-Its fitted state is whatever its class pleases, and there is no way to write that to a file which reading
+Its class decides what its fitted state is, and there is no way to write that to a file which reading
 back could not turn into running code. So it is never written: a party that starts again fits it again,
 to the same result, because everything random about it follows from the teacher's seed.
 """
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, StorageError
+from collegium.models.forests import flat
 from collegium.parties.teachers.base import checked_arguments
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class SklearnTeacher:
     def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         assert examples.y is not None
         seeded = {"random_state": seed % 2**32} if self._seeded else {}
-        own = _flat(examples.x)
+        own = flat(examples.x)
         try:
             self._fitted = self._classifier(**self._options, **seeded).fit(own, examples.y)
             self._fitted.predict(own[:1])  # some find out only now
@@ -66,7 +67,7 @@ class SklearnTeacher:
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         if self._fitted is None or len(x) == 0:
             return np.full(len(x), self._label, dtype=np.int64)
-        return np.asarray(self._fitted.predict(_flat(x)), dtype=np.int64)
+        return np.asarray(self._fitted.predict(flat(x)), dtype=np.int64)
 
     def save(self, path: Path) -> None:
         raise StorageError(f"a teacher of the kind {self._kind} is not kept")
@@ -89,11 +90,7 @@ def _try_out(kind: str, classifier: type, features: int, classes: int, options: 
             warnings.simplefilter("ignore")
             labels = classifier(**dict(options)).fit(x, y).predict(x)
     except Exception as error:
-        said = " ".join(str(error).split())[:400]
-        raise ConfigurationError(f"teacher {kind} does not work with these options: {said}") from error
+        shown = " ".join(str(error).split())[:400]
+        raise ConfigurationError(f"teacher {kind} does not work with these options: {shown}") from error
     if not np.isin(np.asarray(labels), y).all():
         raise ConfigurationError(f"teacher {kind} does not predict the class numbers it was fitted on")
-
-
-def _flat(x: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)

@@ -36,7 +36,7 @@ class ModuleTeacher(TrainedNetwork):
     ``augment``) are not passed on. Its weights are kept as a safetensors file.
 
     A kept teacher is found again as long as the file that defines the class stays as it is; a class whose
-    results hang on other files says so by a ``version`` of its own.
+    results depend on other files declares a ``version`` of its own.
     """
 
     version: str
@@ -70,8 +70,8 @@ class ModuleTeacher(TrainedNetwork):
             with torch.no_grad():
                 output = self._network.eval()(self._inputs(probes))
         except Exception as error:
-            said = " ".join(str(error).split())[:400]
-            raise ConfigurationError(f"teacher {self._kind} does not take this task's inputs: {said}") from error
+            shown = " ".join(str(error).split())[:400]
+            raise ConfigurationError(f"teacher {self._kind} does not take this task's inputs: {shown}") from error
         shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         if shape != wanted:
             raise ConfigurationError(
@@ -128,10 +128,10 @@ class ModuleTeacher(TrainedNetwork):
 
 def _digest(module: type[torch.nn.Module]) -> str:
     """Of its own ``version`` where it has one, else of the file that defines it."""
-    said = getattr(module, "version", None)
-    if said is None:
+    version = getattr(module, "version", None)
+    if version is None:
         try:
-            said = Path(inspect.getfile(module)).read_text(encoding="utf-8")
+            version = Path(inspect.getfile(module)).read_text(encoding="utf-8")
         except (OSError, TypeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{module.__qualname__} has no source file: give it a `version`") from error
-    return hashlib.sha256(str(said).encode()).hexdigest()[:16]
+    return hashlib.sha256(str(version).encode()).hexdigest()[:16]
