@@ -182,6 +182,3 @@ class _Call:
         finally:
             patience.cancel()
             call.cancel()
-
-
-__all__ = ["LabelJobClient"]

@@ -161,6 +161,3 @@ class LabelJobService:
             if self._ledger is None and self._ledger_file.exists():
                 self._ledger = Ledger.read(self._ledger_file)
             return self._ledger
-
-
-__all__ = ["LabelJobService"]

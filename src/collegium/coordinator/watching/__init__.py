@@ -33,6 +33,3 @@ def shown_at(address: str | None, config: ConsortiumConfig, live: LiveState) -> 
     with StatusServer(address, Snapshots(config, live)) as server:
         logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
         yield
-
-
-__all__ = ["shown_at"]
