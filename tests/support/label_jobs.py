@@ -1,4 +1,4 @@
-"""Students from outside for the tests of label jobs: a desk to ask at, and orders that wait on threads."""
+"""For the tests of label jobs: a coordinator that works off students' jobs, and orders that wait on threads."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Order(threading.Thread):
 
 
 @dataclass
-class Desk:
+class JobScene:
     """A scene whose coordinator works off jobs."""
 
     scene: Scene
@@ -97,7 +97,7 @@ class Desk:
 
 
 @contextmanager
-def desk_of(scene: Scene) -> Iterator[Desk]:
+def jobs_served_by(scene: Scene) -> Iterator[JobScene]:
     """Serve jobs within, with three parties that answer."""
     with ExitStack() as stack:
         stack.callback(scene.close)
@@ -105,4 +105,4 @@ def desk_of(scene: Scene) -> Iterator[Desk]:
         stack.enter_context(serving.listening())
         working = threading.Thread(target=serving.serve_jobs, daemon=True)
         working.start()
-        yield Desk(scene)
+        yield JobScene(scene)

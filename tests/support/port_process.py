@@ -28,7 +28,7 @@ def main(path: Path) -> None:
     config = read_consortium(path)
     folder = ConsortiumFolder(config.consortium.folder)
     attendance = SessionService(config, pool_inputs=100, wait_s=0, on_event=lambda event: None)
-    desk = LabelJobService(
+    jobs = LabelJobService(
         JobQueue(folder.jobs),
         task_json=config.task.model_dump_json(),
         student_json=config.student.model_dump_json(),
@@ -36,8 +36,8 @@ def main(path: Path) -> None:
         ledger=RunFolder(folder.run).ledger,
         members=attendance.members,
     )
-    desk.prepare()
-    services = (LabelServicer(desk, attendance.take_event).service(),)
+    jobs.prepare()
+    services = (LabelServicer(jobs, attendance.take_event).service(),)
     with attendance.open(services), StatusServer("127.0.0.1:0", dict) as status:
         print(json.dumps({"status": int(status.url.rstrip("/").rpartition(":")[2])}), flush=True)
         for _ in sys.stdin:

@@ -1,7 +1,7 @@
 """The institutions of a simulation: who they are and which records each holds.
 
-Each party's records go to a file of its own in the run's folder. The virtual parties and the real
-party processes read the same files, under the same names, with the same keys.
+Each party's records are written to a file of its own in the run's folder. Virtual parties and real party processes
+read the same files, under the same names, with the same keys.
 """
 
 from __future__ import annotations
@@ -51,10 +51,18 @@ Cohort = tuple[CohortMember, ...]
 
 
 def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> tuple[Cohort, Examples]:
-    """Deal the private records to the parties under ``folder/parties``; equal settings find them dealt already.
+    """Divide the private records among the parties, below ``folder/parties``, unless equal settings did it before.
 
-    Returns the cohort and all private records (what a pooled baseline would learn from).
-    Raises ConfigurationError when a party would get no record at all.
+    Returns
+    -------
+    The cohort, and all private records, from which a pooled baseline would learn.
+
+    Raises
+    ------
+    ConfigurationError
+        If a party would get no record, or the records have no labels.
+    StorageError
+        If a file cannot be written.
     """
     private = load(config.private, config.task, data_root=data_root)
     if private.y is None:

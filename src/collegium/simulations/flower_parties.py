@@ -147,10 +147,10 @@ Drive = Callable[[FlowerParties], None]
 
 
 def answer(message: Message, context: Context, folder: Path) -> Message:
-    """One request in, one reply out, by the party that this node plays.
+    """The reply of the party that this node plays to one request.
 
-    Flower may hand a node's next message to another worker process, so the requests of the round under way
-    travel with the node: a process that has not seen them answers them first, to itself.
+    Flower may give a node's next message to another worker process. The requests of the round under way are therefore
+    kept in the node's own state: a process that has not seen them handles them first, and drops these replies.
     """
     party = virtual_party(folder, int(context.node_config["partition-id"]))
     data = message.content.config_records[RECORD]["request"]

@@ -1,7 +1,7 @@
 """A consortium on one machine: a coordinator, and one real process per party, over TLS on the loopback.
 
-Certificates are made for the occasion and kept in the run's folder, so that a run that is started again
-signs its ledger with the same key.
+Certificates are made for the run and kept in its folder, so that a run that is started again signs its ledger with the
+same key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PartyProcess:
     log: Path
 
     def last_words(self) -> str:
-        """The last line of its log: what it died of, if it died."""
+        """The last line of its log, which says why it ended if it has ended."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1] if lines else "no word"
 
@@ -53,11 +53,20 @@ def launch(
     on_progress: Callable[[Progress], None] | None = None,
     on_started: Callable[[list[PartyProcess]], None] | None = None,
 ) -> RunRecord:
-    """Run it with one process per member of the cohort; returns the run's record.
+    """Do a prepared run with one process for each party.
 
     Parameters
     ----------
     on_started : called once all parties are connected, with their processes.
+
+    Returns
+    -------
+    The run's record.
+
+    Raises
+    ------
+    QuorumNotReached
+        If a party does not start, or too few answer.
     """
     authority = Authority.create(run.config.name)
     coordinator = issue_kit(authority, run.folder / "coordinator", "coordinator", "coordinator", hosts=[HOST])
@@ -146,7 +155,7 @@ def _start(member: CohortMember, config: Path) -> PartyProcess:
 
 
 def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
-    """Until every party is connected; a party that dies first ends the wait with its own last words."""
+    """Wait until every party is connected; QuorumNotReached, with its last line, if a party's process ends first."""
     deadline = time.monotonic() + _CONNECT_S
     while True:
         try:
@@ -161,7 +170,7 @@ def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
 
 
 def _died(processes: list[PartyProcess]) -> str:
-    """Which processes ended by themselves, and of what."""
+    """The names of the processes that ended by themselves, each with the last line of its log."""
     return "; ".join(f"{party.name} ended: {party.last_words()}" for party in processes if party.process.poll())
 
 

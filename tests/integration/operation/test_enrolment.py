@@ -41,7 +41,7 @@ TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, an
 
 
 @dataclass
-class Desk:
+class EnrolmentScene:
     """A consortium whose port is open for `ash`."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def scene(tmp_path: Path) -> Iterator[EnrolmentScene]:
     authority, code = Authority.create("trial"), new_code()
     identity = tmp_path / "coordinator"
     issue_kit(authority, identity, "coordinator", "coordinator", hosts=["localhost"])
@@ -77,96 +77,98 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     names: list[str] = []
     registrar = Listening(authority, members, sessions="localhost:7443", terms=TERMS, days=30, on_enrolled=names.append)
     with EnrolmentService(registrar, identity) as service:
-        yield Desk(tmp_path, authority, registrar, members, service.start("localhost:0"), code, names)
+        yield EnrolmentScene(tmp_path, authority, registrar, members, service.start("localhost:0"), code, names)
 
 
-def test_a_party_enrols_and_gets_what_it_needs_to_serve(desk: Desk) -> None:
-    desk.enrol()
-    credentials = Credentials.load(desk.folder / "ash" / "credentials", "party")
-    assert credentials.name == "ash" and desk.enrolled == ["ash"]
+def test_a_party_enrols_and_gets_what_it_needs_to_serve(scene: EnrolmentScene) -> None:
+    scene.enrol()
+    credentials = Credentials.load(scene.folder / "ash" / "credentials", "party")
+    assert credentials.name == "ash" and scene.enrolled == ["ash"]
     from collegium.parties.cli import PartyConfig, known_roster, policy_of
 
-    config = PartyConfig.read(desk.folder / "ash" / "party.toml")
+    config = PartyConfig.read(scene.folder / "ash" / "party.toml")
     assert config.coordinator == "localhost:7443"
     known = known_roster(config, credentials)
     assert known is not None and dict(known) == {"ash": credentials.subject.signing_key}
     policy = policy_of(config)
     assert (policy.sum_modes, policy.mechanisms, policy.minimum_noise_votes) == (("masked",), ("gnmax",), 2.0)
     assert policy.queries is not None and policy.queries >= 12
-    for key in (desk.folder / "ash" / "credentials").glob("*key.pem"):
+    for key in (scene.folder / "ash" / "credentials").glob("*key.pem"):
         assert key.stat().st_mode & 0o777 == 0o600
 
 
-def test_no_private_key_leaves_the_party(desk: Desk) -> None:
-    desk.enrol()
-    sent = b"".join(desk.registrar.heard)
+def test_no_private_key_leaves_the_party(scene: EnrolmentScene) -> None:
+    scene.enrol()
+    sent = b"".join(scene.registrar.heard)
     assert b"CERTIFICATE REQUEST" in sent and b"PRIVATE" not in sent
-    for key in (desk.folder / "ash" / "credentials").glob("*key.pem"):
+    for key in (scene.folder / "ash" / "credentials").glob("*key.pem"):
         body = "".join(key.read_text().splitlines()[1:-1])
         assert body.encode() not in sent.replace(b"\\n", b"")
 
 
-def test_enrolling_again_renews_without_a_code_and_keeps_edited_files(desk: Desk) -> None:
-    desk.enrol()
-    folder = desk.folder / "ash"
+def test_enrolling_again_renews_without_a_code_and_keeps_edited_files(scene: EnrolmentScene) -> None:
+    scene.enrol()
+    folder = scene.folder / "ash"
     before = Credentials.load(folder / "credentials", "party")
     (folder / "policy.toml").write_text("queries = 7\n")
-    desk.enrol(code="")
+    scene.enrol(code="")
     after = Credentials.load(folder / "credentials", "party")
     assert after.certificate_pem != before.certificate_pem
     assert after.subject.signing_key == before.subject.signing_key
     assert (folder / "policy.toml").read_text() == "queries = 7\n"
 
 
-def test_a_code_that_was_used_enrols_nobody_else(desk: Desk) -> None:
-    desk.enrol()
+def test_a_code_that_was_used_enrols_nobody_else(scene: EnrolmentScene) -> None:
+    scene.enrol()
     with pytest.raises(IdentityError, match="used already"):
-        desk.enrol("thief")
-    assert not (desk.folder / "thief" / "party.toml").exists()
+        scene.enrol("thief")
+    assert not (scene.folder / "thief" / "party.toml").exists()
 
 
-def test_a_wrong_code_or_name_is_one_clear_error(desk: Desk) -> None:
+def test_a_wrong_code_or_name_is_one_clear_error(scene: EnrolmentScene) -> None:
     for wrong in ({"code": new_code()}, {"name": "oak", "folder": "oak"}):
         with pytest.raises(IdentityError, match="the name or the join code is wrong"):
-            desk.enrol(**wrong)
-    desk.enrol()
+            scene.enrol(**wrong)
+    scene.enrol()
 
 
-def test_no_code_is_logged_nor_told_to_anybody(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_code_is_logged_nor_told_to_anybody(scene: EnrolmentScene, caplog: pytest.LogCaptureFixture) -> None:
     wrong = new_code()
     with caplog.at_level("DEBUG"):
         with pytest.raises(IdentityError) as error:
-            desk.enrol(code=wrong)
-        desk.enrol()
+            scene.enrol(code=wrong)
+        scene.enrol()
     assert "enrolment refused" in caplog.text and "ash enrolled" in caplog.text
-    for code in (wrong, desk.code):
-        for text in (caplog.text, str(error.value), (desk.folder / "ash" / "party.toml").read_text()):
+    for code in (wrong, scene.code):
+        for text in (caplog.text, str(error.value), (scene.folder / "ash" / "party.toml").read_text()):
             assert code not in text and code.replace("-", "") not in text
 
 
-def test_when_all_places_are_taken_the_longest_idler_loses_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_all_places_are_taken_the_longest_idler_loses_its_own(
+    scene: EnrolmentScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("collegium.coordinator.membership.enrolment_service.MAX_EXCHANGES", 2)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
-        socket.create_connection(("localhost", desk.port), PATIENCE_S) as mute,
-        socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain,
+        socket.create_connection(("localhost", scene.port), PATIENCE_S) as mute,
+        socket.create_connection(("localhost", scene.port), PATIENCE_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as idle,
     ):
-        assert b"authority_pem" in converse(desk, b'{"ask":"authority"}\n')
+        assert b"authority_pem" in converse(scene, b'{"ask":"authority"}\n')
         assert not mute.recv(1)
         idle.sendall(b'{"ask":"authority"}\n')
         assert b"authority_pem" in idle.recv(65536)
-    desk.enrol()
+    scene.enrol()
 
 
-def test_nothing_is_sent_where_the_fingerprint_is_another(desk: Desk) -> None:
+def test_nothing_is_sent_where_the_fingerprint_is_another(scene: EnrolmentScene) -> None:
     with pytest.raises(IdentityError, match="nothing was sent"):
-        desk.enrol(fingerprint="ab" * 32)
-    assert len(desk.registrar.heard) == 1 and desk.code.encode() not in desk.registrar.heard[0]
-    assert not (desk.folder / "ash").exists()
+        scene.enrol(fingerprint="ab" * 32)
+    assert len(scene.registrar.heard) == 1 and scene.code.encode() not in scene.registrar.heard[0]
+    assert not (scene.folder / "ash").exists()
     with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
-        desk.enrol(fingerprint="ab")
+        scene.enrol(fingerprint="ab")
 
 
 def eavesdropper(folder: Path, pem: bytes, heard: list[bytes]) -> tuple[int, threading.Thread]:
@@ -194,27 +196,29 @@ def eavesdropper(folder: Path, pem: bytes, heard: list[bytes]) -> tuple[int, thr
 
 
 @pytest.mark.parametrize("who", ["another authority", "a party of the same consortium"])
-def test_somebody_in_between_who_shows_the_right_authority_does_not_get_the_code(who: str, desk: Desk) -> None:
-    identity = desk.folder / "between"
+def test_somebody_in_between_who_shows_the_right_authority_does_not_get_the_code(
+    who: str, scene: EnrolmentScene
+) -> None:
+    identity = scene.folder / "between"
     if who == "another authority":
         issue_kit(Authority.create("trial"), identity, "coordinator", "coordinator", hosts=["localhost"])
     else:
-        issue_kit(desk.authority, identity, "birch", "party", hosts=["localhost"])
+        issue_kit(scene.authority, identity, "birch", "party", hosts=["localhost"])
     heard: list[bytes] = []
-    port, thread = eavesdropper(identity, desk.authority.pem, heard)
+    port, thread = eavesdropper(identity, scene.authority.pem, heard)
     with pytest.raises(IdentityError, match=r"not this consortium's coordinator|a party, not the coordinator"):
-        enrol(f"localhost:{port}", "ash", desk.code, desk.authority.fingerprint, desk.folder / "ash")
+        enrol(f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, scene.folder / "ash")
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    assert heard and not any(desk.code.encode() in line for line in heard)
+    assert heard and not any(scene.code.encode() in line for line in heard)
 
 
-def converse(desk: Desk, data: bytes, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
+def converse(scene: EnrolmentScene, data: bytes, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = newest
     with (
-        socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain,
+        socket.create_connection(("localhost", scene.port), PATIENCE_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
         secured.sendall(data)
@@ -224,38 +228,38 @@ def converse(desk: Desk, data: bytes, *, newest: ssl.TLSVersion = ssl.TLSVersion
         return received
 
 
-def test_tls_1_2_is_refused(desk: Desk) -> None:
+def test_tls_1_2_is_refused(scene: EnrolmentScene) -> None:
     with pytest.raises(ssl.SSLError):
-        converse(desk, b'{"ask":"authority"}\n', newest=ssl.TLSVersion.TLSv1_2)
+        converse(scene, b'{"ask":"authority"}\n', newest=ssl.TLSVersion.TLSv1_2)
 
 
 @pytest.mark.parametrize(
     "line", [b"hello\n", b'{"ask":"keys"}\n', b'{"ask":"authority"},"x":{}\n', b"[" * 9000 + b"\n", b"\xff\xfe\n"]
 )
-def test_what_is_no_request_is_answered_by_a_typed_error(line: bytes, desk: Desk) -> None:
-    assert b'"error":"protocol"' in converse(desk, line)
-    desk.enrol()
+def test_what_is_no_request_is_answered_by_a_typed_error(line: bytes, scene: EnrolmentScene) -> None:
+    assert b'"error":"protocol"' in converse(scene, line)
+    scene.enrol()
 
 
-def test_a_line_that_never_ends_is_cut_off_and_the_port_goes_on(desk: Desk) -> None:
+def test_a_line_that_never_ends_is_cut_off_and_the_port_goes_on(scene: EnrolmentScene) -> None:
     with contextlib.suppress(OSError):  # cut off while it was still being sent
-        assert converse(desk, b"x" * (4 * MAX_ASK_BYTES)) == b""
-    assert desk.registrar.heard == []
-    desk.enrol()
+        assert converse(scene, b"x" * (4 * MAX_ASK_BYTES)) == b""
+    assert scene.registrar.heard == []
+    scene.enrol()
 
 
-def test_plain_text_gets_no_answer_and_the_port_goes_on(desk: Desk) -> None:
-    with socket.create_connection(("localhost", desk.port), PATIENCE_S) as plain:
+def test_plain_text_gets_no_answer_and_the_port_goes_on(scene: EnrolmentScene) -> None:
+    with socket.create_connection(("localhost", scene.port), PATIENCE_S) as plain:
         plain.sendall(b'{"ask":"authority"}\n')
         assert b"authority_pem" not in plain.recv(65536)
-    desk.enrol()
+    scene.enrol()
 
 
-def test_nobody_there_and_somebody_else_there_are_told_apart(desk: Desk, tmp_path: Path) -> None:
+def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentScene, tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as silent:
         port = silent.getsockname()[1]
     with pytest.raises(Unreachable, match="cannot reach the enrolment"):
-        enrol(f"localhost:{port}", "ash", desk.code, desk.authority.fingerprint, tmp_path / "x")
+        enrol(f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, tmp_path / "x")
     with socket.create_server(("localhost", 0)) as listener:
 
         def speak_plainly() -> None:
@@ -267,5 +271,5 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(desk: Desk, tmp_pat
         threading.Thread(target=speak_plainly, daemon=True).start()
         with pytest.raises(ProtocolViolation, match=r"no TLS 1\.3"):
             enrol(
-                f"localhost:{listener.getsockname()[1]}", "ash", desk.code, desk.authority.fingerprint, tmp_path / "x"
+                f"localhost:{listener.getsockname()[1]}", "ash", scene.code, scene.authority.fingerprint, tmp_path / "x"
             )

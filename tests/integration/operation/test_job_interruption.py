@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.consortium import NAMES, Scene
-from support.label_jobs import Desk, Order, desk_of
+from support.label_jobs import JobScene, Order, jobs_served_by
 from support.processes import interrupt, kill, killed_at_the_end, read_until, start_collegium
 
 SETTINGS = 'own_run = false\nstudents = [{ name = "lab" }, { name = "firm" }]'
@@ -28,7 +28,7 @@ def serve(scene: Scene) -> subprocess.Popen[str]:
 class Story:
     """Killed in the middle of the first of two jobs, and again when that had ended; then left alone."""
 
-    desk: Desk
+    service: JobScene
     orders: tuple[Order, Order]
     labels_at_first_kill: dict[str, int]
     status: int
@@ -37,26 +37,26 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     scene = Scene(tmp_path_factory.mktemp("killed"), settings=SETTINGS, extra="seed = 5")
-    desk = Desk(scene)
+    service = JobScene(scene)
     with killed_at_the_end() as started, ExitStack() as closing:
         closing.callback(scene.close)
         started.append(serve(scene))
         read_until(started[-1].stderr, "enrolment at")
         for name in ("lab", "firm"):
-            desk.enrol(name)
-        orders = desk.order("lab", "first", FIRST), desk.order("firm", "second", SECOND)
+            service.enrol(name)
+        orders = service.order("lab", "first", FIRST), service.order("firm", "second", SECOND)
         for name in NAMES[:3]:
             scene.join(name)
         read_until(started[-1].stderr, "labels: 3 of 12")
         kill(started[-1])
-        labels = desk.ledger()[1]
+        labels = service.ledger()[1]
         started.append(serve(scene))
         read_until(started[-1].stderr, "12 of 12 inputs")
         kill(started[-1])
         started.append(serve(scene))
         for order in orders:
             order.delivered()
-        yield Story(desk, orders, labels, interrupt(started[-1]).status)
+        yield Story(service, orders, labels, interrupt(started[-1]).status)
 
 
 def test_both_jobs_end_and_their_students_never_noticed_but_for_the_wait(story: Story) -> None:
@@ -67,20 +67,20 @@ def test_both_jobs_end_and_their_students_never_noticed_but_for_the_wait(story: 
 
 
 def test_nothing_was_paid_twice_and_what_was_released_before_the_kill_stands(story: Story) -> None:
-    paid, labels = story.desk.ledger()
+    paid, labels = story.service.ledger()
     assert paid == len(labels) == len({*FIRST, *SECOND})
     assert 3 <= len(story.labels_at_first_kill) < 12
     assert {query: labels[query] for query in story.labels_at_first_kill} == story.labels_at_first_kill
 
 
 def test_parties_came_back_by_themselves_and_wait_for_the_next_job(story: Story) -> None:
-    for party in story.desk.scene.parties.values():
+    for party in story.service.scene.parties.values():
         assert party.ended == [] and party.thread.is_alive()
 
 
 def test_the_labels_are_those_of_a_coordinator_that_nobody_killed(story: Story, tmp_path: Path) -> None:
     """The noise of these runs follows from a seed and the query, so that equal votes give equal labels."""
-    with desk_of(Scene(tmp_path, settings=SETTINGS, extra="seed = 5")) as calm:
+    with jobs_served_by(Scene(tmp_path, settings=SETTINGS, extra="seed = 5")) as calm:
         calm.enrol("lab")
         for name in NAMES[:3]:
             calm.scene.join(name)

@@ -68,23 +68,23 @@ def serve(
         live.take_step(step)
         _log_step(log, step)
 
-    serving = CoordinatorService(
+    service = CoordinatorService(
         config,
         public,
         wait_s=wait_s,
         on_progress=on_progress,
         on_event=live.take_event,
     )
-    with recording(tensorboard), serving.listening(), shown_at(status_at or config.consortium.status, config, live):
+    with recording(tensorboard), service.listening(), shown_at(status_at or config.consortium.status, config, live):
         if config.consortium.own_run:
             try:
-                say(serving.run(), ConsortiumFolder(config.consortium.folder), as_json)
+                say(service.run(), ConsortiumFolder(config.consortium.folder), as_json)
             except BudgetExceeded as error:
                 if not config.consortium.students:
                     raise
                 log.error("%s", error)
         if config.consortium.students:
-            serving.serve_jobs()
+            service.serve_jobs()
 
 
 def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:

@@ -71,7 +71,7 @@ class LabelJobClient:
 
     def describe(self) -> JobServiceDescription:
         """What the consortium has to offer; VersionMismatch when it speaks another version of the protocol."""
-        question = jobs_pb.DescribeDesk(protocol_version=limits.PROTOCOL_VERSION).SerializeToString()
+        question = jobs_pb.DescribeJobService(protocol_version=limits.PROTOCOL_VERSION).SerializeToString()
         said = JobServiceDescription.from_bytes(self._one("Describe", question))
         if said.protocol_version != limits.PROTOCOL_VERSION:
             raise VersionMismatch(

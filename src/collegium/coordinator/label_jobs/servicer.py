@@ -117,7 +117,7 @@ class LabelServicer:
     # -- the five questions ----------------------------------------------------------------------
 
     async def _describe(self, subject: Subject, data: bytes, context: Context) -> None:
-        spoken = parse(jobs_pb.DescribeDesk, data).protocol_version
+        spoken = parse(jobs_pb.DescribeJobService, data).protocol_version
         if spoken != limits.PROTOCOL_VERSION:
             raise VersionMismatch(
                 f"this student speaks version {spoken} of the protocol, the coordinator {limits.PROTOCOL_VERSION}: "

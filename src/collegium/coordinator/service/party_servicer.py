@@ -1,7 +1,7 @@
-"""The gRPC service that parties attend: admission, one session per party, delivery of requests.
+"""The gRPC service to which parties connect: it admits them, keeps one session for each, and delivers requests.
 
-Every method but `PartyServicer.__init__` runs on the server's asyncio loop; ``present`` and ``changed``
-are what other threads may look at.
+Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Other threads may use ``present`` and
+``changed`` alone.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ logger = logging.getLogger("collegium.sessions")
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """How long the coordinator waits for what."""
+    """How long the coordinator waits, and how many late replies it accepts."""
 
     hello_timeout_s: float = 10.0
     """From the opening of a stream to its Hello."""
     reconnect_grace_s: float = 20.0
     """How long a party that is gone may take to come back before its requests are given up."""
     late_replies: int = 64
-    """Replies that nobody waits for any more and that a session may send beyond what it was asked."""
+    """How many more replies than requests a session may send: those to requests that nobody waits for any more."""
 
 
 class Posted:
-    """A request as every asked party gets it: encoded once, when the first session sends it."""
+    """A request to several parties. It is encoded once, when the first session sends it."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -91,7 +91,13 @@ class _Session:
 
 
 class PartyServicer:
-    """Who is here, and what each still has to answer."""
+    """The parties that are connected, and the requests that each has still to answer.
+
+    Parameters
+    ----------
+    roster : the parties to admit.
+    on_event : called on the server's loop with every connection, disconnection, refusal and violation.
+    """
 
     def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:
         self.present: set[str] = set()
@@ -129,7 +135,7 @@ class PartyServicer:
                 self._start_grace(request)
 
     def withdraw(self, pending: Collection[Pending]) -> None:
-        """Nobody waits for these any more."""
+        """Forget these requests: nobody waits for their answers any more."""
         for request in pending:
             self._forget(request)
 
@@ -174,7 +180,7 @@ class PartyServicer:
             await context.abort(status, details, metadata)
 
     async def _take_hello(self, subject: Subject, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        """Raise what is wrong with whoever opened this stream; greet it otherwise."""
+        """Read the Hello of whoever opened this stream, and answer with a Welcome; raise what is wrong with it."""
         message = _parse(await self._first_message(subject.name, context))
         if message.WhichOneof("body") != "hello":
             raise ProtocolViolation("a party says Hello first")
@@ -193,8 +199,10 @@ class PartyServicer:
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
 
     async def _first_message(self, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Any:
-        """What a stream begins with. Of each party one stream at a time is read, so that memory does not grow with
-        their number: the newest, as the older ones may be connections that are dead."""
+        """The first message of a stream. Only the newest stream of a party is read, as older ones may be dead.
+
+        So memory does not grow with the number of streams that a party opens.
+        """
         if (older := self._arriving.get(name)) is not None:
             older.set_result(None)
         newer = self._arriving[name] = asyncio.get_running_loop().create_future()
@@ -223,7 +231,7 @@ class PartyServicer:
             for work in done:
                 work.result()
         except grpc.aio.BaseError:
-            return  # It went while something was being written to it.
+            return  # the party went while something was being written to it
         except CollegiumError as error:
             reason = str(error)
             if isinstance(error, ProtocolViolation):
@@ -272,7 +280,7 @@ class PartyServicer:
             body = Failure.of(error)
         self._answer(request, body)
 
-    # -- who is here -----------------------------------------------------------------------------
+    # -- sessions -----------------------------------------------------------------------------
 
     def _enter(self, session: _Session) -> None:
         name = session.subject.name
@@ -315,7 +323,7 @@ class PartyServicer:
         if not self._sessions:
             self._emptied.set()
 
-    # -- what is still to be answered ------------------------------------------------------------
+    # -- requests that wait for an answer ------------------------------------------------------------
 
     def _send(self, session: _Session, request: Pending) -> None:
         if request.given_up is not None:

@@ -1,4 +1,4 @@
-"""Parties over gRPC: who may come in, one session for each, and requests that outlive a broken connection.
+"""The parties over gRPC: each has one session, and a request is delivered even if a connection breaks meanwhile.
 
 Everything about sessions happens on one asyncio loop in a thread of its own (`PartyServicer`); `GrpcParties`
 is the synchronous face that rounds call from other threads.
