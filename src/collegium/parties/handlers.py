@@ -1,4 +1,4 @@
-"""What a party does with each kind of request: one small object per kind, `party.Party` chooses among them."""
+"""How a party answers each kind of request: one small object per kind, of which `party.Party` chooses one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an institution agreed to answer, enforced by itself before any vote is cast, whatever the coordinator says."""
+"""The policy of an institution: which requests it answers. The party checks it before any vote is cast."""
 
 from __future__ import annotations
 

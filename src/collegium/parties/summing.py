@@ -31,7 +31,7 @@ _MAX_OPEN_SUMS = 8
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """Who a party is among the others.
+    """A party's identity and the roster of a secure sum.
 
     Parameters
     ----------

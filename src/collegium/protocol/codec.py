@@ -159,7 +159,7 @@ def _read_count_nearest(message: pb.CountNearestRequest) -> requests.CountNeares
 
 
 def _counts(value: Any, message: Any, dtype: str) -> _Form:
-    """Of a value that holds ``counts``, an array ``[queries, classes]``, which travels as ``dtype``."""
+    """The codec of a value with ``counts``, an array ``[queries, classes]`` that is sent as ``dtype``."""
 
     def write(body: Any) -> Message:
         queries, classes = body.counts.shape

@@ -26,7 +26,7 @@ PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
 
 
 class RosterEntry(Frozen):
-    """One party."""
+    """The roster's entry for one party."""
 
     signing_key: Hex32
     """Ed25519 public key."""

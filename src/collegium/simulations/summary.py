@@ -12,7 +12,7 @@ from collegium.coordinator.run.run_record import RunRecord, reached
 
 
 def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
-    """What the table says: pairs of a name and a value."""
+    """The rows of the table: pairs of a name and a value."""
     labels, privacy = reached(run.labels), reached(run.privacy)
     ready = sum(party.status == "ready" for party in run.parties.values())
     rows = [
@@ -52,7 +52,7 @@ def _epsilon(epsilon: float) -> str:
 
 
 def _printable(text: str) -> str:
-    """What a party sent, without what would steer the terminal."""
+    """A text from a party, without characters that control a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

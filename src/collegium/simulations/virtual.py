@@ -33,7 +33,7 @@ def write_settings(config: SimulationConfig, folder: Path, data_root: Path | Non
 
 @functools.lru_cache(maxsize=4)
 def read_settings(folder: Path) -> SimulationConfig:
-    """What `write_settings` left."""
+    """The settings that `write_settings` wrote."""
     return SimulationConfig.model_validate(_settings(folder)["simulation"])
 
 

@@ -30,7 +30,7 @@ from collegium.whole_files import write_whole
 
 
 class WrittenJob(Frozen):
-    """`job.json`."""
+    """The content of `job.json`."""
 
     version: Literal[1] = 1
     job_id: str
@@ -44,7 +44,7 @@ class WrittenJob(Frozen):
 
 @dataclass(frozen=True)
 class Delivery:
-    """What an order brought: everything that a student is fitted from.
+    """The result of a job: everything that a student is fitted from.
 
     ``labels`` has a class per position, -1 for an abstention; positions without an entry were not asked.
     """

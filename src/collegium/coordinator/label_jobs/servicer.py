@@ -57,7 +57,7 @@ class LabelServicer:
         jobs.on_change = self._ring_from_anywhere
 
     def service(self) -> Service:
-        """What the server is given. Bytes in and out: what does not parse is ours to refuse."""
+        """The gRPC service. It takes and returns bytes, so that a message that cannot be parsed gets our own error."""
         answers: dict[str, Answering] = {
             "Describe": self._describe,
             "FetchPool": self._fetch_pool,

@@ -171,7 +171,7 @@ def _gap_chart(research: ResearchRecord | None) -> str:
 
 
 def printed(text: str) -> str:
-    """At most so much of a text that came from elsewhere as a page bears."""
+    """A text from elsewhere, cut to `LONGEST_TEXT` characters."""
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 

@@ -109,7 +109,7 @@ def send_pool(
 
 
 def _judge(reply: ReplyBody, spec: ArraySpec) -> int | PoolState | Failure:
-    """Where to go on, in bytes, or how it ended."""
+    """The byte at which to go on, or the result."""
     if isinstance(reply, Failure):
         return reply
     if not isinstance(reply, PoolState) or reply.sha256 != spec.sha256:

@@ -97,7 +97,7 @@ class VoteRound:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of an answer: ``(queries, width)``."""
+        """The shape of an answer: ``(queries, width)``."""
         assert isinstance(self.request.inputs, PoolRange), "a round asks about inputs of a pool"
         return len(self.request.inputs.indices), self.width
 

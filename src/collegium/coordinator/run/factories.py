@@ -64,7 +64,7 @@ def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
 
 
 def announced_terms(config: RunConfig, queries: int) -> AnnouncedTerms:
-    """What parties are told, when they enrol, that ``queries`` queries will be asked on."""
+    """The terms of ``queries`` queries, which parties are told when they enrol."""
     mechanism = _mechanism(config)
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told

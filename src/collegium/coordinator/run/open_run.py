@@ -106,7 +106,7 @@ class OpenRun:
         )
 
     def _labels_so_far(self) -> tuple[LabelSet, list[str]]:
-        """What earlier starts of this run chose and labelled, and the queries' keys."""
+        """The queries that earlier starts of this run chose, their labels and their keys."""
         label_set, keys = LabelSet.nothing(), list[str]()
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self.record, number, label_set)
@@ -208,7 +208,7 @@ class OpenRun:
         self._note_head()
 
     def _note_head(self) -> None:
-        """So that an older copy of the ledger is noticed when the run is taken up again."""
+        """Write the ledger's head into run.json, so that an older copy of the ledger is noticed later."""
         signed = self._setup.storage.signer is not None
         self.record.ledger = LedgerRecord(head=str(self._ledger.head()), signed=signed)
 

@@ -1,4 +1,4 @@
-"""What a run is given: who is reached, where files are kept, what computes, and who watches and is told of it."""
+"""The surroundings of a run: parties, folders, devices, and callbacks for progress."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Reach:
-    """Who is reached.
+    """The parties of a run and the way to reach them.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who watches a run, and who may stop it.
+    """The callbacks that are told of a run's progress, and the one that may stop it.
 
     Parameters
     ----------

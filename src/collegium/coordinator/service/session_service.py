@@ -113,7 +113,7 @@ class SessionService:
         return self._renewed().signing_key
 
     def members(self) -> Members:
-        """As they are now."""
+        """The members at this moment."""
         with self._changed:
             return self._members
 

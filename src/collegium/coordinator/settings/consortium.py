@@ -23,7 +23,7 @@ class StudentSettings(Frozen):
 
 
 class ConsortiumSettings(Frozen):
-    """Who takes part, and where the coordinator is found."""
+    """The parties and students, and the coordinator's addresses."""
 
     address: str
     """``host:port`` that parties dial; the coordinator's certificate is made for this host."""
@@ -96,7 +96,7 @@ class ConsortiumConfig(RunConfig):
 
     @property
     def run(self) -> RunConfig:
-        """What is asked, without whom and where."""
+        """The configuration of the run, without the consortium's own settings."""
         return RunConfig(**{name: getattr(self, name) for name in RunConfig.model_fields})
 
 

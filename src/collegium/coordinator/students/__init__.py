@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """What every method gets: all of it public or paid for.
+    """The input of every method. All of it is public or paid for.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class LiveState:
                     self._violations += 1
 
     def take_step(self, step: Progress) -> None:
-        """What a run tells as it goes on."""
+        """Take the run's report of one step."""
         with self._lock:
             self._step = step
 

@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, PLAIN_TEXT, f"{status.value} {status.phrase}\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Who looks on is not kept."""
+        """Log nothing: visitors of the page are not recorded."""
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode("utf-8")

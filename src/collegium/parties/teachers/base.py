@@ -1,4 +1,4 @@
-"""What a teacher is.
+"""The interface of a teacher.
 
 A teacher sees the records of its own split alone: scaling, feature choice and the number of steps are
 fixed constants, public options or follow from that split, never from the party's other records.
@@ -31,7 +31,7 @@ class Teacher(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the algorithm; a plain class attribute will do."""
+        """The version of the algorithm; a plain class attribute is enough."""
 
     def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         """Learn from records of at least two classes; the same records and seed give the same teacher."""

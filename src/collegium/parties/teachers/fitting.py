@@ -72,7 +72,7 @@ def fit_in_workers(
 def _replies(
     factory: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
 ) -> Iterator[tuple[TeacherSpec, Any]]:
-    """What a worker answers for each teacher. However this ends, every worker has ended by then."""
+    """The workers' answers, one for each teacher. Every worker has ended when this ends, also after an error."""
     context = get_context("spawn")
     waiting = specs[::-1]
     busy: dict[connection.Connection, TeacherSpec] = {}

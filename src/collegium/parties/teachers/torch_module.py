@@ -127,7 +127,7 @@ class ModuleTeacher(TrainedNetwork):
 
 
 def _digest(module: type[torch.nn.Module]) -> str:
-    """Of its own ``version`` where it has one, else of the file that defines it."""
+    """A digest of the class's ``version`` if it has one, else of the file that defines it."""
     version = getattr(module, "version", None)
     if version is None:
         try:

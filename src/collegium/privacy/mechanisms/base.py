@@ -42,7 +42,7 @@ _SIMULATED_DRAWS = 2_000
 
 
 class AnsweredBy(StrEnum):
-    """Who votes on a query at a party."""
+    """The kinds of voters at a party: its teachers or its records."""
 
     TEACHERS = "teachers"
     RECORDS_WITHIN_A_RADIUS = "records within a radius"
@@ -50,7 +50,7 @@ class AnsweredBy(StrEnum):
 
 
 class SumMode(StrEnum):
-    """What the coordinator sees of the votes; DESIGN, "Trust and roles"."""
+    """What the coordinator sees of the votes; see docs/choosing-noise.md."""
 
     CLEAR = "clear"
     MASKED = "masked"

@@ -60,7 +60,7 @@ class StableRelease(Stage):
 
     @property
     def noise_votes(self) -> float:
-        """Of the noise on d, which counts votes."""
+        """The scale of the noise on d, which is a number of votes."""
         return 1.0 / self.epsilon
 
     @property

@@ -19,7 +19,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + 16
 
 
 class Phase(IntEnum):
-    """What is asked for next."""
+    """The phases of a round: the answer that the coordinator asks for next."""
 
     ADVERTISE = 0
     """Fresh keys, signed."""

@@ -35,7 +35,7 @@ RandomBytes = Callable[[int], bytes]
 
 
 class _Secrets:
-    """What leaves this process only as shares, or never."""
+    """The secrets of a party, which leave its process only as shares, or never."""
 
     def __init__(self, random_bytes: RandomBytes) -> None:
         self.channel = X25519PrivateKey.from_private_bytes(random_bytes(32))

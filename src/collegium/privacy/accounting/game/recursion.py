@@ -48,7 +48,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Game:
-    """What one round can be.
+    """The possible gains of one round.
 
     Attributes
     ----------
