@@ -72,7 +72,7 @@ class Sampler:
         self._names = b"".join(hmac.digest(naming, identity, "sha256")[:_NAME_BYTES] for identity in numbers)
 
     def drawn(self, question: bytes, rate: float) -> NDArray[np.bool_]:
-        """Who is in the sample, shape ``[people]``: each with probability ``rate`` (to 2^-64, never more), independently.
+        """The sample, shape ``[people]``: each person with probability ``rate`` (to 2^-64, never more), independently.
 
         AES-256 under a key of the question's own, on the people's distinct names: a pseudorandom function but for
         the absence of collisions, which 2^-128 per pair hides.
