@@ -20,7 +20,10 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    found = privacy_report(AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered)).independent
+    asked = AccountQuery(
+        mechanism, queries, delta, WIDE_ORDERS, answered=answered, bound="argmax", loss_distribution=True
+    )
+    found = privacy_report(asked).independent
     return {
         "independent": found.charged.epsilon,
         "pld": found.loss_distribution,

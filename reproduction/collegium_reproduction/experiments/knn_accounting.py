@@ -35,7 +35,16 @@ class Published:
         mechanism = self.mechanism
         if sampling_rate is not None:
             mechanism = replace(mechanism, sampling_rate=sampling_rate)
-        return AccountQuery(mechanism, self.screened, DELTA, WIDE_ORDERS, conversion, answered=self.answered)
+        return AccountQuery(
+            mechanism,
+            self.screened,
+            DELTA,
+            WIDE_ORDERS,
+            conversion,
+            answered=self.answered,
+            bound="argmax",
+            loss_distribution=True,
+        )
 
 
 TABLE_1 = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,10 +19,16 @@ from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
+RENYI = ("--bound", "argmax")
+"""The headline that takes no time: for tests of other figures."""
+
 REQUIRED = {
     "mechanism",
     "queries",
     "delta",
+    "epsilon",
+    "epsilon_attained",
+    "epsilon_gap",
     "epsilon_data_independent",
     "epsilon_data_independent_pld",
     "epsilon_paper_bound",
@@ -53,7 +61,7 @@ def votes(tmp_path):
 
 
 def test_account_prints_every_figure_of_saved_votes(collegium, votes):
-    status, out, _ = collegium("account", "--mechanism", "lnmax", "--gamma", 0.05, "--votes", votes, "--json")
+    status, out, _ = collegium("account", "--mechanism", "lnmax", "--gamma", 0.05, "--votes", votes, "--json", *RENYI)
     shown = json.loads(out)
     assert status == 0 and set(shown) >= REQUIRED
     exact = RenyiCurve(WIDE_ORDERS, exact_divergences(VOTES, NoiseLaw("laplace", 20.0), WIDE_ORDERS).sum(axis=0))
@@ -64,7 +72,7 @@ def test_account_prints_every_figure_of_saved_votes(collegium, votes):
 
 
 def test_account_with_the_papers_orders_and_conversion_is_the_papers_epsilon(collegium, votes):
-    given = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--json")
+    given = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--json", *RENYI)
     shown = json.loads(collegium(*given, "--orders", "paper", "--conversion", "classic")[1])
     paper = RenyiCurve(PAPER_ORDERS, theorem_3(VOTES, 0.05, PAPER_ORDERS).sum(axis=0))
     assert shown["epsilon_paper_bound"] == pytest.approx(paper.to_epsilon(1e-5, Conversion.CLASSIC).epsilon)
@@ -79,7 +87,7 @@ def test_account_reads_the_same_votes_from_every_file(collegium, votes, tmp_path
     else:
         head = "a,b,c,d\n" if kind == "headed csv" else ""
         other.write_text(head + "\n".join(",".join(map(str, row)) for row in VOTES) + "\n")
-    given = ("account", "-m", "gnmax", "--sigma", 40, "--json", "--votes")
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--json", *RENYI, "--votes")
     assert collegium(*given, other)[1] == collegium(*given, votes)[1]
 
 
@@ -118,7 +126,7 @@ def test_account_reads_the_same_votes_from_every_file(collegium, votes, tmp_path
     ],
 )
 def test_plans_without_votes_have_the_data_independent_values_alone(collegium, given):
-    status, out, _ = collegium("account", "--mechanism", *given, "--json")
+    status, out, _ = collegium("account", "--mechanism", *given, "--json", *RENYI, "--loss-distribution")
     shown = json.loads(out)
     assert status == 0 and set(shown) >= REQUIRED
     assert 0 < shown["epsilon_data_independent"] < math.inf
@@ -126,11 +134,53 @@ def test_plans_without_votes_have_the_data_independent_values_alone(collegium, g
     assert shown["epsilon_exact"] is None and shown["epsilon_paper_bound"] is None
 
 
+def test_the_headline_is_certified_by_the_exact_accountant_and_stands_beside_what_an_adversary_attains(collegium):
+    shown = json.loads(collegium("account", "-m", "gnmax", "--sigma", 40, "--queries", 4, "--json")[1])
+    assert shown["bound"] == "exact"
+    assert shown["epsilon_attained"] <= shown["epsilon"] <= 1.01 * shown["epsilon_attained"]
+    assert shown["epsilon_gap"] == shown["epsilon"] - shown["epsilon_attained"]
+    assert shown["epsilon"] < 0.97 * shown["epsilon_data_independent"]
+
+
+def test_two_classes_cost_less_in_the_account_than_any_number_of_them(collegium):
+    given = ("account", "-m", "lnmax", "--gamma", 0.1, "--queries", 4, "--adjacency", "add-remove", "--json")
+    two = json.loads(collegium(*given, "--classes", 2)[1])
+    assert two["epsilon"] < json.loads(collegium(*given)[1])["epsilon_attained"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("gnmax", "--sigma", 40, "--queries", 4, "--unit", "party", "--teachers-per-party", 3),
+        ("noised-gnmax", "--sigma", 40, "--honest-survivors", 3, "--queries", 4),
+        ("individual-knn", "--sigma", 70, "--participations", 1, "--levels", 4),
+        ("gnmax", "--sigma", 40, "--queries", 4, "--delta", 1e-12),
+        ("gnmax", "--sigma", 400, "--queries", 4),
+    ],
+)
+def test_where_the_exact_accountant_proves_nothing_the_headline_is_the_renyi_bound_and_says_so(collegium, given):
+    shown = json.loads(collegium("account", "-m", *given, "--json")[1])
+    assert shown["bound"] == "argmax" and shown["epsilon_attained"] is None
+    assert shown["epsilon"] == shown["epsilon_data_independent"]
+
+
+def test_an_account_loads_no_library_of_loss_distributions_unless_it_is_asked_for_them():
+    code = (
+        "import sys; from collegium.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "print('dp_accounting' in sys.modules or 'scipy.stats' in sys.modules)"
+    )
+    given = [sys.executable, "-c", code, "account", "-m", "individual-knn", "--sigma", "70", "--participations", "1"]
+    assert subprocess.run(given, capture_output=True, text=True, check=True).stdout.endswith("False\n")
+    asked = subprocess.run([*given, "--loss-distribution"], capture_output=True, text=True, check=True)
+    assert asked.stdout.endswith("True\n")
+
+
 def test_individual_neighbours_are_accounted_for_as_records_that_come_or_go_and_never_as_replaced(collegium):
     given = ("account", "-m", "individual-knn", "--sigma", 70, "--participations", 1, "--json")
     shown = json.loads(collegium(*given)[1])
     assert shown["adjacency"] == "add-remove"
     assert shown["epsilon_data_independent"] == pytest.approx(0.0456, abs=5e-5)
+    assert shown["epsilon"] == pytest.approx(0.0404, abs=1e-4)
     for more in (("--adjacency", "replace"), ("--unit", "party", "--teachers-per-party", 3)):
         status, out, err = collegium(*given, *more)
         assert status == 7 and out == "" and len(err.strip().splitlines()) == 1
@@ -166,7 +216,7 @@ def test_nzc_shows_its_claim_beside_the_truth(collegium, votes):
 
 
 def test_a_party_with_four_teachers_pays_more_than_a_record(collegium):
-    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 100, "--json", "--teachers-per-party", 4)
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 100, "--json", "--teachers-per-party", 4, *RENYI)
     record = json.loads(collegium(*given)[1])
     party = json.loads(collegium(*given, "--unit", "party")[1])
     assert record["votes_per_unit"] == 1 and party["votes_per_unit"] == 4
@@ -236,6 +286,7 @@ def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
         "--queries",
         best["queries"] + 1,
         "--json",
+        *RENYI,
     )
     assert json.loads(collegium(*again)[1])["epsilon_data_independent"] > 2
 

@@ -267,3 +267,23 @@ def test_a_seed_repeats_its_noise_and_the_system_does_not():
     # Two runs of 200 uniform choices among four agree by chance with probability 4^−200.
     assert (stage.run(votes, SystemNoise()) != stage.run(votes, SystemNoise())).any()
     assert SystemNoise().private and not SeededNoise(1).private and not SeededNoise(1, continuous=True).private
+
+
+LAWS = {
+    "lnmax": [("discrete-laplace", 20.0, "replace", 1.0)],
+    "gnmax": [("discrete-gaussian", 40.0, "replace", 1.0)],
+    "confident-gnmax": [("discrete-gaussian", 150.0, "add-remove", 1.0), ("discrete-gaussian", 40.0, "replace", 1.0)],
+    "interactive-gnmax": [("discrete-gaussian", 150.0, "add-remove", 1.0), ("discrete-gaussian", 40.0, "replace", 1.0)],
+    "exponential": [("gumbel", 20.0, "replace", 1.0)],
+    "knn": [("discrete-gaussian", 85.0, "add-remove", 0.25), ("discrete-gaussian", 25.0, "replace", 0.25)],
+    "individual-knn": [("discrete-gaussian", 70.0, "add-remove", 1.0)],
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_exact_accountant_is_told_the_noise_that_is_drawn_and_only_where_one_winner_leaves(name):
+    mechanism = create(name, **PARAMETERS[name])
+    laws = [stage.round_law(mechanism.unit()) for stage in mechanism.stages]
+    told = [law and (law.noise, law.scale, str(law.adjacency), law.sampling_rate) for law in laws]
+    assert told == LAWS.get(name, [None])
+    assert all(stage.round_law(mechanism.unit(2)) is None for stage in mechanism.stages)

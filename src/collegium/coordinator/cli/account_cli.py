@@ -16,6 +16,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis import audit as auditing
 from collegium.privacy.analysis import planning
 from collegium.privacy.analysis.account import AccountQuery, PrivacyReport, privacy_report
+from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.analysis.smooth import publishable_epsilon
 from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
@@ -58,8 +59,12 @@ def account(
         typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
     ] = None,
     bound: Annotated[
-        Literal["argmax", "classic"], typer.Option(help="Our bound for the winner, or the published one.")
-    ] = "argmax",
+        Bound, typer.Option(help="The exact accountant, our Rényi bound for the winner, or published bounds.")
+    ] = "exact",
+    classes: Annotated[int | None, typer.Option(help="The number of classes; two cost less.")] = None,
+    loss_distribution: Annotated[
+        bool, typer.Option("--loss-distribution", help="Also the value by privacy loss distributions.")
+    ] = False,
     publish: Annotated[
         float | None,
         typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
@@ -70,6 +75,8 @@ def account(
     _check_delta(delta)
     counts = read_votes(votes) if votes is not None else None
     given = mechanism_options(context)
+    if classes is not None and "classes" in fields_of(mechanism_named(mechanism)):
+        given["classes"] = classes
     count = _queries(queries, screened, None if counts is None else counts.shape[0])
     kind = mechanism_named(mechanism)
     described = create(mechanism, **kind.completed(given, delta=delta, queries=count or 0))
@@ -86,7 +93,9 @@ def account(
         conversion=conversion,
         unit=described.party_unit(teachers_per_party, adjacency) if by_party else described.unit(1, adjacency),
         answered=answered,
-        classic=bound == "classic",
+        bound=bound,
+        classes=classes,
+        loss_distribution=loss_distribution,
     )
     published = None
     if publish is not None:
@@ -268,7 +277,9 @@ def _parameters(parameters: dict[str, float | int | str]) -> str:
 
 
 _ROWS = {
-    "epsilon_data_independent": "data-independent",
+    "epsilon": "to publish: whatever the votes are",
+    "epsilon_attained": "an adversary that forces at least",
+    "epsilon_data_independent": "data-independent, Rényi bound",
     "epsilon_data_independent_classic": "data-independent, published bound",
     "epsilon_data_independent_moments": "data-independent, published bound, moments λ ≤ 8",
     "epsilon_data_independent_pld": "data-independent, loss distribution",

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import (
     LARGEST_PLD_EPSILON,
+    Bound,
     Epsilons,
     SecretEpsilons,
     StageCharge,
@@ -48,8 +49,12 @@ class AccountQuery:
         Whose data are protected; one vote under the mechanism's own adjacency where it is None.
     answered : int or None
         Queries that reach the later stages; all of them where it is None.
-    classic : bool
-        By the published bound in place of the best that is proven here.
+    bound : Bound
+        The bound of the headline. The exact accountant may take a minute where nothing is kept from an earlier call.
+    classes : int or None
+        The number of classes, where it is known: two classes cost less.
+    loss_distribution : bool
+        Also compute the value by privacy loss distributions.
 
     Raises
     ------
@@ -64,7 +69,9 @@ class AccountQuery:
     conversion: Conversion = Conversion.IMPROVED
     unit: Unit | None = None
     answered: int | None = None
-    classic: bool = False
+    bound: Bound = "exact"
+    classes: int | None = None
+    loss_distribution: bool = False
 
     @property
     def protected(self) -> Unit:
@@ -78,9 +85,10 @@ class AccountQuery:
 
     @property
     def charged(self) -> Epsilon:
-        """ε by the composed curve of the plan: what a budget stops on."""
+        """ε by the composed Rényi curve of the plan."""
+        published = self.bound == "classic"
         curve = self.mechanism.charge(
-            self.orders, self.protected, queries=self.queries, answered=self.answered, published=self.classic
+            self.orders, self.protected, queries=self.queries, answered=self.answered, published=published
         )
         return curve.to_epsilon(self.delta, self.conversion)
 
@@ -112,7 +120,8 @@ class PrivacyReport:
     @property
     def epsilon(self) -> float:
         """The ε to publish: it holds whatever the votes are."""
-        return self.independent.charged.epsilon
+        found = self.independent
+        return found.charged.epsilon if found.exact is None else found.exact.certified
 
     @property
     def delta(self) -> float:
@@ -132,8 +141,11 @@ class PrivacyReport:
             "votes_per_unit": unit.votes,
             "adjacency": unit.adjacency.value,
             "delta": asked.delta,
-            "bound": "classic" if asked.classic else "argmax",
-            "epsilon_data_independent": self.epsilon,
+            "bound": "argmax" if asked.bound == "exact" and found.exact is None else asked.bound,
+            "epsilon": self.epsilon,
+            "epsilon_attained": found.exact and found.exact.attained,
+            "epsilon_gap": found.exact and found.exact.certified - found.exact.attained,
+            "epsilon_data_independent": found.charged.epsilon,
             "epsilon_data_independent_classic": value_of(found.published),
             "epsilon_data_independent_moments": value_of(found.moments),
             "epsilon_data_independent_pld": found.loss_distribution,
@@ -162,6 +174,8 @@ def account(
     unit: Literal["record", "party"] = "record",
     teachers_per_party: int = 1,
     adjacency: Adjacency | None = None,
+    bound: Bound = "exact",
+    classes: int | None = None,
 ) -> PrivacyReport:
     """The ε of a plan, or of saved votes, by every analysis that applies.
 
@@ -183,6 +197,11 @@ def account(
         Votes that one party casts; for the unit ``party``.
     adjacency : Adjacency, optional
         Whether a vote moves (``replace``) or comes and goes; the mechanism's own where it is left out.
+    bound : Bound
+        What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call),
+        by our Rényi bound, or by published bounds.
+    classes : int, optional
+        Number of classes; two cost less. That of ``votes`` where it is left out.
 
     Returns
     -------
@@ -208,7 +227,9 @@ def account(
     counts = None if votes is None else checked_counts(votes)
     protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
     number = queries if queries is not None else 0 if counts is None else len(counts)
-    question = AccountQuery(mechanism, number, delta, WIDE_ORDERS, unit=protected, answered=answered)
+    question = AccountQuery(
+        mechanism, number, delta, WIDE_ORDERS, unit=protected, answered=answered, bound=bound, classes=classes
+    )
     return privacy_report(question, counts)
 
 
@@ -219,7 +240,14 @@ def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> Pri
     from votes, or when the unit is not one that it accounts for.
     """
     mechanism, secret = question.mechanism, None
-    independent = all_epsilons(question.charges, question.charged, orders=question.orders)
+    independent = all_epsilons(
+        question.charges,
+        question.charged,
+        orders=question.orders,
+        loss_distribution=question.loss_distribution,
+        exact=question.bound == "exact",
+        classes=question.classes if votes is None else votes.shape[1],
+    )
     if votes is not None:
         secret = secret_epsilons(
             mechanism,

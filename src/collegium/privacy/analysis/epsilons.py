@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from collegium.errors import UnsupportedAccounting
+from collegium.privacy.accounting.game.profile import compose
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
 from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.mechanisms.base import Mechanism, Stage
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
@@ -15,6 +19,28 @@ from collegium.privacy.units import IntArray, Unit
 
 LARGEST_PLD_EPSILON = 50.0
 """Beyond it a loss distribution fills the memory to say that there is no privacy."""
+
+
+Bound = Literal["exact", "argmax", "classic"]
+"""Which data-independent bound is the headline: the exact accountant (and our Rényi bound where it does not cover the
+mechanism, the unit or δ), our Rényi bound for the winner, or the Rényi bounds of published accountants."""
+
+
+@dataclass(frozen=True)
+class ExactEpsilon:
+    """What the exact accountant says at one δ.
+
+    Parameters
+    ----------
+    certified : float
+        ε of every adversary is at most this.
+    attained : float
+        A concrete adaptive adversary forces this ε, in the game of docs/privacy.md. Where several kinds of rounds
+        are composed it is that of one of them.
+    """
+
+    certified: float
+    attained: float
 
 
 @dataclass(frozen=True)
@@ -39,14 +65,17 @@ class Epsilons:
     moments : Epsilon or None
         The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
     loss_distribution : float or None
-        By privacy loss distributions of the published mechanisms; None where a stage has none, where later charges
-        depended on earlier answers, and above 50.
+        By privacy loss distributions of the published mechanisms; None where it was not asked for, where a stage has
+        none, and above 50.
+    exact : ExactEpsilon or None
+        By the exact accountant; None where it was not asked for or does not apply.
     """
 
     charged: Epsilon
     published: Epsilon | None = None
     moments: Epsilon | None = None
     loss_distribution: float | None = None
+    exact: ExactEpsilon | None = None
 
 
 @dataclass(frozen=True)
@@ -99,25 +128,61 @@ def loss_distribution_epsilon(charges: Sequence[StageCharge], delta: float) -> f
     return composed_epsilon([(loss, one.queries) for loss, one in zip(losses, charges, strict=True)], delta)
 
 
+def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon | None:
+    """ε of ``charges`` by the exact accountant; None where it does not cover a stage, a unit, a scale or ``delta``.
+
+    Parameters
+    ----------
+    charges : iterable of StageCharge
+        Their numbers of queries must be fixed before the first answer, or be upper limits that were.
+    delta : float
+        δ of the guarantee.
+    classes : int or None
+        The number of classes, where it is known: two classes cost less.
+
+    References
+    ----------
+    docs/privacy.md, "The exact accountant".
+    """
+    rounds: dict[RoundLaw, int] = {}
+    try:
+        for one in charges:
+            law = one.stage.round_law(one.unit, classes)
+            if law is None:
+                return None
+            rounds[law] = rounds.get(law, 0) + one.queries
+        if not rounds:
+            return ExactEpsilon(0.0, 0.0)
+        profile = compose([winner_profile(law, count) for law, count in rounds.items()])
+        return ExactEpsilon(profile.epsilon(delta), profile.attained(delta))
+    except UnsupportedAccounting:
+        return None
+
+
 def all_epsilons(
     charges: Sequence[StageCharge],
     charged: Epsilon,
     *,
     orders: tuple[float, ...] = WIDE_ORDERS,
-    adaptive: bool = False,
+    loss_distribution: bool = False,
+    exact: bool = False,
+    classes: int | None = None,
 ) -> Epsilons:
     """The ε of ``charges`` by every analysis, at the δ and by the conversion of ``charged``, which is known.
 
-    ``orders`` are those of the published bounds; ``adaptive`` says that charges depended on earlier answers.
+    ``orders`` are those of the published bounds. ``loss_distribution`` and ``exact`` ask for the values that take
+    long to compute; they do not hold where later charges depended on earlier answers. ``classes`` is the number of
+    classes where it is known.
     """
     delta = charged.delta
     published = _published(charges, orders).to_epsilon(delta, charged.conversion)
-    finite = published.epsilon <= LARGEST_PLD_EPSILON and not adaptive
+    finite = published.epsilon <= LARGEST_PLD_EPSILON and loss_distribution
     return Epsilons(
         charged=charged,
         published=published,
         moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
         loss_distribution=loss_distribution_epsilon(charges, delta) if finite else None,
+        exact=exact_epsilon(charges, delta, classes) if exact else None,
     )
 
 

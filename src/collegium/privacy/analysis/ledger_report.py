@@ -88,7 +88,9 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
     units = {}
     for name, charged in charged_epsilons(ledger).items():
         stages = _stage_charges(charges, name, terms.adjacency)
-        units[name] = Epsilons(charged) if stages is None else all_epsilons(stages, charged, adaptive=adaptive)
+        units[name] = (
+            Epsilons(charged) if stages is None else all_epsilons(stages, charged, loss_distribution=not adaptive)
+        )
     return LedgerReport(
         terms=terms,
         source=mechanism_named(name).source if (name := str(terms.mechanism.get("name", ""))) else "",

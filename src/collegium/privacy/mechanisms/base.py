@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.laws import top_class_probability
 from collegium.privacy.accounting.screening import ThresholdTestLaw
@@ -110,6 +111,14 @@ class Stage(ABC):
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         """What published accountants charge for one query; ``charge`` where nothing else was published."""
         return self.charge(orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        """What one query releases here, as a round of the exact accountant; None where it does not cover the unit.
+
+        The law is that of the discrete noise of a release. ``classes`` is their number where the caller knows it.
+        Raises UnsupportedAccounting for a scale that the accountant does not search.
+        """
+        return None
 
     def privacy_loss(self, unit: Unit) -> Any:
         """A dp-accounting PrivacyLossDistribution that dominates one query, or None."""

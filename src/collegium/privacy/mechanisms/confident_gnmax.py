@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import threshold_curve
 from collegium.privacy.accounting.papers import theorem_6
@@ -20,7 +21,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts
 
 _THRESHOLDS_TRIED = (0.5, 0.6, 0.7, 0.8)
@@ -85,6 +86,12 @@ class ThresholdTest(GaussianStage):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return threshold_curve(self.sigma, self.threshold, orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        """Under both adjacencies the count that is tested moves by at most one."""
+        if unit.votes > 1:
+            return None
+        return RoundLaw("discrete-gaussian", self.sigma, Adjacency.ADD_REMOVE, sampling_rate=self.sampling_rate)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from collegium.privacy.accounting import pld
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import gumbel_argmax_curve, l1_moved, published_range_curve
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
@@ -61,6 +62,9 @@ class GumbelRelease(Stage):
 
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return published_range_curve(self.gamma, orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        return RoundLaw("gumbel", 1.0 / self.gamma, unit.adjacency) if unit.votes == 1 else None
 
     def privacy_loss(self, unit: Unit) -> Any:
         """By its pure bound alone, which gives bounded range away; the Rényi value is often smaller."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import gaussian_argmax_curve, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
@@ -59,6 +60,11 @@ class GaussianRelease(GaussianStage):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_argmax_curve(self.sigma, orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        if unit.votes > 1:
+            return None
+        return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes, self.sampling_rate)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

@@ -15,6 +15,7 @@ import numpy as np
 
 from collegium.errors import UnsupportedAccounting
 from collegium.limits import MAX_WEIGHT_LEVELS
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
@@ -86,6 +87,12 @@ class IndividualRelease(GaussianStage):
     def moved(self, unit: Unit) -> float:
         """One vote per record appears or disappears: 1 for a record, k for k records."""
         return _votes_of(unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        """For votes of full weight alone: a record whose weights are parts of a vote may vote in more rounds."""
+        if unit.votes > 1 or self.levels > 1:
+            return None
+        return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         units = checked_counts(counts)

@@ -8,10 +8,11 @@ uncertainty about who was in, which an analysis of the realised votes throws awa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from collegium.errors import UnsupportedAccounting
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Stage
 from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
@@ -103,6 +104,10 @@ class SampledRelease(GaussianRelease):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return self.published_charge(orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        """A sampled record displaces another neighbour, or there is none to displace: one vote moves at most."""
+        return super().round_law(replace(unit, adjacency=Adjacency.REPLACE), classes)
 
 
 def check_records(unit: Unit) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from collegium.privacy.accounting import pld
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import laplace_argmax_curve, theorem_2
 from collegium.privacy.accounting.papers import theorem_3
@@ -63,6 +64,9 @@ class LaplaceRelease(Stage):
 
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return theorem_2(self.gamma, orders, unit)
+
+    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+        return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes) if unit.votes == 1 else None
 
     def privacy_loss(self, unit: Unit) -> Any:
         return pld.laplace_loss(self.gamma, unit)

@@ -14,6 +14,7 @@ from collegium.privacy.accounting.game.lines import Line, continuous_line, discr
 from collegium.privacy.accounting.game.planes import Plane
 from collegium.privacy.accounting.game.profile import Profile
 from collegium.privacy.accounting.game.recursion import Game, play
+from collegium.privacy.accounting.progress import SearchStep, report_step
 from collegium.privacy.units import Adjacency
 
 NOISES = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace")
@@ -112,7 +113,8 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
     law : what one round is.
     rounds : T, at least 0. For a record that votes in at most P of the rounds, wherever they fall, it is P: in
         the others it changes nothing.
-    progress : told the number of rounds computed so far; nothing is told when the result is known already.
+    progress : told the number of rounds computed so far; nothing is told when the result is known already. Without
+        it whoever listens to searches is told (``progress.listening``).
 
     Returns
     -------
@@ -136,4 +138,5 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
             f"the exact accountant plays at most {MOST_ROUNDS} rounds; for {rounds} use the Rényi accountant"
         )
     key = (law.noise, law.scale, str(law.adjacency), law.classes == 2, law.sampling_rate, int(rounds))
-    return Profile(remembered(key, lambda: tuple(play(game, int(rounds), progress) for game in law.games())))
+    told = progress or (lambda done: report_step(SearchStep("the exact accountant's rounds", 1, done, int(rounds))))
+    return Profile(remembered(key, lambda: tuple(play(game, int(rounds), told) for game in law.games())))
