@@ -277,8 +277,8 @@ def _parameters(parameters: dict[str, float | int | str]) -> str:
 
 
 _ROWS = {
-    "epsilon": "to publish: whatever the votes are",
-    "epsilon_attained": "an adversary that forces at least",
+    "epsilon": "data-independent",
+    "epsilon_attained": "data-independent, forced by an adversary",
     "epsilon_data_independent": "data-independent, Rényi bound",
     "epsilon_data_independent_classic": "data-independent, published bound",
     "epsilon_data_independent_moments": "data-independent, published bound, moments λ ≤ 8",
