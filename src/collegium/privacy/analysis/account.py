@@ -261,13 +261,13 @@ def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> Pri
         question=question,
         independent=independent,
         from_votes=secret,
-        notes=(*_notes_on_size(independent), *(() if secret is None else _notes(question, secret))),
+        notes=(*_notes_on_size(question, independent), *(() if secret is None else _notes(question, secret))),
         other=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
     )
 
 
-def _notes_on_size(found: Epsilons) -> list[str]:
-    if found.published is None or found.published.epsilon <= LARGEST_PLD_EPSILON:
+def _notes_on_size(question: AccountQuery, found: Epsilons) -> list[str]:
+    if not question.loss_distribution or found.published is None or found.published.epsilon <= LARGEST_PLD_EPSILON:
         return []
     return [f"no loss distribution is computed where the published bound is above ε = {LARGEST_PLD_EPSILON:g}"]
 
