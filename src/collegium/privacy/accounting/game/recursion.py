@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from collegium.errors import UnsupportedAccounting
 from collegium.privacy.accounting.game.curves import Sampling
 from collegium.privacy.accounting.game.front import Choice, Front, Positions
 from collegium.privacy.accounting.game.lines import Line
@@ -38,6 +39,9 @@ _DEVIATIONS = 7.5
 
 _TRIMMED, _TRIMMED_FROM, _TRIM = 8, 25, 5e-4
 """After so many rounds, of at least so many, the tails that hold this share of G are lumped together."""
+
+_LARGEST_LOSS = 110.0
+"""Privacy losses beyond it are not followed: with three such runs together, exponentials pass double precision."""
 
 _NEGLIGIBLE = 1e-16
 """Rows that can gain no more than this gain this."""
@@ -96,7 +100,13 @@ def play(game: Game, rounds: int, progress: Callable[[int], None] | None = None)
     deviation = _deviation(game)
     step = deviation / (24.0 if rounds <= 10 else 12.0 if rounds <= 100 else 8.0)
     most = _DEVIATIONS * deviation * math.sqrt(rounds) + 0.5 * rounds * deviation**2
-    half = math.ceil(min(most, rounds * game.largest_loss) / step) + 1
+    most = min(most, rounds * game.largest_loss)
+    if most > _LARGEST_LOSS:
+        raise UnsupportedAccounting(
+            f"{rounds} such rounds lose up to {most:.0f}, and the exact accountant follows {_LARGEST_LOSS:g}; use the "
+            "Rényi accountant"
+        )
+    half = math.ceil(most / step) + 1
     reach = math.ceil(game.largest_loss / step) + 1
     front = Front(game.families, game.sampling, multiples(-reach, reach, step))
     s = multiples(-half, half, step)
