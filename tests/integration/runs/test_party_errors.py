@@ -47,6 +47,7 @@ class Consortium:
             "coordinator": f"localhost:{self.port}",
             "credentials": "ash",
             "folder": "kept",
+            "policy": "policy.toml",
             "data": {"source": self.folder / "records.npz"},
         }
         path.write_text("\n".join(f"{key} = {toml(value)}" for key, value in (settings | changes).items()) + "\n")
@@ -58,6 +59,7 @@ def consortium(tmp_path: Path) -> Iterator[Consortium]:
     authority = Authority.create("oaks")
     hub = issue_kit(authority, tmp_path / "hub", "hub", "coordinator", hosts=["localhost"])
     ash = issue_kit(authority, tmp_path / "ash", "ash", "party")
+    (tmp_path / "policy.toml").write_text("minimum_noise_votes = 1.0\nqueries = 10\n")
     np.savez(tmp_path / "records.npz", x=np.zeros((6, 2, 2), dtype=np.uint8), y=np.array([0, 1, 0, 1, 0, 1]))
     roster = Roster.of("oaks", {"ash": ash.subject.signing_key})
     with GrpcParties(credentials=hub, roster=roster, task=TASK, run_id="run-1") as parties:
