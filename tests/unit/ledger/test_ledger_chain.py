@@ -158,7 +158,7 @@ def test_entries_cut_off_the_end_show_against_an_earlier_head(rows: list[Row]) -
         (Charge("x", {}, {"record": CURVE}, 10_000, ""), "past the budget of 4"),
         (Charge("x", {}, {"record": gaussian_curve(1.0, 1.0, PAPER_ORDERS)}, 1, ""), "cannot be read"),
         (Charge("x", {}, {"party": CURVE}, 1, ""), "does not say what it costs one record"),
-        (Terms(noise="seeded"), "it changes between noise"),
+        (Terms(noise="seeded"), "it mixes noise"),
         (Settings("x", WIDE_ORDERS, 1e-5, Conversion.IMPROVED, b""), "settings must be the first entry"),
     ],
 )
