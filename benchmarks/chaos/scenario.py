@@ -32,7 +32,7 @@ _TRIES = 2
 """So often a coordinator stops since policies allow no more: the operator tries again once."""
 _MOST_STOPS = 20
 FORBIDDEN = "refused-"
-INTERRUPTED_LINE = "Interrupted. Nothing is lost: the same command goes on where this one was."
+INTERRUPTED_LINE = "Interrupted. Nothing is lost: run the same command again, and it goes on."
 
 
 class Scenario:

@@ -359,7 +359,7 @@ def test_the_student_of_earlier_rounds_has_its_sure_answers_confirmed(
     [
         ({"count": 121, "rounds": 1, "choice": "random"}, "the pool has 120 inputs"),
         ({"count": 121, "choice": "representative"}, "the pool has 120 inputs"),
-        ({"rounds": 1}, "needs rounds of at least 2"),
+        ({"rounds": 1}, "rounds of at least 2"),
         ({"sizes": [10, 10, 11]}, "add up to 30"),
         ({"sizes": [20, 10]}, "3 numbers"),
         ({"sizes": [30, 0, 0]}, "above 0"),
