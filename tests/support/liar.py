@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
-from collegium.parties.party import Party
-from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody, SecureSumStep, VoteRequest
+from collegium.protocol.messages import Failure, Reply, ReplyBody, Request, RequestBody, SecureSumStep, VoteRequest
 from collegium.protocol.secure_sum import GraphPlan, plan_graph
 
 
@@ -22,10 +21,16 @@ class Asked(Protocol):
     def ask(self, requests: Mapping[str, RequestBody], *, timeout_s: float, **options: Any) -> dict[str, ReplyBody]: ...
 
 
+class Answers(Protocol):
+    """A party, or what stands in for one."""
+
+    def handle(self, request: Request) -> Reply: ...
+
+
 class AtHand:
     """Real parties, asked in this process."""
 
-    def __init__(self, parties: Mapping[str, Party]) -> None:
+    def __init__(self, parties: Mapping[str, Answers]) -> None:
         self.parties, self._ids = dict(parties), itertools.count()
 
     def ask(self, requests: Mapping[str, RequestBody], **_: Any) -> dict[str, ReplyBody]:
@@ -91,7 +96,3 @@ def roster_of(keys: Mapping[str, Ed25519PrivateKey]) -> dict[str, bytes]:
 
 def liar_over(parties: Asked, roster: Mapping[str, bytes]) -> Liar:
     return Liar(parties, dict(roster), plan_graph(len(roster), 0.2, 0.1))
-
-
-def renamed(request: VoteRequest, round_id: str) -> VoteRequest:
-    return replace(request, round_id=round_id)
