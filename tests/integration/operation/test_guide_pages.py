@@ -59,10 +59,10 @@ def test_account_prints_the_epsilon_that_the_page_gives(command: str, monkeypatc
 def test_plan_proposes_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     (command,) = [line for line in commands_of(NOISE) if " plan " in line]
     out, said = printed(command, monkeypatch), after(command, NOISE)
-    for sigma, queries, share in (("8.81", 26, "97.65"), ("6", 8, None)):
+    for sigma, queries, share in (("8.81", 29, "97.65"), ("6", 8, None)):
         assert f"{queries}" in said and sigma in said and (share is None or share in said)
         assert re.search(rf"sigma {sigma} +│ +{queries} │ +{queries} │ +2\.\d+ │ +{share or ''}", out), out
-    assert "Best: gnmax with sigma 8.81, 26 queries" in out
+    assert "Best: gnmax with sigma 8.81, 29 queries" in out
 
 
 def test_a_table_is_the_same_in_every_format_and_what_is_missing_is_said(tmp_path: Path) -> None:

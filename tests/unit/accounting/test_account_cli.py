@@ -270,25 +270,40 @@ def test_votes_are_refused_under_sampling(collegium, votes):
 
 def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
     picture = tmp_path / "plan.png"
-    given = ("plan", "--epsilon", 2, "--teachers", 250, "--gaps", "0.8,0.4", "-m", "gnmax", "--plot", picture, "--json")
+    given = (
+        "plan",
+        "--epsilon",
+        2,
+        "--teachers",
+        250,
+        "--gaps",
+        "0.8,0.4",
+        "--classes",
+        2,
+        "-m",
+        "gnmax",
+        "--plot",
+        picture,
+        "--json",
+    )
     status, out, _ = collegium(*given)
     shown = json.loads(out)
     assert status == 0 and picture.stat().st_size > 1000
     assert all(choice["epsilon"] <= 2 for choice in shown["choices"])
     best = shown["best"]
     assert best["agreement"] >= 0.95
-    again = (
-        "account",
-        "-m",
-        "gnmax",
-        "--sigma",
-        best["parameters"]["sigma"],
-        "--queries",
-        best["queries"] + 1,
-        "--json",
-        *RENYI,
-    )
-    assert json.loads(collegium(*again)[1])["epsilon_data_independent"] > 2
+
+
+def test_plan_affords_as_many_queries_as_the_exact_accountant_certifies(collegium):
+    given = ("plan", "--epsilon", 1, "--teachers", 60, "--gaps", "0.8", "--classes", 2, "-m", "gnmax", "--json")
+    best = json.loads(collegium(*given)[1])["best"]
+
+    def epsilon(queries):
+        asked = ("--sigma", best["parameters"]["sigma"], "--queries", queries, "--classes", 2, "--json")
+        return json.loads(collegium("account", "-m", "gnmax", *asked)[1])
+
+    assert epsilon(best["queries"])["epsilon"] == best["epsilon"] <= 1 < epsilon(best["queries"] + 1)["epsilon"]
+    assert epsilon(best["queries"])["epsilon_data_independent"] > 1
 
 
 def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):
@@ -326,12 +341,14 @@ def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
 
 
 def test_a_plan_prints_the_graph_of_its_secure_sum(collegium):
-    status, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 250, "-m", "gnmax", "--json")
+    status, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 250, "--classes", 2, "-m", "gnmax", "--json")
     graph = json.loads(out)["secure_sum"]
     assert status == 0
     assert graph["parties"] == 250 and 2 <= graph["threshold"] <= graph["neighbours"] < 250
     assert graph["secrecy_failure"] <= 2**-40 and graph["liveness_failure"] <= 1e-6
-    _, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 40, "--teachers-per-party", 20, "-m", "gnmax")
+    _, out, _ = collegium(
+        "plan", "--epsilon", 2, "--teachers", 40, "--teachers-per-party", 20, "--classes", 2, "-m", "gnmax"
+    )
     assert "not among 2 parties" in out
 
 

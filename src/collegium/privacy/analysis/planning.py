@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from collegium.errors import ConfigurationError
+from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.extras import optional_import
-from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.accounting.game.winner import affordable_rounds, winner_profile
+from collegium.privacy.analysis.epsilons import exact_epsilon, planned_charges
+from collegium.privacy.mechanisms.base import Mechanism, Stage
 from collegium.privacy.mechanisms.parameters import Value, fields_of
 from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import IntArray
+from collegium.privacy.units import IntArray, Unit
 
 _MOST_QUERIES = 1_000_000
 _ANY_NOISE, _ANY_TEACHERS = 10.0, 100
@@ -112,8 +114,20 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
 
 
 def settled(choice: Choice, target: Target) -> Choice:
-    """The same plan by the certified bound, which affords more queries and takes seconds to search."""
-    return _choice(create(choice.mechanism, **choice.parameters), target, classic=False)
+    """The same plan by the exact accountant, or by our Rényi bound where that does not cover it.
+
+    It affords more queries and takes seconds to compute. Where several stages are charged, the number of queries is
+    that of the Rényi bound, and the exact accountant gives their ε.
+    """
+    mechanism = create(choice.mechanism, **choice.parameters)
+    found = _choice(mechanism, target, classic=False)
+    unit = mechanism.unit(target.votes_per_unit)
+    if target.queries is None and len(mechanism.stages) == 1:
+        queries = _exact_queries(mechanism.stages[0], unit, target, found.queries)
+        found = replace(found, queries=queries, answered=queries, correct=found.agreement * queries)
+    charges = planned_charges(mechanism, unit, found.queries, found.answered)
+    exact = exact_epsilon(charges, target.delta, target.classes)
+    return found if exact is None else replace(found, epsilon=exact.certified)
 
 
 def best(found: Sequence[Choice], agreement: float) -> Choice:
@@ -172,6 +186,23 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon_of(middle) <= epsilon else (low, middle)
     return low
+
+
+def _exact_queries(stage: Stage, unit: Unit, target: Target, least: int) -> int:
+    """The largest number of queries by the exact accountant; at least ``least``, which fits by another bound."""
+    try:
+        law = stage.round_law(unit, target.classes)
+        if law is None:
+            return least
+        most = max(8, math.ceil(1.25 * least))
+        while (fits := affordable_rounds(law, target.epsilon, target.delta, most)) == most:
+            most *= 2
+        # The grid of the search is made for ``most`` rounds; `collegium account` makes one for the number that it has.
+        while fits > least and winner_profile(law, fits).epsilon(target.delta) > target.epsilon:
+            fits -= 1
+        return max(fits, least)
+    except UnsupportedAccounting:
+        return least
 
 
 def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:

@@ -9,7 +9,7 @@ curve of the position: the grid of s and that of log k are one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,7 +89,15 @@ class Values:
 
 
 def play(game: Game, rounds: int, progress: Callable[[int], None] | None = None) -> Values:
-    """V after ``rounds`` rounds, from above and by a concrete policy.
+    """V after ``rounds`` rounds, from above and by a concrete policy; see `play_through`."""
+    *_, last = play_through(game, rounds, progress)
+    return last
+
+
+def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None = None) -> Iterator[Values]:
+    """V after 0, 1, …, ``rounds`` rounds, from above and by a concrete policy.
+
+    Each holds, and the last one is closest: grid and tolerances are chosen for ``rounds``.
 
     Parameters
     ----------
@@ -113,6 +121,7 @@ def play(game: Game, rounds: int, progress: Callable[[int], None] | None = None)
     upper = np.maximum(0.0, -np.expm1(-s))
     alpha = np.where(s > 0.0, 1.0, 0.0)
     beta = alpha.copy()
+    yield Values(float(s[0]), step, upper, alpha, beta)
     for played in range(rounds):
         if played == _TRIMMED and rounds >= _TRIMMED_FROM:
             front.trim(_TRIM)
@@ -134,8 +143,8 @@ def play(game: Game, rounds: int, progress: Callable[[int], None] | None = None)
         upper = np.minimum(1.0, upper)
         if progress is not None:
             progress(played + 1)
-    upper = np.maximum.accumulate(np.minimum(1.0, upper * (1.0 + _ROUNDING)))
-    return Values(float(s[0]), step, upper, alpha, beta)
+        certified = np.maximum.accumulate(np.minimum(1.0, upper * (1.0 + _ROUNDING)))
+        yield Values(float(s[0]), step, certified, alpha, beta)
 
 
 def multiples(first: int, last: int, step: float) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.game.cache import remembered
@@ -12,8 +13,8 @@ from collegium.privacy.accounting.game.curves import Direction, Sampling
 from collegium.privacy.accounting.game.front import Positions
 from collegium.privacy.accounting.game.lines import Line, continuous_line, discrete_line
 from collegium.privacy.accounting.game.planes import Plane
-from collegium.privacy.accounting.game.profile import Profile
-from collegium.privacy.accounting.game.recursion import Game, play
+from collegium.privacy.accounting.game.profile import Profile, check_delta
+from collegium.privacy.accounting.game.recursion import Game, play, play_through
 from collegium.privacy.accounting.progress import SearchStep, report_step
 from collegium.privacy.units import Adjacency
 
@@ -138,5 +139,24 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
             f"the exact accountant plays at most {MOST_ROUNDS} rounds; for {rounds} use the Rényi accountant"
         )
     key = (law.noise, law.scale, str(law.adjacency), law.classes == 2, law.sampling_rate, int(rounds))
-    told = progress or (lambda done: report_step(SearchStep("the exact accountant's rounds", 1, done, int(rounds))))
+    told = progress or _told(int(rounds))
     return Profile(remembered(key, lambda: tuple(play(game, int(rounds), told) for game in law.games())))
+
+
+def affordable_rounds(law: RoundLaw, epsilon: float, delta: float, most: int) -> int:
+    """The largest number of rounds, at most ``most``, that is certified to be (ε, δ)-DP; one run of the recursion.
+
+    It is closest where ``most`` is not much larger than the result. Raises what `winner_profile` raises.
+    """
+    check_delta(delta)
+    found = most
+    for game in law.games():
+        profiles = (Profile((values,)) for values in play_through(game, found, _told(most)))
+        fits = takewhile(lambda profile: profile.delta(epsilon) <= delta, profiles)
+        found = max(0, sum(1 for _ in fits) - 1)
+    return found
+
+
+def _told(rounds: int) -> Callable[[int], None]:
+    """Tells whoever listens to searches how many of the rounds are computed."""
+    return lambda done: report_step(SearchStep("the exact accountant's rounds", 1, done, rounds))
