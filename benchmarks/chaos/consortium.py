@@ -238,7 +238,7 @@ class Consortium:
         return Process(name, popen, log)
 
     def _listen(self, process: Process, stream: BinaryIO, life: int) -> None:
-        with process.log.open("ab") as sink:
+        with stream, process.log.open("ab") as sink:
             for line in stream:
                 sink.write(line)
                 sink.flush()

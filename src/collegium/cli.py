@@ -122,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Threads of torch sleep while they wait for one another: on a busy machine, threads that wait actively would take
     # the processor from the thread that they wait for. Torch reads this when it is loaded, here and in child processes.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # gRPC itself would print a line for every refused handshake, between a user's lines. It reads this when first used.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         with (
             stoppable(),

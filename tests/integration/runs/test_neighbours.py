@@ -25,8 +25,8 @@ from collegium.parties.neighbours.budgets import FILE
 from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
 from collegium.simulations import launcher
-from collegium.simulations.cohort import ROSTER
-from collegium.simulations.launcher import PartyProcess, launch
+from collegium.simulations.cohort import ROSTER, CohortMember
+from collegium.simulations.launcher import PartyProcess, launch, write_party_config
 from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of, on_engine
 
@@ -155,11 +155,19 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
         """The policies of the first run's parties agree to the smaller noise and to the answers of both runs."""
         terms = [announced_terms(run.config, run.config.queries.count) for run in runs]
         smallest = min(one.noise_votes for one in terms)
-        return terms[0].model_copy(update={"noise_votes": smallest, "answers": sum(one.answers for one in terms)})
+        return terms[0].model_copy(update={"noise_votes": smallest, "answers": 2 * sum(one.answers for one in terms)})
+
+    def asked_twice(run: PreparedRun, member: CohortMember, port: int) -> Path:
+        """A party leaves for good between two sums: the others must agree to answer these inputs once more."""
+        path = write_party_config(run, member, port)
+        with (member.folder / launcher.POLICY).open("a", encoding="utf-8") as policy:
+            policy.write("times_per_query = 2\n")
+        return path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "coordinator_of", both)
         patch.setattr(launcher, "announced_terms", agreed_to_both)
+        patch.setattr(launcher, "write_party_config", asked_twice)
         said: Any = launch(runs[0], on_started=on_started)
     return finished(runs, said)
 
