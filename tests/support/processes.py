@@ -68,7 +68,7 @@ def start_collegium(*arguments: str | Path, **options: Any) -> subprocess.Popen[
 
 
 def start_script(name: str, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-    """Start the module ``support.NAME``, with gRPC as silent as the command makes it; ``options`` are those of `start`."""
+    """Start the module ``support.NAME``, gRPC as silent as the command makes it; ``options`` are those of `start`."""
     search_path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": search_path, "GRPC_VERBOSITY": "NONE"}
     return start("-m", f"support.{name}", *arguments, environment=environment, **options)
