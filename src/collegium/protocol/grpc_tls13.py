@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 
-_SUITES = "GRPC_SSL_CIPHER_SUITES"
-_before = os.environ.get(_SUITES)
-os.environ[_SUITES] = "ECDHE-RSA-AES256-GCM-SHA384"
+_WHILE_LOADING = {
+    "GRPC_SSL_CIPHER_SUITES": "ECDHE-RSA-AES256-GCM-SHA384",
+    # Otherwise gRPC itself prints a line for every refused handshake.
+    "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE"),
+}
+_before = {name: os.environ.get(name) for name in _WHILE_LOADING}
+os.environ.update(_WHILE_LOADING)
 try:
     import grpc
     import grpc.aio
     from grpc.aio import EOF  # type: ignore[attr-defined]
 finally:
-    if _before is None:
-        del os.environ[_SUITES]
-    else:
-        os.environ[_SUITES] = _before
+    for name, value in _before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
 
 __all__ = ["EOF", "grpc"]
