@@ -1,0 +1,144 @@
+"""deploy/: every command in it exists, no container runs as root, and probes ask what a coordinator serves."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click import Command, Group
+from typer.main import get_command
+
+from collegium.coordinator.watching.server import _PAGES as SERVED
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+MANIFESTS = {
+    path.name: list(yaml.safe_load_all(path.read_text())) for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+}
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def _check_command(words: list[str]) -> None:
+    """Parses the words as the command line does, without running anything; click's UsageError where it refuses."""
+    from collegium.cli import app
+
+    command: Command = get_command(app)
+    context = command.make_context("collegium", list(words), resilient_parsing=False)
+    while isinstance(command, Group):
+        name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None and name is not None
+        command, context = found, found.make_context(name, rest, parent=context)
+
+
+def _containers() -> dict[str, dict[str, Any]]:
+    return {
+        f"{file} {document['metadata']['name']}": document["spec"]["template"]["spec"]
+        for file, documents in MANIFESTS.items()
+        for document in documents
+        if document["kind"] == "StatefulSet"
+    }
+
+
+def _commands() -> dict[str, list[str]]:
+    found = {f"compose {name}": service["command"] for name, service in COMPOSE["services"].items()}
+    found |= {name: pod["containers"][0]["args"] for name, pod in _containers().items()}
+    for unit in UNITS:
+        (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), flags=re.MULTILINE)
+        program, *words = shlex.split(line)
+        assert program.endswith("/bin/collegium")
+        found[unit.name] = words
+    return found
+
+
+COMMANDS = _commands()
+
+
+def test_there_is_a_command_for_each_service_unit_and_pod() -> None:
+    assert len(COMMANDS) == 6 + 2 + 2
+
+
+@pytest.mark.parametrize("where", COMMANDS)
+def test_the_command_line_accepts_every_command(where: str) -> None:
+    _check_command(COMMANDS[where])
+
+
+def test_a_command_that_does_not_exist_would_be_seen() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        _check_command(["party", "serve", "party.toml", "--detach"])
+
+
+def test_no_container_runs_as_root_or_may_become_root() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    last_stage = lines[max(number for number, line in enumerate(lines) if line.startswith("FROM ")) :]
+    (user,) = [line.split()[1] for line in last_stage if line.startswith("USER ")]
+    assert user == "10001:10001"
+    for service in COMPOSE["services"].values():
+        assert service["user"] == user and service["cap_drop"] == ["ALL"] and service["read_only"] is True
+        assert "no-new-privileges:true" in service["security_opt"]
+    for pod in _containers().values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == user
+        (container,) = pod["containers"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert all("NoNewPrivileges=yes" in unit.read_text() for unit in UNITS)
+
+
+def test_the_image_installs_extras_that_exist_and_starts_the_installed_command() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", text, flags=re.MULTILINE)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert 'ENTRYPOINT ["collegium"]' in text and "collegium" in project["scripts"]
+    kept = {line.removeprefix("!") for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()}
+    (copied,) = re.findall(r"^COPY (pyproject.*) \./$", text, flags=re.MULTILINE)
+    assert all((ROOT / name).exists() and name in kept for name in [*copied.split(), "src"])
+
+
+def test_probes_ask_a_page_that_the_coordinator_serves_at_the_port_that_it_is_given() -> None:
+    pod = _containers()["coordinator.yaml collegium-coordinator"]
+    (container,) = pod["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    listens = int(container["args"][container["args"].index("--status") + 1].rpartition(":")[2])
+    for probe in ("startupProbe", "livenessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["path"] in SERVED and ports[asked["port"]] == listens
+    (url,) = re.findall(
+        r"http://127\.0\.0\.1:(\d+)(/\w+)", COMPOSE["services"]["coordinator"]["healthcheck"]["test"][-1]
+    )
+    command = COMPOSE["services"]["coordinator"]["command"]
+    assert url[1] in SERVED and command[command.index("--status") + 1].endswith(f":{url[0]}")
+
+
+def test_no_folder_is_shared_and_no_party_runs_twice() -> None:
+    folders = [volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service["volumes"]]
+    assert len(set(folders)) == len(folders) == 6
+    for documents in MANIFESTS.values():
+        claims = {one["metadata"]["name"] for one in documents if one["kind"] == "PersistentVolumeClaim"}
+        (workload,) = [one for one in documents if one["kind"] == "StatefulSet"]
+        used = [volume["persistentVolumeClaim"] for volume in workload["spec"]["template"]["spec"]["volumes"][:1]]
+        assert workload["spec"]["replicas"] == 1 and {claim["claimName"] for claim in used} == claims
+
+
+def test_nothing_may_connect_to_a_party() -> None:
+    assert not any(one["kind"] == "Service" for one in MANIFESTS["party.yaml"])
+    (policy,) = [one["spec"] for one in MANIFESTS["party.yaml"] if one["kind"] == "NetworkPolicy"]
+    assert policy["ingress"] == [] and set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert "ports" not in COMPOSE["services"]["clinic-1"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_reads_every_line_of_the_units(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name  # with a program and a user that this machine has
+    copy.write_text(
+        unit.read_text().replace("/opt/collegium/bin/collegium", "/bin/true").replace("=collegium\n", "=\n")
+    )
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
