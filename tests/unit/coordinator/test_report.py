@@ -11,12 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.scripted_parties import LocalParties
 
 from collegium import cli
 from collegium.coordinator.report.charts import bar_chart, histogram, line_chart, ticks
 from collegium.coordinator.report.page import render
+from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
 from collegium.protocol.messages import CastVotes, Failure
 
@@ -180,3 +182,47 @@ def test_charts_escape_names_and_stay_empty_without_data() -> None:
 def test_ticks_reach_the_highest_value_in_few_round_steps(highest: float) -> None:
     found = ticks(highest)
     assert found[0] == 0 and found[-1] >= highest * (1 - 1e-9) and found[-2] < highest and 3 <= len(found) <= 7
+
+
+def _with_student(record: Any, truth: list[int], given: list[int]) -> Any:
+    quality = prediction_quality(np.array(given), np.array(truth), record.config.task)
+    record.student = record.student.model_copy(update={"quality": quality})
+    return record
+
+
+def test_the_verdict_says_when_the_student_is_no_better_than_one_constant_answer(run: Run) -> None:
+    truth = [0] * 900 + [1] * 100
+    text = render(_with_student(run(seed=None), truth, [0] * 900 + [1] * 3 + [0] * 97))
+    first = text[: text.index("At a glance")]
+    assert "no better than always answering" in first and "90.0 %" in first
+    assert re.search(r"Weak classes: [^.]*3\.0 %", first) and '<dd class="bad">right for 90.3 %' in first
+
+
+def test_the_verdict_on_a_good_student_names_what_the_constant_answer_would_reach(run: Run) -> None:
+    text = render(_with_student(run(seed=None), [0, 1] * 500, [0, 1] * 480 + [1, 0] * 20))
+    first = text[: text.index("At a glance")]
+    assert '<dd class="good">right for 96.0 %' in first and "would be right for 50.0 %" in first
+
+
+def test_the_verdict_of_a_seeded_run_says_that_nobody_is_protected(run: Run) -> None:
+    first = render(run("seeded"))
+    first = first[: first.index("At a glance")]
+    assert first.count("not protected") == 2 and "strongly protected" not in first
+
+
+def test_a_thousand_rounds_that_went_alike_are_one_line(run: Run) -> None:
+    record = run()
+    one = record.rounds[0]
+    record.rounds = [one.model_copy(update={"round": number}) for number in range(1, 1201)]
+    record.rounds[600] = record.rounds[600].model_copy(update={"failed": {"party-3": "deadline"}, "answered": 4})
+    table = render(record)
+    table = table[table.index("<h3>Rounds</h3>") :]
+    assert "1200 rounds" in table and "1 to 600" in table and "602 to 1200" in table
+    assert table[: table.index("</table>")].count("<tr>") == 1 + 3
+
+
+def test_a_confusion_matrix_adds_up_to_the_held_out_inputs(run: Run) -> None:
+    quality = _with_student(run(), [0, 0, 1, 2], [0, 1, 1, 1]).student.quality
+    assert sum(map(sum, quality.confusion)) == quality.inputs == 4
+    assert quality.confusion[0][:3] == [1, 1, 0] and quality.confusion[2][1] == 1
+    assert quality.balanced == pytest.approx((0.5 + 1.0 + 0.0) / 3)

@@ -20,6 +20,7 @@ from collegium.coordinator.watching.server import StatusServer
 pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium here: apt-get install chromium")
 
 LONG = "the-university-hospital-of-a-town-with-quite-a-long-name-2"
+OPENED = "document.querySelectorAll('details').forEach(one => { one.open = true }), 0"
 INTERACTIVE = "[...document.querySelectorAll('a, summary, button, input, [tabindex=\"0\"]')]"
 
 
@@ -53,7 +54,15 @@ def long_run() -> RunRecord:
         student={
             "method": "supervised",
             "fitted_from": "ef" * 32,
-            "quality": {"accuracy": 0.87, "inputs": 69, "per_class": []},
+            "quality": {
+                "accuracy": 0.8,
+                "inputs": 10,
+                "per_class": [
+                    {"class_name": "malignant-" * 8, "inputs": 3, "accuracy": 1 / 3},
+                    {"class_name": "benign", "inputs": 7, "accuracy": 1.0},
+                ],
+                "confusion": [[1, 2], [0, 7]],
+            },
         },
         parties={"clinic-1": party, LONG: party | {"failures": refused}},
         rounds=[one_round | {"seconds": 1.5, "failed": {}}],
@@ -122,6 +131,7 @@ def test_a_complaint_a_request_and_an_overflow_would_be_found(tmp_path: Path, ta
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(page: Shown, tab: Tab) -> None:
     tab.show(page.url)
+    tab.tell(OPENED)
     wanted = tab.tell(f"{INTERACTIVE}.length")
     reached = set()
     for _ in range(wanted):
@@ -135,6 +145,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(page: Shown, tab:
 
 def test_every_table_has_a_caption_and_headers_and_every_picture_words(page: Shown, tab: Tab) -> None:
     tab.show(page.url)
+    tab.tell(OPENED)
     assert tab.tell("document.querySelectorAll('table').length") >= 3
     assert tab.tell("[...document.querySelectorAll('table')].every(t => t.caption && t.caption.innerText.length > 10)")
     assert tab.tell("[...document.querySelectorAll('th')].every(cell => cell.scope)")

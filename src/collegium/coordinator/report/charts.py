@@ -77,6 +77,30 @@ def bar_chart(rows: Sequence[tuple[str, float | None, str]], *, title: str) -> M
     return _svg("".join(drawn), height, title, ", ".join(f"{name}: {text}" for name, _, text in rows))
 
 
+def epsilon_scale(rows: Sequence[tuple[str, float]], limits: Sequence[float]) -> Markup:
+    """Each ε of ``rows`` (name, ε) on one logarithmic scale from 0.01 to 100, with a line at each of ``limits``."""
+    if not rows:
+        return Markup("")
+    span, height = _WIDTH - _BAR_NAME - _RIGHT, _BAR_HEIGHT * len(rows) + 34
+
+    def at(epsilon: float) -> float:
+        return _BAR_NAME + span * (math.log10(min(100.0, max(0.01, epsilon))) + 2.0) / 4.0
+
+    drawn = []
+    for limit in limits:
+        drawn.append(f'<line class="grid" x1="{at(limit):.1f}" x2="{at(limit):.1f}" y1="0" y2="{height - 30}"/>')
+        drawn.append(f'<text class="tick x" x="{at(limit):.1f}" y="{height - 16}">{limit:g}</text>')
+    drawn.append(f'<text class="axis y" x="{_BAR_NAME}" y="{height - 2}">strong</text>')
+    drawn.append(f'<text class="tick y" x="{_WIDTH - _RIGHT}" y="{height - 2}">weak</text>')
+    for number, (name, epsilon) in enumerate(rows):
+        y = number * _BAR_HEIGHT + 4
+        drawn.append(f'<text class="name" x="{_BAR_NAME - 10}" y="{y + 14}">{escape(name)}</text>')
+        drawn.append(f'<line class="grid" x1="{_BAR_NAME}" x2="{_WIDTH - _RIGHT}" y1="{y + 9}" y2="{y + 9}"/>')
+        drawn.append(f'<circle class="dot" cx="{at(epsilon):.1f}" cy="{y + 9}" r="6"/>')
+    told = ", ".join(f"{name}: {epsilon:.3g}" for name, epsilon in rows)
+    return _svg("".join(drawn), height, "ε of one record and of one institution on one scale", told)
+
+
 def ticks(highest: float) -> list[float]:
     """From 0 to at least ``highest`` in 3 to 6 round steps."""
     if highest <= 0:

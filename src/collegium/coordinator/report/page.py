@@ -14,7 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from collegium.coordinator.report import charts
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_folder import plain
-from collegium.coordinator.run.run_record import BaselineRecord, LabelsRecord, PartyRecord, ResearchRecord, RunRecord
+from collegium.coordinator.run.run_record import (
+    BaselineRecord,
+    LabelsRecord,
+    PartyRecord,
+    ResearchRecord,
+    RoundRecord,
+    RunRecord,
+)
 from collegium.privacy.analysis.epsilons import value_of
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
@@ -27,12 +34,17 @@ LONGEST_TEXT = 300
 LARGEST_TOLD = math.log(1e6)
 """The largest ε that is told as a factor."""
 _GRADES = (
-    (0.5, "a very strong guarantee"),
-    (1.0, "a strong guarantee"),
-    (3.0, "a moderate guarantee"),
-    (8.0, "a weak guarantee"),
-    (math.inf, "hardly any guarantee"),
+    (0.5, "a very strong guarantee", "very strongly", "good"),
+    (1.0, "a strong guarantee", "strongly", "good"),
+    (3.0, "a moderate guarantee", "moderately", "fair"),
+    (8.0, "a weak guarantee", "weakly", "bad"),
+    (math.inf, "hardly any guarantee", "hardly", "bad"),
 )
+"""Up to which ε: what it is called, how it protects, and the colour of its line; as in docs/choosing-noise.md."""
+_WEAK_CLASS = 0.5
+"""A class of which the student gets a smaller share right is named in the verdict."""
+_MOST_CLASSES = 12
+"""Up to so many classes a confusion matrix is drawn."""
 
 
 def write_report(run: RunRecord, path: Path, *, research: bool = False) -> None:
@@ -51,6 +63,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
     extra = run.research_only if research else None
     privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
+    promises = [] if privacy is None else _promises(privacy)
     return (
         templates("coordinator.report")
         .get_template("report.html.j2")
@@ -64,7 +77,15 @@ def render(run: RunRecord, *, research: bool = False) -> str:
             baseline=run.baseline,
             privacy=privacy,
             parties=_parties(run.parties),
-            promises=[] if privacy is None else _promises(privacy),
+            promises=promises,
+            verdict=_verdict(run, promises, student),
+            scale_chart=charts.epsilon_scale(
+                [(_WHOM[one["unit"]], one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)],
+                [limit for limit, *_ in _GRADES[:-1]],
+            ),
+            confusion=None if student is None or len(student.per_class) > _MOST_CLASSES else student.confusion,
+            mistakes=_mistakes(student),
+            rounds=_rounds(run.rounds),
             period="" if privacy is None else _period(privacy),
             epsilon_chart="" if privacy is None else _epsilon_chart(privacy),
             class_chart=_class_chart(run.labels),
@@ -101,6 +122,71 @@ def _promises(privacy: LedgerReport) -> list[dict[str, Any]]:
         epsilon = privacy.guarantee if own else privacy.units[name].charged.epsilon
         promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
     return promises
+
+
+_WHOM = {"record": "one record", "party": "one institution"}
+
+
+def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | None) -> list[tuple[str, str, str]]:
+    """Of patients (records), institutions and the model: the subject, one sentence, and its colour."""
+    lines = []
+    for unit, subject in (("record", "Records (patients)"), ("party", "Institutions")):
+        epsilon = next((one["epsilon"] for one in promises if one["unit"] == unit), None)
+        if not run.private:
+            lines.append((subject, "not protected: the noise can be computed again, or the student saw votes.", "bad"))
+        elif epsilon is None:
+            lines.append((subject, "nothing is promised.", "bad" if promises else "fair"))
+        else:
+            _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
+            lines.append((subject, f"{how} protected, ε = {number(epsilon)}.", colour))
+    return [*lines, ("The model", *_verdict_on_model(student))]
+
+
+def _verdict_on_model(student: Quality | None) -> tuple[str, str]:
+    if student is None or student.accuracy is None:
+        return "its quality was not measured.", "fair"
+    text, colour = f"right for {_percent(student.accuracy)} of {student.inputs} held-out inputs", "good"
+    if student.constant is not None:
+        answer, share = student.constant
+        error = math.sqrt(max(share * (1.0 - share), 1e-9) / student.inputs)
+        better = (student.accuracy - share) / error
+        if better < 2.0:
+            text += f": no better than always answering “{answer}” ({_percent(share)})"
+            colour = "bad"
+        else:
+            text += f"; always answering “{answer}” would be right for {_percent(share)}"
+    weak = [row for row in student.per_class if row.accuracy is not None and row.accuracy < _WEAK_CLASS]
+    if weak:
+        told = ", ".join(f"“{row.class_name}” {_percent(row.accuracy)}" for row in weak[:3])
+        more = f" and {len(weak) - 3} more classes" if len(weak) > 3 else ""
+        text, colour = f"{text}. Weak classes: {told}{more}", "bad" if colour == "bad" else "fair"
+    return text + ".", colour
+
+
+def _mistakes(student: Quality | None) -> list[tuple[str, str, int]]:
+    """The most frequent mistakes of the student: true class, answer, inputs."""
+    if student is None or student.confusion is None:
+        return []
+    names = [row.class_name for row in student.per_class]
+    found = [
+        (names[true], names[given], inputs)
+        for true, row in enumerate(student.confusion)
+        for given, inputs in enumerate(row)
+        if inputs and true != given
+    ]
+    return sorted(found, key=lambda one: -one[2])[:5]
+
+
+def _rounds(rounds: list[RoundRecord]) -> list[dict[str, Any]]:
+    """Rounds in their order; those in a row that went alike are one row, with their mean duration."""
+    rows: list[dict[str, Any]] = []
+    for one in rounds:
+        alike = one.model_dump(include={"queries", "asked", "answered", "teachers", "failed"})
+        if rows and rows[-1]["alike"] == alike:
+            rows[-1]["last"], rows[-1]["seconds"] = one.round, rows[-1]["seconds"] + one.seconds
+        else:
+            rows.append({"alike": alike, "first": one.round, "last": one.round, "seconds": one.seconds})
+    return rows
 
 
 def _period(privacy: LedgerReport) -> str:
@@ -198,7 +284,7 @@ def _plain_epsilon(value: Any) -> str:
     epsilon = float(value)
     if epsilon > LARGEST_TOLD:
         return "All that is promised is a factor beyond a million: in practice no guarantee."
-    grade = next(words for limit, words in _GRADES if epsilon <= limit)
+    grade = next(words for limit, words, *_ in _GRADES if epsilon <= limit)
     factor = math.exp(epsilon)
     times = f"{factor:.2f}" if factor < 10 else f"{factor:,.0f}"
     return f"No outcome became more than {times} times as likely or unlikely: {grade}."

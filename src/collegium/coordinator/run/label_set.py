@@ -35,6 +35,22 @@ class Quality(BaseModel):
     inputs: int
     accuracy: float | None
     per_class: list[ClassQuality]
+    confusion: list[list[int]] | None = None
+    """Inputs by true class (rows) and predicted class (columns); None where an input holds several classes."""
+
+    @property
+    def balanced(self) -> float | None:
+        """The mean of the classes' own accuracies, over the classes that have inputs."""
+        shares = [row.accuracy for row in self.per_class if row.accuracy is not None]
+        return float(np.mean(shares)) if shares else None
+
+    @property
+    def constant(self) -> tuple[str, float] | None:
+        """The most frequent true class, and the accuracy of always answering it; None without one class an input."""
+        if self.confusion is None or not self.inputs:
+            return None
+        row = max(self.per_class, key=lambda one: one.inputs)
+        return row.class_name, row.inputs / self.inputs
 
 
 def accuracy(predicted: IntArray, truth: IntArray) -> float | None:
@@ -57,7 +73,12 @@ def prediction_quality(predicted: IntArray, truth: IntArray, task: Task) -> Qual
     overall = accuracy(predicted, truth)
     if task.multilabel and len(truth):
         overall = float(np.mean([row.accuracy for row in rows if row.accuracy is not None]))
-    return Quality(inputs=len(truth), accuracy=overall, per_class=rows)
+    confusion = None
+    if not task.multilabel:
+        classes = len(task.classes)
+        cells = np.bincount(truth * classes + predicted, minlength=classes * classes)
+        confusion = cells.reshape(classes, classes).tolist()
+    return Quality(inputs=len(truth), accuracy=overall, per_class=rows, confusion=confusion)
 
 
 def _per_class(predicted: IntArray, truth: IntArray, task: Task) -> list[ClassQuality]:
