@@ -56,10 +56,6 @@ def simulate(
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
     ] = False,
-    deployment: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Only prepare, for Flower's SuperLink at this address and SuperNodes."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run many virtual parties on Flower's simulation engine.
@@ -72,8 +68,6 @@ def simulate(
       collegium simulate examples/mnist-250.toml --data-root ~/data
 
       collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
-
-      collegium simulate examples/mnist-8.toml --deployment localhost:9443
     """
     from collegium.data import data_root as find_data_root
     from collegium.simulations.prepared import prepare_run
@@ -84,13 +78,6 @@ def simulate(
     if prepare_only:
         prepared = prepare_run(settings, folder, data_root=root)
         typer.echo(flwr_command(prepared.folder, len(prepared.cohort)))
-    elif deployment is not None:
-        from collegium.simulations.flower_deployment import write_deployment
-
-        scripts = write_deployment(prepare_run(settings, folder, data_root=root), deployment)
-        typer.echo("Start these, in this order, each in a terminal of its own; end the servers with Ctrl-C:")
-        for script in scripts:
-            typer.echo(f"  {script}")
     else:
         run_and_show(settings, folder, root, drive, "virtual parties", as_json=as_json)
 
