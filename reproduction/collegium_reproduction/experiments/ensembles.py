@@ -25,7 +25,7 @@ from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.kinds import BUILT_IN
+from collegium.parties.teachers.kinds import BUILT_IN, installed_kinds
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.units import IntArray
@@ -166,7 +166,7 @@ def _answer(work: _Work, records: Examples, queries: Examples, number: int) -> t
         store=TeacherStore(work.store),
         device=work.device,
         threads=1,
-        allowed_imports=(),
+        allowed_imports=(ensemble.settings.kind,),
         progress=lambda done: None,
     )
     labels = fitted.votes(queries.x).argmax(axis=1).astype(np.int64)
@@ -192,7 +192,7 @@ def _name(ensemble: Ensemble, private: Examples, queries: Examples) -> str:
         "task": ensemble.task.model_dump(mode="json"),
         "parties": ensemble.parties,
         "teachers": ensemble.settings.model_dump(mode="json"),
-        "version": resolve_name(BUILT_IN[ensemble.kind]).version,
+        "version": resolve_name((BUILT_IN | installed_kinds())[ensemble.kind]).version,
     }
     digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode())
     for examples in (private, queries):

@@ -47,70 +47,6 @@ class Architecture:
     """How the network learns features from a pool ``[inputs, …]`` without labels, given a seed; by contrast if None."""
 
 
-def _paper_cnn(task: Task, width: int, hidden: int) -> nn.Module:
-    return nn.Sequential(*_paper_layers(task, width, hidden), nn.Linear(hidden, len(task.classes)))
-
-
-def _paper_cnn_svhn(task: Task, width: int, hidden: int) -> nn.Module:
-    added = max(1, hidden // 2)
-    return nn.Sequential(
-        *_paper_layers(task, width, hidden),
-        nn.Linear(hidden, added),
-        nn.ReLU(),
-        nn.Linear(added, added),
-        nn.ReLU(),
-        nn.Linear(added, len(task.classes)),
-    )
-
-
-def _paper_layers(task: Task, filters: int, hidden: int) -> tuple[nn.Module, ...]:
-    """Everything of PATE's network below its output."""
-    channels, height, width = image_shape(task)
-    pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
-    return (
-        nn.Conv2d(channels, filters, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, padding=1),
-        nn.Conv2d(filters, 2 * filters, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, padding=1),
-        nn.Flatten(),
-        nn.Linear(2 * filters * pooled, hidden),
-        nn.ReLU(),
-    )
-
-
-def _private_knn_cnn(task: Task, width: int, hidden: int) -> nn.Module:
-    channels, height, pixels_wide = image_shape(task)
-    halved = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(pixels_wide / 2) / 2)
-    convolutions: list[nn.Module] = []
-    before = channels
-    # (filters, side of the kernel, stride); the table names no pooling: the third and the sixth halve the image.
-    for filters, side, stride in (
-        *((width, 3, 1), (width, 3, 1), (width, 3, 2)),
-        *((2 * width, 3, 1), (2 * width, 3, 1), (2 * width, 3, 2)),
-        (2 * width, 5, 1),
-    ):
-        convolutions += [nn.Conv2d(before, filters, side, stride=stride, padding=side // 2), nn.ReLU()]
-        before = filters
-    network = nn.Sequential(
-        *convolutions,
-        nn.Flatten(),
-        nn.Linear(2 * width * halved, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, len(task.classes)),
-    )
-    # Nine layers of rectified units without normalisation learn nothing from torch's own initial weights.
-    for layer in network:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
-    return network
-
-
 def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     channels, _, _ = image_shape(task)
     return nn.Sequential(
@@ -171,9 +107,6 @@ def _mlp(task: Task, hidden: int, dropout: float) -> nn.Module:
 ARCHITECTURES: dict[str, Architecture] = {
     "linear": Architecture(_linear, "any", {}),
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
-    "paper-cnn": Architecture(_paper_cnn, "image", {"width": 64, "hidden": 384}),
-    "paper-cnn-svhn": Architecture(_paper_cnn_svhn, "image", {"width": 64, "hidden": 384}),
-    "private-knn-cnn": Architecture(_private_knn_cnn, "image", {"width": 96, "hidden": 192}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
 }
@@ -206,11 +139,6 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
     Parameters
     ----------
     name : str
-        ``paper-cnn``: PATE's network for MNIST (Papernot et al. 2017, section 4: two convolutions with
-        max-pooling, one fully connected layer of rectified units, and the softmax layer), for any image size.
-        ``paper-cnn-svhn``: the same with two more hidden layers, as the paper has it for SVHN; their size, half
-        of the first one's, is ours: the paper does not say it.
-        ``private-knn-cnn``: seven convolutions and two fully connected layers (Zhu et al. 2020, Table 5).
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
         ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
         ``linear`` and ``mlp``: for tables.

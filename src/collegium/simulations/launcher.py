@@ -19,6 +19,7 @@ from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.errors import CollegiumError, QuorumNotReached
+from collegium.parties.teachers.kinds import BUILT_IN
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
@@ -100,7 +101,7 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     terms = announced_terms(run.config, run.config.queries.count)
     agreed = f"sum_modes = [{toml_value(terms.sum_mode)}]\nminimum_noise_votes = {terms.noise_votes!r}\n"
     agreed += f"queries = {terms.answers}\nrecord_rho = inf\n"
-    if ":" in run.config.teachers.kind:
+    if run.config.teachers.kind not in BUILT_IN:
         agreed += f"teacher_imports = [{toml_value(run.config.teachers.kind)}]\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {

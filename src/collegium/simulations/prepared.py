@@ -11,7 +11,7 @@ from collegium.coordinator.settings.public_data import PublicData, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.errors import StorageError
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
-from collegium.parties.teachers.kinds import BUILT_IN
+from collegium.parties.teachers.kinds import BUILT_IN, installed_kinds
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import Cohort, prepare
@@ -57,9 +57,9 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
     kinds that no GPU helps, nothing is done, and the parties fit their own.
     """
     config = run.config
-    if config.neighbours is not None or config.teachers.kind not in BUILT_IN:
+    if config.neighbours is not None or config.teachers.kind not in {*BUILT_IN, *installed_kinds()}:
         return 0
-    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, ())
+    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, (config.teachers.kind,))
     if not on_cuda(factory, config.engine.device):
         return 0
     missing = []

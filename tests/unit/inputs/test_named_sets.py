@@ -10,14 +10,14 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
+from collegium_reproduction.data.tables import icd9_chapter
 from PIL import Image
 from scipy.io import savemat
 from sklearn import datasets
 from support.data import folder_with
 
 from collegium.data import NAMED_SETS, DataSource, Examples, default_task, load
-from collegium.data.loading.named import READERS
-from collegium.data.loading.named_tables import icd9_chapter
+from collegium.data.loading.sources import named_sources
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ConfigurationError, DataError
 
@@ -27,13 +27,17 @@ ADULT_ROW = (
 )
 
 
+OF_THE_PAPERS = ("adult", "celeba", "cifar10", "diabetes", "fashion-mnist", "heart", "mnist", "school", "svhn")
+"""Sets of the package collegium-reproduction."""
+
+
 def read(name: str, root: Path | None = None, **options: object) -> Examples:
     return load(DataSource.model_validate({"source": name, **options}), default_task(name), data_root=root)
 
 
 def test_every_named_set_has_a_reader_and_a_task() -> None:
-    assert set(READERS) == set(NAMED_SETS)
-    for name in NAMED_SETS:
+    assert set(NAMED_SETS) < set(named_sources()) >= set(OF_THE_PAPERS)
+    for name in (*NAMED_SETS, *OF_THE_PAPERS):
         assert len(default_task(name).classes) >= 2
         assert default_task(DataSource(source=name)) == default_task(name)
 
@@ -90,7 +94,7 @@ def test_a_set_without_a_test_split_says_so(name: str) -> None:
         read(name, split="test")
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMED_SETS) - {"digits", "breast-cancer", "wine", "iris"}))
+@pytest.mark.parametrize("name", OF_THE_PAPERS)
 def test_a_set_that_is_not_bundled_asks_for_the_data_root(name: str) -> None:
     with pytest.raises(DataError, match=r"--data-root or COLLEGIUM_DATA"):
         read(name)

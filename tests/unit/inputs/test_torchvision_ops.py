@@ -6,7 +6,7 @@ import sys
 import pytest
 
 FITTING = (
-    "from collegium.data.loading.torchvision_ops import import_torchvision as i; a = i(); b = i(); assert a is b; "
+    "from collegium_reproduction.data.torchvision_ops import import_torchvision as i; a = i(); b = i(); assert a is b; "
 )
 
 WITHOUT_LIBRARY = """

@@ -74,7 +74,7 @@ def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> Non
         "import collegium.privacy.mechanisms.lnmax",
         "if isinstance(mechanism, ConfidentGNMax): pass",
         "if isinstance(mechanism, (int, gnmax.GNMax)): pass",
-        "if mechanism.name == 'nzc': pass",
+        "if mechanism.name == 'lnmax': pass",
         "if name in ('knn', 'other'): pass",
         "SAMPLED = ('knn', 'multilabel-knn')",
         "COST = {'lnmax': 1.0}",

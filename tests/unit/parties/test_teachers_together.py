@@ -15,7 +15,7 @@ from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.parties.teachers import fitting
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.kinds import BUILT_IN, find_kind
+from collegium.parties.teachers.kinds import BUILT_IN, find_kind, installed_kinds
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.specs import TeacherStore
 
@@ -32,7 +32,7 @@ SIZES = (40, 3, 75)
 
 
 def teacher(kind: str, task: Task, **options: Any) -> NetworkTeacher:
-    built = find_kind(kind)(task, **{"steps": STEPS, "batch": 16, **KINDS[kind], **options})
+    built = find_kind(kind, allowed_imports=(kind,))(task, **{"steps": STEPS, "batch": 16, **KINDS[kind], **options})
     assert isinstance(built, NetworkTeacher)
     return built
 
@@ -55,7 +55,7 @@ def logits(fitted: NetworkTeacher, digits: Examples) -> torch.Tensor:
 
 
 def test_every_network_is_tried_here() -> None:
-    networks = {kind for kind, path in BUILT_IN.items() if ".networks:" in path}
+    networks = {kind for kind, path in (BUILT_IN | installed_kinds()).items() if ".networks:" in path}
     assert KINDS.keys() == networks
 
 

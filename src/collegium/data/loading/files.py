@@ -39,6 +39,7 @@ def find(name: str, root: Path | None) -> Path:
         path = root / path
     if not path.exists():
         hint = f"set --data-root or {DATA_ROOT_VARIABLE} (data_root in party.toml) to its folder, or "
+        hint += "install collegium-reproduction for the sets of the papers, or "
         raise DataError(f"there is no {path}: {'' if path.is_absolute() and root is None else hint}correct its name")
     return path
 

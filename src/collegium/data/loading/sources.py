@@ -52,10 +52,8 @@ class Records:
 
 DATA_ROOT_VARIABLE = "COLLEGIUM_DATA"
 
-NAMED_SETS = (
-    "adult", "breast-cancer", "celeba", "cifar10", "diabetes", "digits", "fashion-mnist",
-    "heart", "iris", "mnist", "school", "svhn", "wine",
-)  # fmt: skip
+NAMED_SETS = ("breast-cancer", "digits", "iris", "wine")
+"""The public sets that scikit-learn brings; those of the papers come with the package collegium-reproduction."""
 
 ENTRY_POINT_GROUP = "collegium.sources"
 """Where another installed package names data sources of its own: objects as `named.NamedSource` describes them."""

@@ -30,9 +30,6 @@ BUILT_IN = {
     "constant": "collegium.parties.teachers.array_teachers:ConstantTeacher",
     "linear": "collegium.parties.teachers.networks:LinearTeacher",
     "mlp": "collegium.parties.teachers.networks:MlpTeacher",
-    "paper-cnn": "collegium.parties.teachers.networks:PaperCnnTeacher",
-    "paper-cnn-svhn": "collegium.parties.teachers.networks:PaperCnnSvhnTeacher",
-    "private-knn-cnn": "collegium.parties.teachers.networks:PrivateKnnCnnTeacher",
     "random-forest": "collegium.parties.teachers.array_teachers:RandomForestTeacher",
     "small-cnn": "collegium.parties.teachers.networks:SmallCnnTeacher",
 }
@@ -82,7 +79,7 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
     else:
         raise ConfigurationError(
             f"unknown teacher {kind[:64]!r}: use one of {', '.join(sorted([*BUILT_IN, *installed_kinds()]))}, "
-            "or package.module:Class"
+            "or package.module:Class; the papers' own come with the package collegium-reproduction"
         )
     module, _, name = path.partition(":")
     try:

@@ -15,10 +15,10 @@ from collegium.data.task import Task
 from collegium.errors import DataError, StorageError
 from collegium.models.devices import mixed_precision, resolve_device
 from collegium.models.networks import (
-    ARCHITECTURES,
     Option,
     build_network,
     checked_options,
+    find_architecture,
     load_network,
     network_inputs,
     save_network,
@@ -84,7 +84,7 @@ class NetworkTeacher(TrainedNetwork):
     recipe: ClassVar[Recipe]
 
     def __init__(self, task: Task, **options: Option) -> None:
-        own = ARCHITECTURES[self.architecture].defaults
+        own = find_architecture(self.architecture).defaults
         known = checked_options(self.architecture, own | self.recipe.options(), options)
         self._shape = {name: known[name] for name in own}
         self._recipe = self.recipe.changed(known, task)
@@ -157,28 +157,6 @@ class SmallCnnTeacher(NetworkTeacher):
 
     architecture = "small-cnn"
     recipe = Recipe(steps=240, batch=32, learning_rate=0.02, weight_decay=0.05, label_smoothing=0.05, augment=True)
-
-
-class PaperCnnTeacher(NetworkTeacher):
-    """PATE's network as the paper trains it: no augmentation."""
-
-    version = "2"
-    architecture = "paper-cnn"
-    recipe = Recipe(steps=100, batch=32, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
-
-
-class PaperCnnSvhnTeacher(NetworkTeacher):
-    """PATE's network for SVHN, for the two thousand records of one of 250 teachers."""
-
-    architecture = "paper-cnn-svhn"
-    recipe = Recipe(steps=600, batch=64, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
-
-
-class PrivateKnnCnnTeacher(NetworkTeacher):
-    """The seven convolutions of Private-kNN's appendix."""
-
-    architecture = "private-knn-cnn"
-    recipe = Recipe(steps=600, batch=64, learning_rate=0.001, weight_decay=0.0, label_smoothing=0.0, augment=False)
 
 
 class MlpTeacher(NetworkTeacher):

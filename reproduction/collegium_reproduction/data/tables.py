@@ -1,4 +1,4 @@
-"""Named public tables: scikit-learn's bundled ones, and files under the data root."""
+"""Public tables: from files under the data root."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.loading.files import find, open_npz, read_csv
+from collegium.data.loading.named import without_test_split
 from collegium.data.loading.sources import Records
 from collegium.errors import DataError
 
@@ -21,31 +22,6 @@ HEART_COLUMNS = (
     "num",
 )  # fmt: skip
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-
-
-def read_digits(split: str, root: Path | None) -> Records:
-    """scikit-learn's 1,797 digits of 8×8 pixels, their values 0 to 16 scaled to 0 to 255."""
-    from sklearn.datasets import load_digits
-
-    _whole("digits", split)
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    return Records("digits", pd.DataFrame({"y": bunch.target.astype(str)}), lambda chosen: images[chosen])
-
-
-def read_breast_cancer(split: str, root: Path | None) -> Records:
-    """scikit-learn's 569 breast cancers (Wisconsin, diagnostic)."""
-    return _read_bundled("breast-cancer", "load_breast_cancer", split)
-
-
-def read_wine(split: str, root: Path | None) -> Records:
-    """scikit-learn's 178 wines."""
-    return _read_bundled("wine", "load_wine", split)
-
-
-def read_iris(split: str, root: Path | None) -> Records:
-    """scikit-learn's 150 irises."""
-    return _read_bundled("iris", "load_iris", split)
 
 
 def read_adult(split: str, root: Path | None) -> Records:
@@ -63,7 +39,7 @@ def read_heart(split: str, root: Path | None) -> Records:
     The class ``disease`` is present where ``num`` is above 0. A blood pressure or a cholesterol of 0
     was not measured.
     """
-    _whole("heart", split)
+    without_test_split("heart", split)
     parts = []
     for hospital in HOSPITALS:
         path = _compressed(f"heart_processed.{hospital}.data", root)
@@ -80,7 +56,7 @@ def read_school(split: str, root: Path | None) -> Records:
 
     The class ``exam`` says whether the score is 20 or more, about the median of 1 to 70.
     """
-    _whole("school", split)
+    without_test_split("school", split)
     path = find("school_ilea.npz", root)
     arrays = open_npz(path)
     absent = [name for name in ("X", "exam_score", "school") if name not in arrays]
@@ -99,7 +75,7 @@ def read_diabetes(split: str, root: Path | None) -> Records:
     The class ``readmission`` says whether the patient came back within 30 days. Beside every diagnosis
     ``diag_1`` to ``diag_3`` stands its chapter of the ICD-9 as ``chapter_1`` to ``chapter_3``.
     """
-    _whole("diabetes", split)
+    without_test_split("diabetes", split)
     frame = read_csv(_compressed("diabetic_data.csv", root))
     for number in (1, 2, 3):
         chapters = {code: icd9_chapter(code) for code in frame[f"diag_{number}"].unique()}
@@ -126,21 +102,6 @@ def icd9_chapter(code: str) -> str:
         "neoplasms": (range(140, 240), ()),
     }
     return next((name for name, (span, more) in ranges.items() if value in span or value in more), "other")
-
-
-def _read_bundled(name: str, function: str, split: str) -> Records:
-    from sklearn import datasets
-
-    _whole(name, split)
-    bunch = getattr(datasets, function)()
-    frame = pd.DataFrame(bunch.data, columns=[str(column) for column in bunch.feature_names])
-    frame["y"] = np.asarray(bunch.target_names)[bunch.target].astype(str)
-    return Records(name, frame, sorted_by_class=name in ("iris", "wine"))
-
-
-def _whole(name: str, split: str) -> None:
-    if split == "test":
-        raise DataError(f"{name} has no test split: choose records with shuffle_seed, start and stop")
 
 
 def _compressed(name: str, root: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""Named public sets of images: from a file under the data root, else fetched there by torchvision."""
+"""Public sets of images: from a file under the data root, else fetched there by torchvision."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _torchvision(kind: str, name: str, root: Path | None, **options: Any) -> Any
     if root is None:
         raise DataError(f"{name}: set --data-root or {DATA_ROOT_VARIABLE} to the folder for its files")
     with optional_import(f"the data set {name}"):
-        from collegium.data.loading.torchvision_ops import import_torchvision
+        from collegium_reproduction.data.torchvision_ops import import_torchvision
 
         import_torchvision()
         from torchvision import datasets
