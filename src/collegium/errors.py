@@ -39,6 +39,13 @@ class DataError(CollegiumError):
     exit_status = 3
 
 
+class ColumnMissing(DataError):
+    """A file lacks a column that the task or the settings name."""
+
+    code = "data-column"
+    told = "its file lacks a column of the task; at the institution, collegium party check names it"
+
+
 class PoolMismatch(DataError):
     """The pool that one side holds is not the pool that the other side named by its SHA-256."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,7 +23,8 @@ class Frozen(BaseModel):
 
 Config = TypeVar("Config", bound=Frozen)
 
-_PLAIN = {"extra_forbidden": "there is no such setting; check its name and section", "missing": "is missing"}
+_HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#|$)")
+_ASSIGNED = re.compile(r"""\s*((?:[\w.-]|"[^"]*"|'[^']*')+)\s*=""")
 
 
 def read_config(path: Path, kind: type[Config]) -> Config:
@@ -38,26 +42,89 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
     try:
-        values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        values: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     except RecursionError:
         raise ConfigurationError(f"{path}: its brackets are nested too deep for settings") from None
-    return validate_config(values, kind, str(path))
+    return validate_config(values, kind, str(path), text)
 
 
-def validate_config(values: dict[str, Any], kind: type[Config], origin: str) -> Config:
-    """``values`` as settings of the class ``kind``. ConfigurationError names each wrong key as ``section.key``."""
+def validate_config(values: dict[str, Any], kind: type[Config], origin: str, text: str = "") -> Config:
+    """``values`` as settings of the class ``kind``.
+
+    Raises
+    ------
+    ConfigurationError
+        The message names each wrong key as ``section.key``, and its line in ``text`` where that holds it.
+    """
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        mistakes = "; ".join(
-            f"{'.'.join(str(x) for x in item['loc'])}: {_PLAIN.get(item['type'], item['msg'])}"
-            for item in error.errors()
-        )
-        raise ConfigurationError(f"{origin}: {mistakes}") from error
+        mistakes = []
+        for item in error.errors():
+            line = line_of(text, item["loc"])
+            place = f"line {line}: " if line else ""
+            mistakes.append(f"{place}{'.'.join(str(part) for part in item['loc'])}: {_plainly(item, kind)}")
+        raise ConfigurationError(f"{origin}: {'; '.join(mistakes)}") from error
+
+
+def _plainly(item: Any, kind: type[BaseModel]) -> str:
+    if item["type"] == "missing":
+        return "is missing"
+    if item["type"] == "extra_forbidden":
+        *section, name = map(str, item["loc"])
+        return f"there is no such setting{nearest(name, sorted(_names_in(kind, section)))}"
+    return str(item["msg"])
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Words that name the known spelling that ``name`` may stand for, or else all of them."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f": did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _names_in(kind: type[BaseModel], section: Sequence[str]) -> set[str]:
+    """The settings that a section may hold, over all kinds of section where there are several."""
+    kinds = {kind}
+    for part in section:
+        fields = [one.model_fields[part] for one in kinds if part in one.model_fields]
+        if fields:  # else a position in a list, or which of several kinds a section is
+            kinds = {found for field in fields for found in _models(field.annotation)}
+    return {name for one in kinds for name in one.model_fields}
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def line_of(text: str, place: Sequence[str | int]) -> int:
+    """The number of the line of a TOML text that holds a key, or else the nearest section around it; 0 for neither."""
+    wanted, best, found = [str(part) for part in place], 0, 0
+    section: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            key = section = _parts(header.group(1))
+        elif assigned := _ASSIGNED.match(line):
+            key = [*section, *_parts(assigned.group(1))]
+        else:
+            continue
+        if len(key) > best and wanted[: len(key)] == key:
+            best, found = len(key), number
+    return found
+
+
+def _parts(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
 
 
 def toml_value(value: object) -> str:
-    """A text, number or truth value in the notation of TOML, which is that of JSON for these."""
+    """A text, number, truth value, list or table of these in the notation of TOML, on one line."""
+    if isinstance(value, Mapping):
+        entries = [f"{json.dumps(key, ensure_ascii=False)} = {toml_value(entry)}" for key, entry in value.items()]
+        return f"{{ {', '.join(entries)} }}"
     return json.dumps(value, ensure_ascii=False)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.errors import StorageError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.kinds import BUILT_IN, installed_kinds
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.units import IntArray

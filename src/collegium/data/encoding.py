@@ -16,13 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
-from collegium.errors import DataError
+from collegium.errors import ColumnMissing, DataError
 from collegium.privacy.multilabel import numbers_of
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
 """How files write that a value is missing, in lower case."""
 
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
 def text_of(value: object) -> str:
@@ -70,7 +71,8 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
         raise DataError(
             f"{origin}: the task has no class {shown}; its classes are {', '.join(task.classes[:20])}: "
-            "correct the labels, name the right label column or add the class to the task"
+            'correct the labels, set classes = { "label in the file" = "class" } beside source, or name another column '
+            "by label"
         )
     return np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
 
@@ -103,22 +105,38 @@ def encode_images(images: NDArray[Any], inputs: ImageInputs, *, origin: str) -> 
     return np.ascontiguousarray(images)
 
 
-def encode_table(frame: pd.DataFrame, inputs: TableInputs, *, origin: str) -> NDArray[np.float32]:
+def encode_table(
+    frame: pd.DataFrame, inputs: TableInputs, *, origin: str, decimal: str = ".", absent: str = "refuse"
+) -> NDArray[np.float32]:
     """Rows as float32 ``[n, d]`` in [0, 1] by the columns of ``inputs``.
 
-    Raises DataError when a column is missing or a number is not readable.
+    Parameters
+    ----------
+    origin : what to call the rows in an error.
+    decimal : the decimal mark of numbers that are texts.
+    absent : ``missing`` takes a column that is not there for one whose values are all missing.
+
+    Raises
+    ------
+    ColumnMissing
+        If a column is not there, or with ``missing`` all of them are not.
+    DataError
+        If a number is not readable.
     """
-    absent = [column.name for column in inputs.columns if column.name not in frame.columns]
-    if absent:
-        raise DataError(
-            f"{origin}: no column {', '.join(absent[:10])}; there are {', '.join(map(str, frame.columns[:60]))}"
+    lacking = [column.name for column in inputs.columns if column.name not in frame.columns]
+    if lacking and (absent == "refuse" or len(lacking) == len(inputs.columns)):
+        raise ColumnMissing(
+            f"{origin}: no column {', '.join(lacking[:10])}; there are {', '.join(map(str, frame.columns[:60]))}: "
+            'beside source, set rename = { "its name in the file" = "its name in the task" }, or absent = "missing" '
+            "if this source has no such values"
         )
+    frame = frame.assign(**dict.fromkeys(lacking, ""))
     encoded = np.zeros((len(frame), *inputs.shape), dtype=np.float32)
     start = 0
     for column in inputs.columns:
         part = encoded[:, start : start + column.width]
         if isinstance(column, NumberColumn):
-            _encode_numbers(frame[column.name], column, part, origin)
+            _encode_numbers(frame[column.name], column, part, origin, decimal)
         else:
             _encode_categories(frame[column.name], column, part)
         start += column.width
@@ -142,30 +160,42 @@ def encode_matrix(matrix: NDArray[Any], inputs: TableInputs, *, origin: str) -> 
     )
 
 
-def _encode_numbers(values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str) -> None:
-    if pd.api.types.is_numeric_dtype(values.dtype):
-        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        unread = 0
-    else:
-        texts, where = np.unique(texts_of(values), return_inverse=True)
-        read = [_number(text) for text in texts]
-        numbers = np.array([math.nan if number is None else number for number in read])[where]
-        unread = sum(read[place] is None for place in where)
+def _encode_numbers(
+    values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
+) -> None:
+    numbers, unread = read_numbers(values, decimal)
     missing = np.isnan(numbers)
     if unread:
+        comma = decimal == "." and all(_DECIMAL_COMMA.fullmatch(text) for text in unread)
+        advice = 'set decimal = "," beside source' if comma else "correct them"
         raise DataError(
-            f"{origin}: column {column.name}: {unread} values are no numbers and none of the marks for a missing "
-            "value (empty, ?, NA, NaN, null): correct them"
+            f"{origin}: column {column.name}: {len(unread)} values are no numbers and none of the marks for a missing "
+            f"value (empty, ?, NA, NaN, null): {advice}"
         )
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
     part[:, 1] = missing
 
 
-def _number(text: str) -> float | None:
+def read_numbers(values: pd.Series[Any], decimal: str) -> tuple[NDArray[np.float64], list[str]]:
+    """The numbers that ``values`` write, shape ``[n]``, NaN where a value is missing or no number; and those texts.
+
+    Each text that is no number comes once for every row that holds it.
+    """
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return values.to_numpy(dtype=np.float64, na_value=np.nan), []
+    texts, where = np.unique(texts_of(values), return_inverse=True)
+    read = [_number(text, decimal) for text in texts]
+    numbers = np.array([math.nan if number is None else number for number in read])[where]
+    return numbers, [str(texts[row]) for row in where if read[row] is None]
+
+
+def _number(text: str, decimal: str) -> float | None:
     """The number, NaN for a mark of a missing value, None for text that is neither."""
     if text.lower() in MISSING:
         return math.nan
+    if decimal == ",":
+        text = "no number" if "." in text else text.replace(",", ".")
     try:
         return float(text)
     except ValueError:

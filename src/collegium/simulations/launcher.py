@@ -18,8 +18,8 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
+from collegium.data.teacher_kinds import BUILT_IN
 from collegium.errors import CollegiumError, QuorumNotReached
-from collegium.parties.teachers.kinds import BUILT_IN
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
@@ -96,7 +96,7 @@ def launch(
 
 def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Path:
     """The TOML file from which a party is served, in its own folder."""
-    source = {key: value for key, value in member.source.model_dump().items() if value is not None}
+    source = member.source.model_dump(exclude_defaults=True)
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
     terms = announced_terms(run.config, run.config.queries.count)
     agreed = f"sum_modes = [{toml_value(terms.sum_mode)}]\nminimum_noise_votes = {terms.noise_votes!r}\n"

@@ -283,7 +283,7 @@ def test_relative_paths_start_at_the_data_root(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("with_root", [True, False])
 def test_a_missing_file_is_named_with_what_to_set(tmp_path: Path, with_root: bool) -> None:
-    with pytest.raises(DataError, match=r"there is no .*absent.npz: set --data-root or COLLEGIUM_DATA"):
+    with pytest.raises(DataError, match=r"there is no .*absent.npz: .* set data_root or COLLEGIUM_DATA"):
         read("absent.npz", IMAGES, root=tmp_path if with_root else None)
 
 

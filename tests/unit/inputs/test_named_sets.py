@@ -96,7 +96,7 @@ def test_a_set_without_a_test_split_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_THE_PAPERS)
 def test_a_set_that_is_not_bundled_asks_for_the_data_root(name: str) -> None:
-    with pytest.raises(DataError, match=r"--data-root or COLLEGIUM_DATA"):
+    with pytest.raises(DataError, match=r"set data_root or COLLEGIUM_DATA"):
         read(name)
 
 

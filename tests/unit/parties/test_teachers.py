@@ -12,10 +12,11 @@ from safetensors.numpy import load_file, save_file
 
 from collegium.data import Examples
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.data.teacher_kinds import BUILT_IN
 from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.teachers.array_teachers import RandomForestTeacher
 from collegium.parties.teachers.base import Teacher, build_teacher
-from collegium.parties.teachers.kinds import BUILT_IN, find_kind
+from collegium.parties.teachers.kinds import find_kind
 
 QUICK: dict[str, dict[str, Any]] = {
     "constant": {},

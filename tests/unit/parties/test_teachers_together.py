@@ -13,9 +13,10 @@ from support.party_requests import KEY
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.parties.teachers import fitting
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.kinds import BUILT_IN, find_kind, installed_kinds
+from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.specs import TeacherStore
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from collegium.data import DataSource
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_NEIGHBOUR_COUNT
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
+from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.renyi import Conversion
-from collegium.settings import Frozen
+from collegium.settings import Frozen, nearest
 
 
 class VotesConfig(Frozen):
@@ -40,9 +41,25 @@ class MechanismConfig(Frozen):
     noise: Literal["discrete", "continuous"] = "discrete"
     """``discrete`` samples exactly from the system's randomness; ``continuous`` only reproduces papers."""
 
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in known_names():
+            raise ValueError(f"no mechanism is called {name!r}{nearest(name, known_names())}")
+        return name
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_its_own(cls, parameters: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        if "name" in info.data:
+            fields = list(fields_of(mechanism_named(info.data["name"])))
+            for unknown in [name for name in parameters if name not in fields]:
+                raise ValueError(f"{info.data['name']} has no parameter {unknown!r}{nearest(unknown, fields)}")
+        return parameters
+
     @property
     def kind(self) -> type[Mechanism]:
-        """The mechanism's class; raises ConfigurationError, listing the known names, where there is none."""
+        """The mechanism's class."""
         return mechanism_named(self.name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import re
 import warnings
 import zipfile
 import zlib
@@ -17,10 +18,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.loading.sources import DATA_ROOT_VARIABLE, Records
+from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.extras import optional_import
+from collegium.settings import toml_value
 
 IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -38,14 +40,15 @@ def find(name: str, root: Path | None) -> Path:
     if not path.is_absolute() and root is not None:
         path = root / path
     if not path.exists():
-        hint = f"set --data-root or {DATA_ROOT_VARIABLE} (data_root in party.toml) to its folder, or "
-        hint += "install collegium-reproduction for the sets of the papers, or "
-        raise DataError(f"there is no {path}: {'' if path.is_absolute() and root is None else hint}correct its name")
+        advice = "" if Path(name).is_absolute() else f", set data_root or {DATA_ROOT_VARIABLE} to its folder"
+        advice += " or install collegium-reproduction for the sets of the papers" if advice and not path.suffix else ""
+        raise DataError(f"there is no {path}: correct its name{advice}")
     return path
 
 
-def read_file(path: Path, split: str, task: Task) -> Records:
-    """The records of one split of a file or image folder; DataError when it cannot be read."""
+def read_file(path: Path, source: DataSource, task: Task) -> Records:
+    """The records of one split of the file or image folder at ``path``; DataError when it cannot be read."""
+    split = source.split
     if path.is_dir():
         _only_one_split(path, split)
         return _read_image_folder(path, task)
@@ -55,29 +58,71 @@ def read_file(path: Path, split: str, task: Task) -> Records:
             return _read_npz(path, split, task)
         case [".csv"]:
             _only_one_split(path, split)
-            return Records(str(path), read_csv(path))
+            return Records(str(path), read_csv(path, separator=source.separator, encoding=source.encoding))
         case [".parquet"]:
             _only_one_split(path, split)
             return Records(str(path), _read_parquet(path))
     raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images")
 
 
-def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A CSV file, every value as text: how a value is read must not depend on the other rows."""
-    settings: dict[str, Any] = {"index_col": False} | options
+def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **options: Any) -> pd.DataFrame:
+    """A CSV file, every value as text: how a value is read must not depend on the other rows.
+
+    Parameters
+    ----------
+    separator, encoding : as in `DataSource`.
+    options : further ones of ``pandas.read_csv``.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read. The text names the setting that would help, where one would.
+    """
+    settings: dict[str, Any] = {"index_col": False, "encoding": encoding}
+    settings |= options if "sep" in options else options | {"sep": separator}
     try:
         opened = _OPENED_BY.get(path.suffix.lower(), open)
-        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-            columns = file.readline().count(",") + 1
+        with opened(path, "rt", encoding=encoding, errors="replace") as file:
+            names = file.readline()
+        columns = names.count(separator) + 1
         if columns > MAX_COLUMNS:
             raise DataError(
                 f"{path} has {columns} columns, and {MAX_COLUMNS} are the most: does each line hold one record?"
+            )
+        others = [one for one in ",;\t|" if one != separator and one in names]
+        if columns == 1 and others and not options and path.suffix.lower() != ".zip":
+            raise DataError(
+                f"the first line of {path} has no {separator!r} but {others[0]!r}: "
+                f"set separator = {toml_value(others[0])} beside source"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.DataFrame(pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, **settings))
     except (*UNREADABLE, pd.errors.ParserWarning) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise DataError(f"cannot read {path}: {_plainly(error, encoding)}") from error
+
+
+def _plainly(error: Exception, encoding: str = "") -> str:
+    """What is wrong with a file, in our own words, whatever library found it."""
+    text = str(error)
+    if longer := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
+        expected, line, found = longer.groups()
+        return (
+            f"line {line} has {found} values, but the lines before it have {expected}: correct the line, or separator"
+        )
+    if "EOF inside string" in text:
+        return "a quotation mark is opened and never closed: correct the file"
+    match error:
+        case UnicodeError():
+            others = " or ".join(f'"{one}"' for one in ("utf-8", "cp1252", "utf-16") if one != encoding.lower())
+            return f"it is not written in {encoding}: set encoding = {others} beside source, or save it as UTF-8"
+        case pd.errors.EmptyDataError():
+            return "it is empty"
+        case pd.errors.ParserWarning():
+            return "its lines have more values than its first line has names: correct the file, or separator"
+        case OSError() if error.strerror:
+            return error.strerror
+    return "it is damaged, or not what the ending of its name says"
 
 
 def open_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -91,7 +136,7 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
     except UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise DataError(f"{path} holds pickled objects, which are not read: save plain arrays") from error
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise DataError(f"cannot read {path}: {_plainly(error)}") from error
 
 
 def _only_one_split(path: Path, split: str) -> None:
@@ -105,7 +150,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, dtype_backend="numpy_nullable")
     except UNREADABLE as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise DataError(f"cannot read {path}: {_plainly(error)}") from error
 
 
 def _read_npz(path: Path, split: str, task: Task) -> Records:
@@ -180,5 +225,5 @@ def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:
                     )
                 images[number] = np.asarray(image.convert(_MODES[inputs.channels])).reshape(inputs.shape)
         except (*UNREADABLE, Image.DecompressionBombError) as error:
-            raise DataError(f"cannot read {file}: {error}") from error
+            raise DataError(f"cannot read {file}: {_plainly(error)}") from error
     return images

@@ -18,6 +18,7 @@ from collegium.data.encoding import (
     encode_matrix,
     encode_several,
     encode_table,
+    text_of,
     texts_of,
 )
 from collegium.data.examples import Examples
@@ -25,7 +26,7 @@ from collegium.data.loading.files import find, read_file
 from collegium.data.loading.named import source_named
 from collegium.data.loading.sources import DataSource, Indices, Records
 from collegium.data.task import ImageInputs, Task
-from collegium.errors import DataError
+from collegium.errors import ColumnMissing, DataError
 
 
 def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
@@ -44,7 +45,7 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
     if source.is_named:
         records = source_named(source.source).read(source.split, data_root)
     else:
-        records = read_file(find(source.source, data_root), source.split, task)
+        records = read_file(find(source.source, data_root), source, task)
     return encoded(records, source, task)
 
 
@@ -55,10 +56,10 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     inputs = None if records.inputs is None else records.inputs(chosen)
     labels = set(task.classes) if task.multilabel else {source.label or records.label}
     return Examples(
-        _encoded(records, frame, inputs, task),
+        _encoded(records, _renamed(records, frame, source), inputs, source, task),
         _labels(records, frame, source, task),
         _groups(records, frame, source),
-        _other_columns(frame, task),
+        _other_columns(frame, source, task),
         *_rows(frame, inputs, labels),
         source.group or records.group or "",
     )
@@ -95,15 +96,27 @@ def _chosen(source: DataSource, records: Records) -> Indices:
     return chosen
 
 
+def _renamed(records: Records, frame: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+    """The columns under the task's names."""
+    unknown = [name for name in source.rename if name not in frame.columns]
+    if unknown:
+        raise ColumnMissing(f"{records.origin}: rename names {unknown[0]!r}, but there are {_listed(frame)}")
+    renamed = frame.rename(columns=source.rename)
+    twice = renamed.columns[renamed.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"{records.origin}: after rename two columns are called {twice[0]!r}: correct rename")
+    return renamed
+
+
 def _encoded(
-    records: Records, frame: pd.DataFrame, inputs: NDArray[Any] | None, task: Task
+    records: Records, frame: pd.DataFrame, inputs: NDArray[Any] | None, source: DataSource, task: Task
 ) -> NDArray[np.uint8 | np.float32]:
     if isinstance(task.inputs, ImageInputs):
         if inputs is None:
             raise DataError(f"{records.origin} is a table, but the task has images")
         return encode_images(inputs, task.inputs, origin=records.origin)
     if inputs is None:
-        return encode_table(frame, task.inputs, origin=records.origin)
+        return encode_table(frame, task.inputs, origin=records.origin, decimal=source.decimal, absent=source.absent)
     return encode_matrix(inputs, task.inputs, origin=records.origin)
 
 
@@ -113,10 +126,12 @@ def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Tas
     name = source.label or records.label
     if name in frame.columns:
         numbered = records.numbered and name == records.label
-        return encode_labels(texts_of(frame[name]), task, origin=records.origin, numbered=numbered)
+        spelled = {text_of(spelling): meant for spelling, meant in source.classes.items()}
+        labels = np.array([spelled.get(label, label) for label in texts_of(frame[name]).tolist()], dtype=np.str_)
+        return encode_labels(labels, task, origin=records.origin, numbered=numbered)
     if source.label is None:
         return None
-    raise DataError(f"{records.origin}: no label column {name}; there are {_listed(frame)}")
+    raise ColumnMissing(f"{records.origin}: no label column {name}; there are {_listed(frame)}")
 
 
 def _several_labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
@@ -129,7 +144,7 @@ def _several_labels(records: Records, frame: pd.DataFrame, source: DataSource, t
     if len(absent) == len(task.classes):
         return None
     if absent:
-        raise DataError(f"{records.origin}: no column {', '.join(absent[:10])}; there are {_listed(frame)}")
+        raise ColumnMissing(f"{records.origin}: no column {', '.join(absent[:10])}; there are {_listed(frame)}")
     return encode_several({name: texts_of(frame[name]) for name in task.classes}, origin=records.origin)
 
 
@@ -138,7 +153,7 @@ def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArra
     if name is None:
         return None
     if name not in frame.columns:
-        raise DataError(f"{records.origin}: no group column {name}; there are {_listed(frame)}")
+        raise ColumnMissing(f"{records.origin}: no group column {name}; there are {_listed(frame)}")
     groups = texts_of(frame[name])
     missing = sum(group.lower() in MISSING for group in groups)
     if missing:
@@ -146,9 +161,10 @@ def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArra
     return groups
 
 
-def _other_columns(frame: pd.DataFrame, task: Task) -> dict[str, NDArray[np.str_]]:
+def _other_columns(frame: pd.DataFrame, source: DataSource, task: Task) -> dict[str, NDArray[np.str_]]:
     inputs = set() if isinstance(task.inputs, ImageInputs) else {column.name for column in task.inputs.columns}
-    return {str(name): texts_of(frame[name]) for name in frame.columns if name not in inputs}
+    others = [name for name in frame.columns if source.rename.get(name, name) not in inputs]
+    return {str(name): texts_of(frame[name]) for name in others}
 
 
 def _listed(frame: pd.DataFrame) -> str:

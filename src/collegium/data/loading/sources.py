@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from collegium.settings import Frozen
 
@@ -91,10 +92,31 @@ class DataSource(Frozen):
     """A column whose equal values belong together, as all visits of one patient do."""
     shuffle_seed: int | None = Field(default=None, ge=0)
     """Order the whole split by this seed before ``start`` and ``stop`` apply; named sets alone."""
+    separator: str = Field(default=",", min_length=1, max_length=1)
+    """What stands between the values of a line of a CSV file."""
+    encoding: str = "utf-8"
+    """How a CSV file writes letters, such as ``cp1252`` for files of Excel on Windows."""
+    decimal: Literal[".", ","] = "."
+    """The decimal mark of numbers that are written as text."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """The task's name for a column, by the file's own name for it. ``label`` and ``group`` are the file's own names."""
+    classes: dict[str, str] = Field(default_factory=dict)
+    """The class that a label of the file stands for, by the file's own spelling; other labels are names of classes."""
+    absent: Literal["refuse", "missing"] = "refuse"
+    """What a column of the task that the file lacks is: an error, or a value that is missing in every record."""
 
     @property
     def is_named(self) -> bool:
         return self.source in named_sources()
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_encoding(cls, value: str) -> str:
+        try:
+            codecs.lookup(value)
+        except LookupError:
+            raise ValueError(f"there is no encoding {value!r}: use utf-8, cp1252, latin-1 or utf-16") from None
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> DataSource:

@@ -12,39 +12,20 @@ from __future__ import annotations
 
 import functools
 import importlib
-import re
 from collections.abc import Collection
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, cast
 
 from pydantic import Field
 
 from collegium.data.task import OWN_CHOICE, TeacherSettings
+from collegium.data.teacher_kinds import BUILT_IN, import_path
 from collegium.errors import ConfigurationError, Refused
 from collegium.extras import optional_import
 from collegium.parties.teachers.base import Kind
 from collegium.settings import Frozen
 
-BUILT_IN = {
-    "constant": "collegium.parties.teachers.array_teachers:ConstantTeacher",
-    "linear": "collegium.parties.teachers.networks:LinearTeacher",
-    "mlp": "collegium.parties.teachers.networks:MlpTeacher",
-    "random-forest": "collegium.parties.teachers.array_teachers:RandomForestTeacher",
-    "small-cnn": "collegium.parties.teachers.networks:SmallCnnTeacher",
-}
-ENTRY_POINT_GROUP = "collegium.teachers"
-"""Where an installed package names teachers of its own: ``name = "package.module:Class"``."""
-
 _PARTS = ("version", "fit", "predict", "save", "load")
 _SCIKIT_LEARN, _TORCH = "sklearn.base.ClassifierMixin", "torch.nn.modules.module.Module"
-_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-@cache
-def installed_kinds() -> dict[str, str]:
-    """Import paths of the teachers that installed packages name; nothing is imported, no built-in name is replaced."""
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in BUILT_IN}
 
 
 def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
@@ -56,8 +37,8 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
     Parameters
     ----------
     kind : str
-        A name of `BUILT_IN` or `installed_kinds`, or ``package.module:Class``. The class is a `Teacher`, a scikit-learn
-        classifier (which `SklearnTeacher` makes a teacher) or a torch module (`ModuleTeacher`).
+        A name of `BUILT_IN`, of an installed package, or ``package.module:Class``. The class is a `Teacher`, a
+        scikit-learn classifier (which `SklearnTeacher` makes a teacher) or a torch module (`ModuleTeacher`).
     allowed_imports : collection of str
         The import paths and names of installed teachers that the party trusts.
 
@@ -70,17 +51,9 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
     Refused
         If the kind is no built-in one and the party did not allow it.
     """
-    if kind in BUILT_IN:
-        path = BUILT_IN[kind]
-    elif kind in installed_kinds() or _IMPORT_PATH.fullmatch(kind):
-        if kind not in allowed_imports:
-            raise Refused(f"this party does not allow the teacher {kind}: its institution may add it to its settings")
-        path = installed_kinds().get(kind, kind)
-    else:
-        raise ConfigurationError(
-            f"unknown teacher {kind[:64]!r}: use one of {', '.join(sorted([*BUILT_IN, *installed_kinds()]))}, "
-            "or package.module:Class; the papers' own come with the package collegium-reproduction"
-        )
+    path = import_path(kind)
+    if kind not in BUILT_IN and kind not in allowed_imports:
+        raise Refused(f"this party does not allow the teacher {kind}: its institution may add it to its settings")
     module, _, name = path.partition(":")
     try:
         with optional_import(f"the teacher {kind}"):
