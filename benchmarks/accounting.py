@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from collegium_reproduction.smooth import SmoothRelease, envelope_for
 
 from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.game.profile import Profile
@@ -23,7 +24,6 @@ from collegium.privacy.accounting.game.recursion import play
 from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseKind, NoiseLaw
 from collegium.privacy.accounting.papers import theorem_3, theorem_6
-from collegium.privacy.analysis.smooth import SmoothRelease, envelope_for
 from collegium.privacy.renyi import WIDE_ORDERS, FloatArray
 from collegium.privacy.units import Adjacency, IntArray
 

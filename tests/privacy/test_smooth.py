@@ -12,10 +12,8 @@ from functools import cache
 import mpmath
 import numpy as np
 import pytest
-
-from collegium.errors import DataError, UnsupportedAccounting
-from collegium.privacy.accounting.argmax.envelope import gap_envelope, gaps_of
-from collegium.privacy.analysis.smooth import (
+from collegium_reproduction.gap_envelope import gap_envelope, gaps_of
+from collegium_reproduction.smooth import (
     Secret,
     SmoothRelease,
     envelope_for,
@@ -23,6 +21,8 @@ from collegium.privacy.analysis.smooth import (
     smooth_sensitivity,
     total_cost,
 )
+
+from collegium.errors import DataError, UnsupportedAccounting
 from collegium.privacy.renyi import RenyiCurve
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, SeededNoise
-from collegium.privacy.mechanisms.ptr import ProposeTestRelease
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.experiments.epsilons import DELTA, epsilons
 from collegium_reproduction.near_zero_cost import NearZeroCost
+from collegium_reproduction.propose_test_release import ProposeTestRelease
 
 PUBLISHED = NearZeroCost(constant=1e100, gamma=1e-10, accept_no_privacy=True)
 """Table 1's setting: c = 1e100 and Laplace noise of scale 1e10 (which the paper calls γ)."""

@@ -79,7 +79,7 @@ def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> Non
         "SAMPLED = ('knn', 'multilabel-knn')",
         "COST = {'lnmax': 1.0}",
         "cost = COST['lnmax']",
-        "match name:\n    case 'ptr': pass",
+        "match name:\n    case 'gnmax': pass",
         "match mechanism:\n    case LNMax(): pass",
     ],
 )

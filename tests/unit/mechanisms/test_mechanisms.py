@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from collegium_reproduction.propose_test_release import votes_to_change
 
 from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
 from collegium.privacy.mechanisms import (
@@ -23,7 +24,6 @@ from collegium.privacy.mechanisms import (
     mechanism_named,
     register,
 )
-from collegium.privacy.mechanisms.ptr import votes_to_change
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.privacy.vote_counts import checked_counts, winners

@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.cli.mechanism_options import mechanism_options, with_mechanism_options
-from collegium.errors import ConfigurationError
+from collegium.errors import ConfigurationError, MissingExtra
 from collegium.privacy.analysis import audit as auditing
 from collegium.privacy.analysis import planning
 from collegium.privacy.analysis.account import AccountQuery, PrivacyReport, privacy_report
 from collegium.privacy.analysis.epsilons import Bound
-from collegium.privacy.analysis.smooth import publishable_epsilon
 from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
@@ -101,6 +100,10 @@ def account(
     if publish is not None:
         if counts is None:
             raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
+        try:
+            from collegium_reproduction.smooth import publishable_epsilon
+        except ModuleNotFoundError:
+            raise MissingExtra("--publish is not installed: pip install 'collegium[reproduction]'") from None
         published = publishable_epsilon(described, counts, publish, delta, conversion, question.protected)
     report = privacy_report(question, counts)
     shown = report.as_dict() | {"unit": unit}
