@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collegium import errors as errors
-    from collegium.coordinator.students import load_student as load_student
+    from collegium.coordinator.students.published import load_student as load_student
     from collegium.data.in_memory import encode as encode
     from collegium.data.in_memory import task_of as task_of
     from collegium.parties.party import Party as Party
@@ -37,7 +37,7 @@ _DEFINED_IN = {
     "PolicyConfig": "collegium.parties.policy",
     "account": "collegium.privacy.analysis.account",
     "encode": "collegium.data.in_memory",
-    "load_student": "collegium.coordinator.students",
+    "load_student": "collegium.coordinator.students.published",
     "task_of": "collegium.data.in_memory",
 }
 """The module that defines each public name."""

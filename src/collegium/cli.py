@@ -41,7 +41,7 @@ MOUNTS: dict[str, Mount] = {
     "provision": Mount("collegium.coordinator.cli.provision_cli", "Make a consortium's keys, roster and join codes."),
     "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "The commands of an operator."),
     "party": Mount("collegium.parties.cli", "The commands of an institution."),
-    "student": Mount("collegium.coordinator.cli.student_cli", "Fit a student from issued labels, or evaluate one."),
+    "student": Mount("collegium.coordinator.cli.student_cli", "Fit a student from issued labels, and use it."),
     "account": Mount("collegium.coordinator.cli.account_cli", "Compute the ε of a plan or of a saved vote file."),
     "plan": Mount("collegium.coordinator.cli.account_cli", "Propose noise and number of queries for a target (ε, δ)."),
     "audit": Mount("collegium.coordinator.cli.account_cli", "Measure a lower bound on the ε of a mechanism."),

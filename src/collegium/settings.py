@@ -37,18 +37,23 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     ConfigurationError
         The file is not TOML, or a setting is wrong. The message names the key of every mistake.
     """
+    values, text = read_toml(path)
+    return validate_config(values, kind, str(path), text)
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The values of a TOML file, and its text; see `read_config` for errors."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
     try:
         text = data.decode("utf-8")
-        values: dict[str, Any] = tomllib.loads(text)
+        return tomllib.loads(text), text
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     except RecursionError:
         raise ConfigurationError(f"{path}: its brackets are nested too deep for settings") from None
-    return validate_config(values, kind, str(path), text)
 
 
 def validate_config(values: dict[str, Any], kind: type[Config], origin: str, text: str = "") -> Config:

@@ -106,22 +106,29 @@ def encode_images(images: NDArray[Any], inputs: ImageInputs, *, origin: str) -> 
 
 
 def encode_table(
-    frame: pd.DataFrame, inputs: TableInputs, *, origin: str, decimal: str = ".", absent: str = "refuse"
+    frame: pd.DataFrame,
+    inputs: TableInputs,
+    *,
+    origin: str,
+    decimal: str = ".",
+    absent: str = "refuse",
+    unknown: str = "missing",
 ) -> NDArray[np.float32]:
     """Rows as float32 ``[n, d]`` in [0, 1] by the columns of ``inputs``.
 
     Parameters
     ----------
-    origin : what to call the rows in an error.
+    origin : what to call the rows in an error; their index is what an error calls each of them.
     decimal : the decimal mark of numbers that are texts.
     absent : ``missing`` takes a column that is not there for one whose values are all missing.
+    unknown : ``missing`` takes a category that the column does not have for a missing value, ``refuse`` for an error.
 
     Raises
     ------
     ColumnMissing
         If a column is not there, or with ``missing`` all of them are not.
     DataError
-        If a number is not readable.
+        If a number is not readable, or a category is unknown and that is refused.
     """
     lacking = [column.name for column in inputs.columns if column.name not in frame.columns]
     if lacking and (absent == "refuse" or len(lacking) == len(inputs.columns)):
@@ -138,18 +145,22 @@ def encode_table(
         if isinstance(column, NumberColumn):
             _encode_numbers(frame[column.name], column, part, origin, decimal)
         else:
-            _encode_categories(frame[column.name], column, part)
+            others = _encode_categories(frame[column.name], column, part)
+            if unknown == "refuse" and others.any():
+                raise _unknown_categories(frame[column.name][others], column, origin)
         start += column.width
     return encoded
 
 
-def encode_matrix(matrix: NDArray[Any], inputs: TableInputs, *, origin: str) -> NDArray[np.float32]:
+def encode_matrix(
+    matrix: NDArray[Any], inputs: TableInputs, *, origin: str, unknown: str = "missing"
+) -> NDArray[np.float32]:
     """A matrix with one column per column of the task, or one that is encoded already, as `encode_table` has it."""
     if matrix.ndim != 2:
         raise DataError(f"{origin}: a table's x has two dimensions, not shape {list(matrix.shape)}")
     if matrix.shape[1] == len(inputs.columns):
         columns = {column.name: matrix[:, number] for number, column in enumerate(inputs.columns)}
-        return encode_table(pd.DataFrame(columns), inputs, origin=origin)
+        return encode_table(pd.DataFrame(columns), inputs, origin=origin, unknown=unknown)
     if (matrix.shape[1],) == inputs.shape and matrix.dtype == np.float32:
         if not bool(((matrix >= 0) & (matrix <= 1)).all()):
             raise DataError(f"{origin}: encoded inputs lie in [0, 1]; give the raw columns instead")
@@ -170,7 +181,7 @@ def _encode_numbers(
         advice = 'set decimal = "," beside source' if comma else "correct them"
         raise DataError(
             f"{origin}: column {column.name}: {len(unread)} values are no numbers and none of the marks for a missing "
-            f"value (empty, ?, NA, NaN, null): {advice}"
+            f"value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"
         )
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
@@ -202,8 +213,27 @@ def _number(text: str, decimal: str) -> float | None:
         return None
 
 
-def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> None:
+def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Fill ``part``; returns which values are no category and no mark of a missing value, shape ``[n]``."""
     places = {text_of(name): place for place, name in enumerate(column.categories)}
     texts, where = np.unique(texts_of(values), return_inverse=True)
     found = np.array([places.get(text, len(column.categories)) for text in texts], dtype=np.int64)[where]
     part[np.arange(len(found)), found] = 1
+    missing = np.array([text.lower() in MISSING for text in texts])[where]
+    return np.asarray((found == len(column.categories)) & ~missing)
+
+
+def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: str) -> DataError:
+    """The error for values that are none of the column's categories; it quotes some of them."""
+    names = list(dict.fromkeys(texts_of(values).tolist()))
+    shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
+    return DataError(
+        f"{origin}: column {column.name}: {len(values)} values are unknown categories: {shown} ({_rows(values)}); the "
+        f"task knows {', '.join(column.categories[:20])}: correct them, or let them count as missing values"
+    )
+
+
+def _rows(values: pd.Series[Any]) -> str:
+    """Where these values are, by the index of their frame, such as "lines 3, 8, …" of a CSV file."""
+    shown = ", ".join(map(str, values.index[:5])) + (", …" if len(values) > 5 else "")
+    return f"{values.index.name or 'rows'} {shown}"

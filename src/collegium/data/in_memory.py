@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.encoding import encode_images, encode_labels, encode_matrix, text_of
+from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, text_of
 from collegium.data.examples import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
@@ -61,15 +62,18 @@ def task_of(public: ArrayLike, classes: Sequence[object]) -> Task:
     return Task(classes=names, inputs=TableInputs(columns=tuple(columns)))
 
 
-def encode(inputs: ArrayLike, task: Task) -> NDArray[np.uint8 | np.float32]:
+def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "missing") -> NDArray[np.uint8 | np.float32]:
     """Inputs as parties, coordinator and student take them; each row is encoded by itself.
 
     Parameters
     ----------
-    inputs : array_like
-        A table ``[n, columns]``, or images as uint8 ``[n, height, width]`` or ``[n, height, width, channels]``.
+    inputs : array_like or pandas.DataFrame
+        A table ``[n, columns]``, a frame with the task's columns among its own, or images as uint8
+        ``[n, height, width]`` or ``[n, height, width, channels]``. Encoded inputs stay as they are.
     task : Task
         What was agreed; numbers outside a column's range are clipped, NaN counts as missing.
+    unknown : str
+        What a category that the task does not know is: ``missing``, a missing value, or ``refuse``, an error.
 
     Returns
     -------
@@ -81,10 +85,12 @@ def encode(inputs: ArrayLike, task: Task) -> NDArray[np.uint8 | np.float32]:
     DataError
         If the inputs do not fit the task.
     """
+    if isinstance(inputs, pd.DataFrame) and isinstance(task.inputs, TableInputs):
+        return encode_table(inputs, task.inputs, origin="the frame", unknown=unknown)
     raw = np.asarray(inputs)
     if isinstance(task.inputs, ImageInputs):
         return encode_images(raw, task.inputs, origin=_ORIGIN)
-    return encode_matrix(raw, task.inputs, origin=_ORIGIN)
+    return encode_matrix(raw, task.inputs, origin=_ORIGIN, unknown=unknown)
 
 
 def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayLike | None = None) -> Examples:

@@ -37,7 +37,7 @@ from collegium.protocol.messages import ReplyBody, Request, RequestBody
 from collegium.settings import validate_config
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Student
+    from collegium.coordinator.students.published import PublishedStudent
 
 
 class InProcessParties:
@@ -231,7 +231,7 @@ class Coordinator:
             labels[index] = ABSTAIN if label is None else label
         return labels
 
-    def fit(self, method: str = "random-forest", **options: float | int | str | bool) -> Student:
+    def fit(self, method: str = "random-forest", **options: float | int | str | bool) -> PublishedStudent:
         """Fit the student on the labels and the pool; it may be published under the ε of the labels.
 
         Parameters
@@ -243,8 +243,8 @@ class Coordinator:
 
         Returns
         -------
-        Student
-            It has ``predict(x)`` and ``probabilities(x)`` for inputs as `encode` gives them. The file
+        PublishedStudent
+            It has ``predict(inputs)`` and ``predict_proba(inputs)`` for files, frames and arrays. The file
             ``student.safetensors`` in `folder` holds it.
 
         Raises
@@ -258,7 +258,7 @@ class Coordinator:
         """
         if "queries" not in self._asked:
             raise ConfigurationError("there are no labels to learn from: call label() first")
-        from collegium.coordinator.students import load_student
+        from collegium.coordinator.students.published import load_student
 
         self._asked["student"] = {"method": method, "options": options}
         self._run().fit()

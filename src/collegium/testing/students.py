@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.students import Student, find_method, fit_student, load_student, method_names
+from collegium.coordinator.students import Student, find_method, fit_student, method_names, read_student
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.testing.promises import (
@@ -48,7 +48,7 @@ def check_student(
     AssertionError
         With the promise that is broken: the method is not registered or its settings can change; its probabilities
         or classes have the wrong shape, type or range; it changes the pool; the same labels and seed give another
-        student; the file is not of arrays alone, cannot be read back by `load_student`, or is read although it is
+        student; the file is not of arrays alone, cannot be read back by `read_student`, or is read although it is
         damaged.
     """
     chosen = dict(options or {})
@@ -117,12 +117,12 @@ def _check_file(method: str, student: Student, task: Task) -> None:
         student.save(kept)
         holds_arrays_alone(kept, method)
         try:
-            again = load_student(kept, device="cpu")
+            again = read_student(kept, device="cpu")
         except CollegiumError as error:
-            raise AssertionError(f"{method}: load_student cannot read what the student saved: {error}") from error
+            raise AssertionError(f"{method}: read_student cannot read what the student saved: {error}") from error
         promise(again.task == task, f"{method}: the student that is read back has another task")
         promise(
             bool((again.predict(probes) == student.predict(probes)).all()),
             f"{method}: the student that is read back predicts other classes",
         )
-        refuses_damage(kept, CollegiumError, load_student, method)
+        refuses_damage(kept, CollegiumError, read_student, method)

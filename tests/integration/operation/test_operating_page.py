@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,15 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
-from support.pages import ROOT, Reader, blocks_of, text_of_page
+from support.pages import ROOT, Reader, blocks_of, commands_of, text_of_page
 from support.ports import free_ports
 from support.processes import COMMAND_S, Finished, interrupt, kill, killed_at_the_end, output_of, read_until
 
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.privacy.ledger.ledger import Ledger
 
-PAGES = ("tutorial.md", "operating.md")
+PAGES = ("tutorial.md", "using-the-student.md", "operating.md")
 CLINICS = ("clinic-1", "clinic-2", "clinic-3")
 
 PROVISION = "collegium provision consortium.toml"
@@ -197,6 +200,26 @@ def test_another_student_and_report_come_from_the_same_labels(story: Story) -> N
     assert re.search(r"^labels\s+40$", reader.run(FOREST), re.MULTILINE)
     assert (reader.folder / "forest.safetensors").exists()
     reader.run(REPORT)
+
+
+def test_the_student_predicts_new_records_in_a_file_from_python_and_as_onnx(story: Story) -> None:
+    reader = story.reader
+    predict, unknown, export, evaluate = commands_of(text_of_page("using-the-student.md"))
+    assert "predictions in predictions.csv: " in reader.run(predict)
+    rows = pd.read_csv(reader.folder / "predictions.csv")
+    assert list(rows) == ["diagnosis", "prediction", "probability_malignant", "probability_benign"]
+    assert (rows["prediction"] == rows["diagnosis"]).mean() > 0.6
+    assert reader.run(unknown).count("\n") == len(rows) + 1
+    assert re.search(r"probabilities on 100 inputs of pool.csv", reader.run(export))
+    assert f"of {len(rows)} inputs" in reader.run(evaluate)
+    source = "\n".join(blocks_of(text_of_page("using-the-student.md"), "python"))
+    ran = subprocess.run(
+        [sys.executable, "-c", source], cwd=reader.folder, capture_output=True, text=True, timeout=COMMAND_S, check=True
+    )
+    by_student, by_onnx = ran.stdout.splitlines()
+    assert by_student.split()[0] == by_onnx.split()[0] == rows["prediction"][0]
+    card = (story.run / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "Always answering “" in card and "| one record | 3." in card
 
 
 def test_the_columns_of_the_example_are_what_the_script_writes_from_the_pool(story: Story) -> None:

@@ -52,8 +52,8 @@ except cg.errors.QuorumNotReached as error:
     sys.exit(str(error))
 student = coordinator.fit("ridge")
 again = cg.load_student(coordinator.folder / "student.safetensors")
-assert type(again).__name__ == "RidgeStudent" and (again.predict(test.x) == student.predict(test.x)).all()
-print(labels.max(), (labels >= 0).sum(), (student.predict(test.x) == test.labels()).mean())
+assert type(again.student).__name__ == "RidgeStudent" and (again.predict(test.x) == student.predict(test.x)).all()
+print(labels.max(), (labels >= 0).sum(), (student.predict(test.x) == student.classes_[test.labels()]).mean())
 """
 
 SIMULATION = """

@@ -85,7 +85,7 @@ def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.in
         return StandInStudent(len(labels))
 
     monkeypatch.setattr(students, "fit_student", fit)
-    monkeypatch.setattr(students, "load_student", lambda path, **_: StandInStudent(int(path.read_text())))
+    monkeypatch.setattr(students, "read_student", lambda path, **_: StandInStudent(int(path.read_text())))
     yield fits
 
 

@@ -260,8 +260,10 @@ def test_a_folder_of_images_that_does_not_fit_is_refused_with_the_file(tmp_path:
         read(folder, IMAGES)
     with pytest.raises(DataError, match="holds images, but the task is a table"):
         read(folder, TABLE)
+    assert read(folder / "cat", IMAGES).y is None  # images in no sub-folder have no label
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no records"):
-        read(folder / "cat", IMAGES)
+        read(tmp_path / "empty", IMAGES)
 
 
 def test_a_table_is_no_image(tmp_path: Path) -> None:

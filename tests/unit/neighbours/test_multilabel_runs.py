@@ -20,7 +20,7 @@ from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.coordinator.settings.run_config import RunConfig
-from collegium.coordinator.students import fit_student, load_student
+from collegium.coordinator.students import fit_student, read_student
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, DataError
@@ -120,7 +120,7 @@ def test_a_run_gives_labels_as_columns_and_a_student_that_knows_several(
         sum(label >> bit & 1 for _, label in rows if label is not None) for bit in range(3)
     ]
     assert 0 < run.student.quality.accuracy < 1 and [row.inputs for row in run.student.quality.per_class] == [200] * 3
-    assert load_student(tmp_path / "run" / "student.safetensors").task == TASK
+    assert read_student(tmp_path / "run" / "student.safetensors").task == TASK
     assert (tmp_path / "run" / "report.html").is_file()
 
 

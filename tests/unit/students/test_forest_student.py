@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sklearn.ensemble import RandomForestClassifier
 
-from collegium.coordinator.students import Student, fit_student, load_student
+from collegium.coordinator.students import Student, fit_student, read_student
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import StorageError
 
@@ -55,10 +55,10 @@ def test_a_file_whose_trees_would_be_walked_astray_is_refused(
         metadata = file.metadata()
     save_file(nodes | {name: np.full_like(nodes[name], value)}, path, metadata)
     with pytest.raises(StorageError, match="a damaged forest"):
-        load_student(path)
+        read_student(path)
     save_file({other: array for other, array in nodes.items() if other != name}, path, metadata)
     with pytest.raises(StorageError, match="no forest"):
-        load_student(path)
+        read_student(path)
 
 
 def test_equal_students_give_equal_files(iris: Examples, tmp_path: Path) -> None:

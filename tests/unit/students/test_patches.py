@@ -10,7 +10,7 @@ import torch
 from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 from torch import nn
 
-from collegium.coordinator.students import LearningProblem, Student, fit_student, load_student
+from collegium.coordinator.students import LearningProblem, Student, fit_student, read_student
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import ConfigurationError
@@ -46,7 +46,7 @@ def test_the_student_learns_and_comes_back_from_its_file(digits: Examples, tmp_p
     predicted = fitted.predict(digits.x[300:])
     assert (predicted == digits.labels()[300:]).sum() > 100
     fitted.save(path)
-    assert np.array_equal(load_student(path, device="cpu").probabilities(digits.x), fitted.probabilities(digits.x))
+    assert np.array_equal(read_student(path, device="cpu").probabilities(digits.x), fitted.probabilities(digits.x))
     assert np.array_equal(student(digits).probabilities(digits.x), fitted.probabilities(digits.x))
     assert not np.array_equal(student(digits, seed=1).probabilities(digits.x), fitted.probabilities(digits.x))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.coordinator.students import Student, chosen_method, fit_student, load_student, method_names
+from collegium.coordinator.students import Student, chosen_method, fit_student, method_names, read_student
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
@@ -103,7 +103,7 @@ def test_the_seed_decides_over_dropout_too(method: str, table: tuple[Task, Examp
 def test_a_published_student_predicts_as_the_fitted_one(method: str, digits: Examples, tmp_path: Path) -> None:
     student = learn(digits, method, **briefly(method))
     student.save(tmp_path / "student.safetensors")
-    published = load_student(tmp_path / "student.safetensors", device="cpu")
+    published = read_student(tmp_path / "student.safetensors", device="cpu")
     assert published.task == TASK
     ours, theirs = student.probabilities(digits.x[:20]), published.probabilities(digits.x[:20])
     np.testing.assert_allclose(theirs, ours, atol=1e-6)
@@ -171,5 +171,5 @@ def test_what_is_no_student_is_refused(content: bytes | None, tmp_path: Path) ->
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(CollegiumError) as refused:
-        load_student(path)
+        read_student(path)
     assert isinstance(refused.value, DataError | StorageError)

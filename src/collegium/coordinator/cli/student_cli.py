@@ -1,4 +1,4 @@
-"""`collegium student enrol | fit | evaluate`: learn from the labels of a run or a coordinator; measure on any data."""
+"""`collegium student enrol | fit | evaluate | predict | export`: from issued labels to a classifier in use."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from rich.table import Table
 
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
+from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.public_data import load_public
 from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import DataSource, Examples, array_spec, data_root, load
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
+from collegium.extras import optional_import
 from collegium.logs import LogFormat, configure_logging
 from collegium.models.training_curves import recording
-from collegium.settings import validate_config
+from collegium.settings import read_toml, validate_config
+from collegium.whole_files import replacing
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, or evaluate one.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
 
 DataRoot = Annotated[
     Path | None,
@@ -35,6 +38,14 @@ DataRoot = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu or cuda.")]
 Threads = Annotated[int, typer.Option(min=1, help="The number of threads on the CPU.")]
+ReadAs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A TOML file whose [data] says how to read the inputs (separator, encoding, decimal, rename, absent), "
+        "such as party.toml.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -47,6 +58,7 @@ class _Lessons:
     pool: NDArray[Any]
     labels: Sequence[tuple[int, int]]
     holdout: Examples | None = None
+    run: RunRecord | None = None
 
 
 @app.command(epilog="Example: collegium student enrol --coordinator HOST:PORT --name lab-1 --code CODE --fingerprint F")
@@ -116,6 +128,7 @@ def fit(
     The labels of a run are paid for already. A coordinator pays for those of inputs that nobody asked about before,
     out of the consortium's budget. Run again after an interruption, the command goes on.
     """
+    from collegium.coordinator.report.model_card import write_model_card
     from collegium.coordinator.students import fit_student
 
     if output is not None and not output.parent.is_dir():
@@ -148,9 +161,11 @@ def fit(
     target = output or run / ("student.safetensors" if coordinator else f"student-{chosen}.safetensors")
     student.save(target)
     result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
+    quality = None
     if lessons.holdout is not None and lessons.holdout.y is not None:
         quality = prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
         result |= quality.model_dump()
+    result["model_card"] = str(write_model_card(target, lessons.task, chosen, quality, lessons.run))
     _show(result, as_json)
 
 
@@ -164,7 +179,7 @@ def _of_run(run: Path, root: Path | None) -> _Lessons:
         raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
     rows = read_labels(run / "labels.csv", config.task.label_columns)
     labels = [(index, label) for index, label in rows if label is not None]
-    return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout)
+    return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout, record)
 
 
 def _from_coordinator(
@@ -221,11 +236,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a student on labelled data."""
-    from collegium.coordinator.students import load_student
+    from collegium.coordinator.students.published import load_student
 
-    if not student.is_file():
-        raise StorageError(f"no student at {student}; give the path of a student.safetensors")
-    model = load_student(student, device=device)
+    model = load_student(student, device=device).student
     values = {"source": source, "split": split, "start": start, "stop": stop, "label": label}
     examples = load(validate_config(values, DataSource, "options"), model.task, data_root=data_root(root))
     if examples.y is None:
@@ -234,6 +247,83 @@ def evaluate(
         {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task).model_dump(),
         as_json,
     )
+
+
+@app.command(
+    epilog="Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
+    "collegium student predict student.safetensors scans/ -o predictions.parquet"
+)
+def predict(
+    student: Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")],
+    inputs: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of images.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The .csv or .parquet file to write; by default the terminal.")
+    ] = None,
+    id_column: Annotated[
+        list[str] | None, typer.Option("--id", metavar="COLUMN", help="A column to pass on; may be repeated.")
+    ] = None,
+    unknown_as_missing: Annotated[
+        bool, typer.Option(help="Take a category that the task does not know for a missing value.")
+    ] = False,
+    settings: ReadAs = None,
+    device: Device = "auto",
+) -> None:
+    """Predict the classes of new inputs: a row for each, with the class and the probability of every class.
+
+    The inputs are checked by the task that the student's file holds: the columns of a table, the size of an image.
+    """
+    from collegium.coordinator.students.published import load_student
+
+    ending = ".csv" if output is None else output.suffix.lower()
+    if ending not in (".csv", ".parquet"):
+        raise ConfigurationError(f"cannot write predictions to {output}: its name must end in .csv or .parquet")
+    model = load_student(student, device=device)
+    source = _read_as(settings, inputs, "missing" if unknown_as_missing else "refuse")
+    table = model.predict_source(source, id_column or ())
+    if output is None:
+        typer.echo(table.to_csv(index=False), nl=False)
+        return
+    with replacing(output, "write") as beside, optional_import(f"writing {output.name}"):
+        if ending == ".csv":
+            table.to_csv(beside, index=False)
+        else:
+            table.to_parquet(beside, index=False)
+    counted = (
+        ""
+        if model.task.multilabel
+        else ": " + ", ".join(f"{count} {name}" for name, count in table["prediction"].value_counts().items())
+    )
+    typer.echo(f"{len(table)} predictions in {output}{counted}")
+
+
+@app.command(epilog="Example: collegium student export student.safetensors --onnx student.onnx --inputs pool.csv")
+def export(
+    student: Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")],
+    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.", show_default=False)],
+    inputs: Annotated[
+        Path | None, typer.Option(help="Inputs to compare on: a file or a folder of images; by default drawn ones.")
+    ] = None,
+    settings: ReadAs = None,
+) -> None:
+    """Write a student as an ONNX file that takes raw inputs, after ONNX Runtime gave the same probabilities."""
+    from collegium.coordinator.students.published import load_student
+    from collegium.data.loading.loading import raw_inputs
+
+    model = load_student(student, device="cpu")
+    with optional_import("writing ONNX files"):
+        from collegium.coordinator.students.onnx_export import export_onnx
+    raw = None if inputs is None else raw_inputs(_read_as(settings, inputs, "missing"), model.task)
+    compared, difference = export_onnx(model.student, onnx, raw)
+    on = "drawn inputs" if inputs is None else f"inputs of {inputs}"
+    typer.echo(f"{onnx} gives the student's probabilities on {compared} {on} (largest difference {difference:.1g})")
+
+
+def _read_as(settings: Path | None, inputs: Path, unknown: str) -> DataSource:
+    """The inputs as a source, to be read in the way that the section ``data`` of a TOML file says."""
+    how = {} if settings is None else read_toml(settings)[0].get("data", {})
+    kept = {name: how[name] for name in ("separator", "encoding", "decimal", "rename", "absent") if name in how}
+    values = kept | {"source": str(inputs), "unknown": unknown}
+    return validate_config(values, DataSource, "options" if settings is None else str(settings))
 
 
 def _options(given: list[str], options: dict[str, Any]) -> dict[str, Any]:
@@ -256,6 +346,7 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"student   {result['student']}")
     if "labels" in result:
         typer.echo(f"labels    {result['labels']}")
+        typer.echo(f"card      {result['model_card']}")
     if "accuracy" not in result:
         return
     typer.echo(f"accuracy  {result['accuracy']:.4f} of {result['inputs']} inputs")

@@ -63,7 +63,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
     extra = run.research_only if research else None
     privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
-    promises = [] if privacy is None else _promises(privacy)
+    promises = [] if privacy is None else promises_of(privacy)
     return (
         templates("coordinator.report")
         .get_template("report.html.j2")
@@ -111,7 +111,7 @@ def templates(package: str) -> Environment:
     return environment
 
 
-def _promises(privacy: LedgerReport) -> list[dict[str, Any]]:
+def promises_of(privacy: LedgerReport) -> list[dict[str, Any]]:
     """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
     promises = []
     for name in dict.fromkeys((privacy.terms.unit, "record", "party")):

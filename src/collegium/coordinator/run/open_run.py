@@ -231,7 +231,7 @@ class OpenRun:
             self._folder.keep_votes(fresh)
 
     def _fit_student(self) -> None:
-        from collegium.coordinator.students import load_student
+        from collegium.coordinator.students import read_student
 
         origin = self._trainer.origin(self._label_set)
         done = self.record.student
@@ -240,7 +240,7 @@ class OpenRun:
         with self._notes.timed("student"):
             student = self._trainer.fit(self._label_set, soft_targets=self._soft_targets())
         student.save(self._folder.student)
-        published = load_student(self._folder.student, device=self._setup.compute.device)
+        published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
         if holdout is not None:
             quality = prediction_quality(published.predict(holdout.x), holdout.labels(), self._config.task)
@@ -269,6 +269,7 @@ class OpenRun:
         self._notes.write()
 
     def _report(self) -> None:
+        from collegium.coordinator.report.model_card import write_model_card
         from collegium.coordinator.report.page import write_report
 
         research = self._setup.watch.research
@@ -277,6 +278,8 @@ class OpenRun:
         self.record.state = "finished"
         self._notes.write()
         write_report(self.record, self._folder.report, research=research)
+        if (student := self.record.student) is not None:
+            write_model_card(self._folder.student, self._config.task, student.method, student.quality, self.record)
         self._notes.tell("report", 1, 1)
 
     def _diagnose(self) -> None:

@@ -106,7 +106,7 @@ class StudentTrainer:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 fitted.save(beside)
             # What is read back is used at once too: nothing can differ between a run and its resumption.
-            student = students.load_student(kept, device=self._device)
+            student = students.read_student(kept, device=self._device)
         self._interim = origin, student
         return student
 
@@ -185,6 +185,6 @@ class StudentTrainer:
         if not kept.exists():
             return None
         try:
-            return students.load_student(kept, device=self._device)
+            return students.read_student(kept, device=self._device)
         except CollegiumError:
             return None

@@ -71,7 +71,7 @@ class Student(Protocol):
         ...
 
     def save(self, path: Path) -> None:
-        """Write what `load_student` reads; StorageError if that fails."""
+        """Write what `read_student` reads; StorageError if that fails."""
         ...
 
 
@@ -234,32 +234,8 @@ def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inpu
         raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
 
 
-def load_student(path: str | Path, *, device: str = "auto") -> Student:
-    """Read a published student.
-
-    Nothing in the file is executed: it holds named arrays and a description of the task.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file that a student's ``save`` wrote, such as ``student.safetensors`` in a run's folder.
-    device : str
-        Where a network computes: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``. Forests stay on the CPU.
-
-    Returns
-    -------
-    Student
-        It has ``task``, ``predict(x)`` and ``probabilities(x)``.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be read, holds no student, or its method is not installed here.
-    DataError
-        If the arrays do not fit the task.
-    MissingExtra
-        If the student is a network and torch is not installed.
-    """
+def read_student(path: str | Path, *, device: str = "auto") -> Student:
+    """The student in a file that a student's ``save`` wrote; see `published.load_student` for errors."""
     path = Path(path)
     try:
         with safe_open(path, framework="numpy") as file:

@@ -58,7 +58,9 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
             return _read_npz(path, split, task)
         case [".csv"]:
             _only_one_split(path, split)
-            return Records(str(path), read_csv(path, separator=source.separator, encoding=source.encoding))
+            frame = read_csv(path, separator=source.separator, encoding=source.encoding)
+            frame.index = pd.RangeIndex(2, len(frame) + 2, name="lines")  # below the header; errors name them
+            return Records(str(path), frame)
         case [".parquet"]:
             _only_one_split(path, split)
             return Records(str(path), _read_parquet(path))
@@ -199,15 +201,17 @@ def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task:
 def _read_image_folder(path: Path, task: Task) -> Records:
     if not isinstance(task.inputs, ImageInputs):
         raise DataError(f"{path} is a folder, which holds images, but the task is a table")
-    files = [
-        (file, folder.name)
-        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        for file in sorted(folder.iterdir())
-        if file.suffix.lower() in IMAGE_ENDINGS
-    ]
-    frame = pd.DataFrame({"y": [name for _, name in files], "file": [file.name for file, _ in files]}, dtype=str)
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    files = [file for folder in folders for file in _images_in(folder)]
+    labels = {"y": [file.parent.name for file in files]} if files else {}
+    files = files or _images_in(path)  # images that lie in no sub-folder have no label
+    frame = pd.DataFrame({**labels, "file": [file.name for file in files]}, dtype=str)
     shape = task.inputs
-    return Records(str(path), frame, lambda indices: _read_images([files[i][0] for i in indices], shape))
+    return Records(str(path), frame, lambda indices: _read_images([files[i] for i in indices], shape))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_ENDINGS]
 
 
 def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:

@@ -49,6 +49,35 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
     return encoded(records, source, task)
 
 
+def load_inputs(source: DataSource, task: Task) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame]:
+    """The inputs that ``source`` names, labelled or not: what a finished student predicts.
+
+    Returns
+    -------
+    The encoded inputs ``[n, …]``, and a frame of ``n`` rows with the columns of the file under the task's names.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or has no rows, or an input does not fit the task; the message names rows.
+    """
+    records, frame, inputs = _whole(source, task)
+    return _encoded(records, frame, inputs, source, task), frame
+
+
+def raw_inputs(source: DataSource, task: Task) -> pd.DataFrame | NDArray[Any]:
+    """The inputs of `load_inputs` before they are encoded: a table's frame, images, or a matrix."""
+    _, frame, inputs = _whole(source, task)
+    return frame if inputs is None else inputs
+
+
+def _whole(source: DataSource, task: Task) -> tuple[Records, pd.DataFrame, NDArray[Any] | None]:
+    records = read_file(find(source.source, None), source, task)
+    chosen = _chosen(source, records)
+    inputs = None if records.inputs is None else records.inputs(chosen)
+    return records, _renamed(records, records.frame.iloc[chosen], source), inputs
+
+
 def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     """The part of ``records`` that ``source`` takes, encoded for ``task``; see `load` for errors."""
     chosen = _chosen(source, records)
@@ -116,8 +145,9 @@ def _encoded(
             raise DataError(f"{records.origin} is a table, but the task has images")
         return encode_images(inputs, task.inputs, origin=records.origin)
     if inputs is None:
-        return encode_table(frame, task.inputs, origin=records.origin, decimal=source.decimal, absent=source.absent)
-    return encode_matrix(inputs, task.inputs, origin=records.origin)
+        encoding = {"decimal": source.decimal, "absent": source.absent, "unknown": source.unknown}
+        return encode_table(frame, task.inputs, origin=records.origin, **encoding)
+    return encode_matrix(inputs, task.inputs, origin=records.origin, unknown=source.unknown)
 
 
 def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:

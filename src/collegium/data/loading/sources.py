@@ -104,6 +104,8 @@ class DataSource(Frozen):
     """The class that a label of the file stands for, by the file's own spelling; other labels are names of classes."""
     absent: Literal["refuse", "missing"] = "refuse"
     """What a column of the task that the file lacks is: an error, or a value that is missing in every record."""
+    unknown: Literal["missing", "refuse"] = "missing"
+    """What a category that the task does not know is: a value that is missing, or an error."""
 
     @property
     def is_named(self) -> bool:

@@ -1,0 +1,78 @@
+"""The model card beside a student: what it takes and gives, how good it is, what ε means, how to check and use it.
+
+It is Markdown with the front matter that Hugging Face reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collegium.coordinator.report.page import promises_of, templates
+from collegium.coordinator.run.label_set import Quality
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.data.task import Task
+from collegium.whole_files import write_whole
+
+FEW_LABELS = 3
+"""A class with fewer issued labels is called weak."""
+
+
+def card_path(student: Path) -> Path:
+    """Where the card of a student's file lies: ``MODEL_CARD.md`` for ``student.safetensors``, else with its name."""
+    return student.with_name("MODEL_CARD.md" if student.stem == "student" else f"{student.stem}-MODEL_CARD.md")
+
+
+def write_model_card(student: Path, task: Task, method: str, quality: Quality | None, run: RunRecord | None) -> Path:
+    """Write the card of a student beside its file.
+
+    Parameters
+    ----------
+    student : Path
+        The student's file.
+    method : str
+        How it learned.
+    quality : Quality or None
+        On public inputs that it did not learn from; None where it was not measured.
+    run : RunRecord or None
+        The run that its labels come from; None where they were ordered from a coordinator.
+
+    Returns
+    -------
+    The card's path. StorageError if it cannot be written.
+    """
+    environment = templates("coordinator.report").overlay(autoescape=False)
+    environment.filters["cell"] = _cell
+    quality = quality if quality is not None and quality.accuracy is not None else None
+    charged = run is not None and run.privacy is not None and run.privacy.from_utc is not None
+    text = environment.get_template("model_card.md.j2").render(
+        name=run.name if run is not None else student.stem,
+        file=student.name,
+        kind="image" if task.inputs.kind == "image" else "tabular",
+        method=method,
+        task=task,
+        quality=quality,
+        constant=quality.constant if quality is not None else None,
+        weak=weak_classes(quality, run),
+        run=run,
+        promises=promises_of(run.privacy) if charged and run is not None and run.privacy is not None else [],
+    )
+    path = card_path(student)
+    write_whole(path, text)
+    return path
+
+
+def weak_classes(quality: Quality | None, run: RunRecord | None) -> list[tuple[str, str]]:
+    """The classes that the student knows badly, each with the reason."""
+    weak = {}
+    for row in [] if run is None or run.labels is None else run.labels.per_class:
+        if row.labels < FEW_LABELS:
+            weak[row.class_name] = f"learned from {row.labels or 'no'} label{'' if row.labels == 1 else 's'}"
+    for result in [] if quality is None else quality.per_class:
+        if result.accuracy is not None and result.accuracy < 0.5:
+            weak[result.class_name] = f"right in {result.accuracy:.0%}"
+    return list(weak.items())
+
+
+def _cell(text: str) -> str:
+    """A text from the task as it stands, where Markdown would read parts of it as its own signs."""
+    return "".join(f"\\{sign}" if sign in "|*_`<[]\\" else " " if sign in "\r\n" else sign for sign in text)

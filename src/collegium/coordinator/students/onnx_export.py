@@ -1,0 +1,212 @@
+"""A student as an ONNX file that takes raw inputs, compared with the student by ONNX Runtime before it is written.
+
+The file encodes the inputs itself, by the task's public schema: a table has one input for each column, under the
+column's name. A student says how its own part looks in a method ``to_onnx(graph, x)`` that returns the name of the
+probabilities.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pandas as pd
+from numpy.typing import NDArray
+from onnx import TensorProto, compose, helper, numpy_helper
+
+from collegium.coordinator.students import Student
+from collegium.data.encoding import text_of, texts_of
+from collegium.data.in_memory import encode
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.errors import ConfigurationError, DataError
+from collegium.whole_files import write_whole
+
+TOLERANCE = 1e-4
+"""The largest difference of a probability that rounding explains."""
+_TREES = "ai.onnx.ml"
+_VERSIONS = {"": 20, _TREES: 3}
+_TYPES = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}
+
+
+class OnnxGraph:
+    """The nodes of an ONNX graph that is being built; every value has a name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._numbers = itertools.count()
+
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node; returns the name of its first output."""
+        name = f"{operator.lower()}-{next(self._numbers)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def trees(self, *inputs: str, operator: str = "TreeEnsembleRegressor", **attributes: Any) -> str:
+        """Add a node of ONNX's operators for classic machine learning."""
+        return self.add(operator, *inputs, domain=_TREES, **attributes)
+
+    def constant(self, values: Any) -> str:
+        """Add an array; returns its name."""
+        name = f"constant-{next(self._numbers)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def absorb(self, model: onnx.ModelProto, x: str) -> str:
+        """Add all nodes of a model of one input and one output, fed with ``x``; returns the name of its output."""
+        prefixed = compose.add_prefix(model, f"model-{next(self._numbers)}/").graph
+        given = prefixed.input[0].name
+        for node in prefixed.node:
+            node.input[:] = [x if name == given else name for name in node.input]
+        self.nodes.extend(prefixed.node)
+        self.constants.extend(prefixed.initializer)
+        return str(prefixed.output[0].name)
+
+    def flat(self, x: str) -> str:
+        """Inputs as rows of 32-bit floats ``[n, values]``."""
+        return self.add("Flatten", self.add("Cast", x, to=TensorProto.FLOAT), axis=1)
+
+
+def export_onnx(student: Student, path: Path, raw: pd.DataFrame | NDArray[Any] | None = None) -> tuple[int, float]:
+    """Write a student as an ONNX file, after ONNX Runtime gave the same probabilities as the student.
+
+    The file's outputs are ``probabilities``, shape ``[n, classes]``, and where an input has one class ``label``, its
+    name, shape ``[n]``.
+
+    Parameters
+    ----------
+    student : Student
+        A forest, a network, or a student of your own with a method ``to_onnx``.
+    path : Path
+        The file to write.
+    raw : frame or array, optional
+        Raw inputs to compare on; inputs that the task allows are drawn where there are none.
+
+    Returns
+    -------
+    How many inputs were compared, and the largest difference between two probabilities.
+
+    Raises
+    ------
+    ConfigurationError
+        If the student has no ONNX form, or the comparison fails; nothing is written then.
+    DataError
+        If the inputs to compare on do not fit the task.
+    StorageError
+        If the file cannot be written.
+    """
+    task = student.task
+    drawn = _drawn_inputs(task) if raw is None else raw
+    expected, model = student.probabilities(encode(drawn, task)), onnx_model(student)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["probabilities"], onnx_inputs(drawn, task))
+    difference = float(np.abs(found - expected).max())
+    if not difference <= TOLERANCE:
+        raise ConfigurationError(
+            f"the ONNX file would give other probabilities than the student (by up to {difference:.2g}), so it was not "
+            "written: use the student's own file, and report this"
+        )
+    write_whole(path, model.SerializeToString())
+    return len(drawn), difference
+
+
+def onnx_model(student: Student) -> onnx.ModelProto:
+    """The student as a checked model; ConfigurationError if it has no ONNX form."""
+    graph, task = OnnxGraph(), student.task
+    build = getattr(student, "to_onnx", None)
+    if build is None:
+        raise ConfigurationError(f"a {type(student).__name__} has no ONNX form: give it a method to_onnx")
+    inputs, x = _encoder(graph, task)
+    graph.nodes.append(helper.make_node("Identity", [build(graph, x)], ["probabilities"]))
+    outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(task.classes)])]
+    if not task.multilabel:
+        best = graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
+        names = graph.constant(np.array(task.classes, dtype=object))
+        graph.nodes.append(helper.make_node("Gather", [names, best], ["label"]))
+        outputs.append(helper.make_tensor_value_info("label", TensorProto.STRING, ["n"]))
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "student", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in _VERSIONS.items()],
+        ir_version=10,
+        producer_name="collegium",
+    )
+    helper.set_model_props(model, {"collegium-task": task.model_dump_json()})
+    onnx.checker.check_model(model)
+    return model
+
+
+def onnx_inputs(raw: pd.DataFrame | NDArray[Any], task: Task) -> dict[str, NDArray[Any]]:
+    """Raw inputs as the file takes them, by the names of its inputs."""
+    if not isinstance(task.inputs, TableInputs):
+        return {"inputs": encode(raw, task)}
+    names = [column.name for column in task.inputs.columns]
+    if not isinstance(raw, pd.DataFrame) and raw.shape[1:] != (len(names),):
+        raise DataError(f"to compare, give the {len(names)} raw columns of the task, not encoded inputs")
+    frame = raw if isinstance(raw, pd.DataFrame) else pd.DataFrame(raw, columns=names)
+    return {
+        column.name: pd.to_numeric(frame[column.name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        if isinstance(column, NumberColumn)
+        else texts_of(frame[column.name]).astype(object)
+        for column in task.inputs.columns
+    }
+
+
+def _encoder(graph: OnnxGraph, task: Task) -> tuple[list[onnx.ValueInfoProto], str]:
+    """The file's inputs, and the name of the encoded inputs that are made of them."""
+    if not isinstance(task.inputs, TableInputs):
+        whole = helper.make_tensor_value_info("inputs", _TYPES[task.inputs.dtype], ["n", *task.inputs.shape])
+        return [whole], "inputs"
+    inputs, parts = [], []
+    for column in task.inputs.columns:
+        number = isinstance(column, NumberColumn)
+        kind = TensorProto.DOUBLE if number else TensorProto.STRING
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n"]))
+        parts += _number(graph, column) if isinstance(column, NumberColumn) else [_category(graph, column)]
+    return inputs, graph.add("Concat", *parts, axis=1)
+
+
+def _number(graph: OnnxGraph, column: NumberColumn) -> list[str]:
+    """The scaled number and the flag of a missing one, each of shape ``[n, 1]``."""
+    low, high, axis = graph.constant(column.low), graph.constant(column.high), graph.constant([1])
+    missing = graph.add("IsNaN", column.name)
+    clipped = graph.add("Clip", graph.add("Where", missing, low, column.name), low, high)
+    width = graph.constant(column.high - column.low)
+    scaled = graph.add("Div", graph.add("Sub", clipped, low), width)
+    floats = [graph.add("Cast", part, to=TensorProto.FLOAT) for part in (scaled, missing)]
+    return [graph.add("Unsqueeze", part, axis) for part in floats]
+
+
+def _category(graph: OnnxGraph, column: CategoryColumn) -> str:
+    """The indicators of a category, shape ``[n, categories + 1]``."""
+    places = {text_of(name): place for place, name in enumerate(column.categories)}
+    numbers = graph.trees(
+        column.name,
+        operator="LabelEncoder",
+        keys_strings=list(places),
+        values_int64s=list(places.values()),
+        default_int64=len(column.categories),
+    )
+    depth, values = graph.constant(np.int64(column.width)), graph.constant(np.array([0, 1], dtype=np.float32))
+    return graph.add("OneHot", numbers, depth, values, axis=1)
+
+
+def _drawn_inputs(task: Task, inputs: int = 200) -> pd.DataFrame | NDArray[Any]:
+    """Raw inputs that use the whole range of a task, missing values and unknown categories included."""
+    draws = np.random.default_rng(0)
+    if isinstance(task.inputs, ImageInputs):
+        return draws.integers(0, 256, (inputs, *task.inputs.shape), dtype=np.uint8)
+    if not isinstance(task.inputs, TableInputs):
+        return draws.standard_normal((inputs, *task.inputs.shape)).astype(np.float32)
+    columns: dict[str, Any] = {}
+    for column in task.inputs.columns:
+        if isinstance(column, NumberColumn):
+            reach = column.high - column.low
+            values = draws.uniform(column.low - 0.1 * reach, column.high + 0.1 * reach, inputs)
+            columns[column.name] = np.where(draws.random(inputs) < 0.1, np.nan, values)
+        else:
+            columns[column.name] = draws.choice([*column.categories, "", "another category"], inputs)
+    return pd.DataFrame(columns)
