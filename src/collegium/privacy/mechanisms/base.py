@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.exact import exact_divergences
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.laws import top_class_probability
@@ -119,6 +120,13 @@ class Stage(ABC):
         Raises UnsupportedAccounting for a scale that the accountant does not search.
         """
         return None
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law | None:
+        """What one query releases here, as the exact accountant counts it; None where it does not cover the unit.
+
+        A whole vector with Gaussian noise is a `VectorLaw` (see `laws.discrete_vector`), a winner a `RoundLaw`.
+        """
+        return self.round_law(unit, classes)
 
     def privacy_loss(self, unit: Unit) -> Any:
         """A dp-accounting PrivacyLossDistribution that dominates one query, or None."""
