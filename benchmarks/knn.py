@@ -104,7 +104,7 @@ def exact(records: int, queries: int, dimensions: int, device: str) -> Exact:
     squared = np.concatenate([np.square(block.astype(np.int64) - asked[0]).sum(axis=1) for block in blocks])
     if np.sort(squared)[min(K, records) - 1] != farthest[0]:
         raise AssertionError("the search missed a neighbour")
-    at_once = max(1, min(256, 2**24 // records))
+    at_once = min(128, max(16, 2**23 // records))
     width = 4 if device == "cpu" else 8
     peak = width * (4096 * dimensions + at_once * (records + 4096))
     return Exact(device, records, queries, dimensions, taken_ms, cpu_ms, *_plain(records), peak)

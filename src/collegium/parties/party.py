@@ -175,7 +175,7 @@ class Party:
         def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
             identities, scheme = examples.lasting_identities(task.model_dump_json())
             budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
-            return NeighbourIndex(examples, task.inputs, budgets.person), budgets
+            return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
 
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         self._handlers: dict[type, Handler] = {

@@ -231,10 +231,11 @@ def weight_units(
     """
     inside = distances_squared <= radius_squared
     if kernel == "flat":
-        return np.where(inside, levels, 0).astype(np.int64)
+        return np.multiply(inside, levels, dtype=np.int64)
     clipped = np.minimum(distances_squared, radius_squared)
     units = levels - (clipped * levels) // max(radius_squared, 1)
-    return np.where(inside, units, 0).astype(np.int64)
+    units *= inside
+    return units
 
 
 VoteRequest = CastVotes | CastNeighbours | CountNearest

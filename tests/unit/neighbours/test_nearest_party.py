@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, Neighbours, PoolRange, Request, Terms
+from collegium.protocol.requests import weight_units
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
@@ -199,19 +201,45 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
             assert sorted(rows) == sorted(some[truth[some] <= last]) and (found == truth[rows]).all()
 
 
+@pytest.mark.parametrize("columns", [3, 64])
+def test_records_on_the_border_of_a_radius_are_decided_in_whole_numbers(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 records are planted one unit inside, on and outside of a radius that single precision cannot resolve."""
+    monkeypatch.setattr(search_module, "_DISTANCES_AT_ONCE", 20_000)
+    generator = np.random.default_rng(columns)
+    records = generator.integers(-30_000, 30_001, (3000, columns)).astype(np.int16)
+    query = generator.integers(-9000, 9001, columns).astype(np.int16)
+    near = query + generator.integers(4000, 7001, columns)
+    records[:1000:5] = near.astype(np.int16)
+    truth = np.square(records.astype(np.int64) - query).sum(axis=1)
+    assert truth[0] > 2**25, "single precision does not hold it"
+    for radius in (truth[0] - 1, truth[0], truth[0] + 1):
+        for kernel in ("flat", "quadratic"):
+            (view,) = Search(records).within(query[None], np.array([radius]))
+            weigh = partial(weight_units, radius_squared=int(radius), kernel=kernel, levels=7)
+            units = view.steps(np.arange(len(view.rows)), weigh)
+            everywhere = weight_units(truth, int(radius), kernel, 7)
+            assert sorted(view.rows[units > 0]) == np.flatnonzero(everywhere).tolist()
+            assert (units == everywhere[view.rows]).all()
+
+
 def test_the_products_of_a_gpu_are_exact() -> None:
     """The same lines on torch's CPU: double precision holds whole numbers of this size exactly."""
     generator = np.random.default_rng(0)
     records, queries = (generator.integers(-30_000, 30_001, (n, 50)).astype(np.int16) for n in (300, 7))
     search = Search(records)
     exact = np.square(records.astype(np.int64) - queries[:, None].astype(np.int64)).sum(axis=2)
-    assert (search._near_on_gpu(queries) == exact).all()
+    near = torch.empty((7, 290), dtype=torch.float64)
+    assert (search._near_on_gpu(queries, 10, near).numpy() == exact[:, 10:]).all()
 
 
 def test_search_would_miss_without_the_error_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "_error", lambda search, query: 0.0)
     with pytest.raises(AssertionError):
         test_search_finds_exactly_what_whole_numbers_say(30_000, pytest.MonkeyPatch())
+    with pytest.raises(AssertionError):
+        test_records_on_the_border_of_a_radius_are_decided_in_whole_numbers(64, pytest.MonkeyPatch())
 
 
 def test_search_refuses_features_of_another_dimension() -> None:

@@ -8,7 +8,6 @@ fresh one, and a person who comes or goes changes nobody else's coin.
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, extract
+from collegium.data.features import dimensions
 from collegium.data.task import Inputs
 from collegium.parties.handlers import VotesHandler, pool_asked
-from collegium.parties.neighbours.search import DistanceView, Search
+from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
@@ -88,9 +86,6 @@ class Sampler:
         return drawn
 
 
-_MAX_FEATURES_REMEMBERED = 2
-
-
 class SampledRecords:
     """A party's records, of which a fresh Poisson sample answers each question.
 
@@ -99,14 +94,11 @@ class SampledRecords:
     """
 
     def __init__(self, examples: Examples, inputs: Inputs, key: bytes, device: str = "cpu") -> None:
-        self._examples = examples
-        self._inputs = inputs
-        self._device = device
         self._sampler = Sampler(key, examples.identities())
         person = self._sampler.person
         self._shared = np.bincount(person)[person] > 1
         self.labels = examples.labels()
-        self._searches: OrderedDict[str, Search] = OrderedDict()
+        self._searches = Searches(examples, inputs, device)
 
     def samples(self, run_id: str, body: CountNearest, x: NDArray[Any]) -> Iterator[tuple[DistanceView, IntArray]]:
         """For each input of ``x``: how far the records are from it, and which of them are in its sample.
@@ -114,7 +106,7 @@ class SampledRecords:
         Raises DataError when the features do not fit the task.
         """
         rate = body.terms.parameters["sampling_rate"]
-        views = self._search(body.features).views(extract(body.features, x, self._inputs, self._device))
+        views = self._searches.under(body.features).views(self._searches.features_of(body.features, x))
         for name, view in zip(sample_names(run_id, body), views, strict=True):
             yield view, self._one_each(view, self._sampler.drawn(name, rate))
 
@@ -144,16 +136,6 @@ class SampledRecords:
         order = np.lexsort((self.labels[shared], view.exact(shared), person[shared]))
         _, first = np.unique(person[shared][order], return_index=True)
         return np.concatenate([rows[~self._shared[rows]], shared[order][first]])
-
-    def _search(self, features: Features) -> Search:
-        digest = features.digest()
-        if digest not in self._searches:
-            records = extract(features, self._examples.x, self._inputs, self._device)
-            self._searches[digest] = Search(records, self._device)
-        self._searches.move_to_end(digest)
-        while len(self._searches) > _MAX_FEATURES_REMEMBERED:
-            self._searches.popitem(last=False)
-        return self._searches[digest]
 
 
 def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:

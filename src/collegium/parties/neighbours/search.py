@@ -7,74 +7,118 @@ threads and linear algebra libraries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.feature_spec import Features
+from collegium.data.features import extract
+from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
 from collegium.privacy.units import IntArray
 
+if TYPE_CHECKING:
+    from collegium.data import Examples
+
 _RECORDS_AT_ONCE = 4096
-_DISTANCES_AT_ONCE = 2**24
+_QUERIES_AT_ONCE = 128
+_DISTANCES_AT_ONCE = 2**23
 _UNIT_ROUNDOFF = 2.0**-24
+_MAX_FEATURES_REMEMBERED = 2
+_CELLS = 2048
+"""Of the table that finds a distance's interval."""
 
 
 @dataclass(frozen=True, eq=False)
 class DistanceView:
-    """The records as seen from one query.
+    """Some of the records as seen from one query. A *place* is a position in ``rows``.
 
     Parameters
     ----------
-    near : squared distances, float32 or float64 ``[records]``, each within ``error`` of the true one.
+    records : all records, int16 ``[n, dimensions]``.
+    query : int16 ``[dimensions]``.
+    rows : numbers of the records that are seen, ascending, shape ``[seen]``.
+    near : their squared distances, float32 or float64 ``[seen]``, each within ``error`` of the true one.
     """
 
     records: NDArray[np.int16]
     query: NDArray[np.int16]
+    rows: IntArray
     near: NDArray[np.float32] | NDArray[np.float64]
     error: float
 
-    def exact(self, rows: IntArray) -> IntArray:
-        """Squared distances of the records ``rows``, int64."""
-        distances = np.empty(len(rows), dtype=np.int64)
-        for start in range(0, len(rows), _RECORDS_AT_ONCE):
-            difference = self.records[rows[start : start + _RECORDS_AT_ONCE]].astype(np.float64) - self.query
+    def exact(self, places: IntArray) -> IntArray:
+        """Squared distances of the records at ``places``, int64."""
+        distances = np.empty(len(places), dtype=np.int64)
+        for start in range(0, len(places), _RECORDS_AT_ONCE):
+            rows = self.rows[places[start : start + _RECORDS_AT_ONCE]]
+            difference = self.records[rows].astype(np.float64) - self.query
             # Sums of whole numbers far below 2^53 are exact in any order.
-            distances[start : start + len(difference)] = np.einsum("ij,ij->i", difference, difference)
+            distances[start : start + len(rows)] = np.einsum("ij,ij->i", difference, difference)
         return distances
 
-    def intervals(self, rows: IntArray, edges_squared: IntArray) -> IntArray:
-        """For each of ``rows``, how many of the ascending edges lie at or below its squared distance."""
-        near = self.near[rows]
-        if self.error == 0:
-            return np.searchsorted(edges_squared, near, side="right")
-        # Float64, so that an edge is not rounded on its way to the comparison.
-        low = np.searchsorted(edges_squared, near.astype(np.float64) - self.error, side="right")
-        high = np.searchsorted(edges_squared, near.astype(np.float64) + self.error, side="right")
-        unsure = np.flatnonzero(low != high)
-        low[unsure] = np.searchsorted(edges_squared, self.exact(rows[unsure]), side="right")
-        return low
+    def steps(self, places: IntArray, function: Callable[[IntArray], IntArray]) -> IntArray:
+        """``function`` of the squared distances at ``places``.
 
-    def closest(self, rows: IntArray, k: int) -> tuple[IntArray, IntArray]:
-        """Those of ``rows`` that can be among the ``k`` nearest of them, ties included, with exact distances."""
-        if len(rows) > k:
-            near = self.near[rows].astype(np.float64)
-            reach = np.partition(near, k - 1)[k - 1] + 2 * self.error
-            rows = rows[near <= reach]
-        distances = self.exact(rows)
-        if len(rows) > k:
+        Parameters
+        ----------
+        function : of whole numbers ``[m]``, element by element, that never falls or never rises. Where it is the same
+            at both ends of what the error allows, it is that at the true distance too; elsewhere the distance is
+            measured in whole numbers.
+        """
+        near = self.near.take(places).astype(np.float64)
+        least = function((near - self.error).astype(np.int64))
+        most = function((near + self.error).astype(np.int64))
+        unsure = np.flatnonzero(least != most)
+        if len(unsure):
+            least[unsure] = function(self.exact(places[unsure]))
+        return least
+
+    def intervals(self, places: IntArray, edges_squared: IntArray) -> IntArray:
+        """For each of ``places``, how many of the ascending edges lie at or below its squared distance."""
+
+        def below(distances: IntArray) -> IntArray:
+            return np.searchsorted(edges_squared, distances, side="right")
+
+        # Most distances lie in a cell of a table that holds no edge. A cell is taken wider at both ends by the error,
+        # and by a tenth of itself, far more than its borders are rounded. No edge lies in the first or the last cell.
+        first, last = float(edges_squared[0]), float(edges_squared[-1])
+        width = (last - first + 2.0 * (self.error + 1.0)) / (_CELLS - 4)
+        starts = first - self.error - 1.0 - 2.0 * width + width * np.arange(_CELLS)
+        least = np.searchsorted(edges_squared, starts - (0.1 * width + self.error), side="right")
+        most = np.searchsorted(edges_squared, starts + (1.1 * width + self.error), side="right")
+        cells = ((self.near[places].astype(np.float64) - starts[0]) * (1.0 / width)).astype(np.int64)
+        np.clip(cells, 0, _CELLS - 1, out=cells)
+        found: IntArray = least[cells]
+        unsure = np.flatnonzero((least != most)[cells])
+        found[unsure] = self.steps(places[unsure], below)
+        return found
+
+    def closest(self, places: IntArray, k: int) -> tuple[IntArray, IntArray]:
+        """Those of ``places`` that can be among the ``k`` nearest of them, ties included, with exact distances."""
+        if len(places) > k:
+            near = self.near[places]
+            reach = float(np.partition(near, k - 1)[k - 1]) + 2 * self.error
+            places = places[near <= _at_least(reach)]
+        distances = self.exact(places)
+        if len(places) > k:
             kept = distances <= np.partition(distances, k - 1)[k - 1]
-            rows, distances = rows[kept], distances[kept]
-        return rows, distances
+            places, distances = places[kept], distances[kept]
+        return places, distances
 
 
 class Search:
     """Distances from all of some records, by brute force.
 
-    Memory beside the records (2 bytes per record and dimension): a block of 4,096 records in the precision of the
-    product, and at most 2^24 distances, 64 MiB (128 MiB on a GPU), or one query's where there are more records.
+    Memory beside the records, which may be mapped from a file (2 bytes per record and dimension): a block of 4,096
+    records in the precision of the product, and at most 2^23 distances, 32 MiB (64 MiB on a GPU); `views` needs those
+    of 16 queries where there are more than half a million records.
 
     Parameters
     ----------
@@ -92,56 +136,137 @@ class Search:
         self._longest = float(np.sqrt(self._squared.max(initial=0.0)))
 
     def views(self, queries: NDArray[np.int16]) -> Iterator[DistanceView]:
-        """The records as seen from each of ``queries``, int16 ``[queries, dimensions]``; valid until the next.
+        """All records as seen from each of ``queries``, int16 ``[queries, dimensions]``; valid until the next.
 
         Raises DataError when the dimensions differ.
         """
+        everyone = np.arange(len(self._records))
+        at_once = min(_QUERIES_AT_ONCE, max(16, _DISTANCES_AT_ONCE // max(len(self._records), 1)))
+        buffer = self._buffer(min(at_once, len(queries)), len(self._records))
+        for block in self._blocks(queries, at_once):
+            near = self._near(block, 0, len(self._records), buffer)
+            near = near if self._device == "cpu" else near.cpu().numpy()
+            for query, row in zip(block, near, strict=True):
+                yield DistanceView(self._records, query, everyone, row, self._error(query))
+
+    def within(self, queries: NDArray[np.int16], radii_squared: IntArray) -> Iterator[DistanceView]:
+        """From each of ``queries``, the records whose squared distance is at most its radius, and some borderline ones.
+
+        Parameters
+        ----------
+        queries : int16 ``[queries, dimensions]``.
+        radii_squared : int64 ``[queries]``.
+
+        Raises DataError when the dimensions differ.
+        """
+        at_once = max(1, min(len(self._records), _DISTANCES_AT_ONCE // _QUERIES_AT_ONCE))
+        buffer = self._buffer(min(_QUERIES_AT_ONCE, len(queries)), at_once)
+        done = 0
+        for block in self._blocks(queries, _QUERIES_AT_ONCE):
+            limits = radii_squared[done : done + len(block)].tolist()
+            done += len(block)
+            errors = [self._error(query) for query in block]
+            found: list[list[tuple[IntArray, NDArray[Any]]]] = [[] for _ in block]
+            for first in range(0, max(len(self._records), 1), at_once):
+                near = self._near(block, first, min(first + at_once, len(self._records)), buffer)
+                for row, parts, limit, error in zip(near, found, limits, errors, strict=True):
+                    places, distances = self._at_most(row, limit + error)
+                    parts.append((places + first, distances))
+            for query, parts, error in zip(block, found, errors, strict=True):
+                rows, distances = (np.concatenate(column) for column in zip(*parts, strict=True))
+                yield DistanceView(self._records, query, rows, distances, error)
+
+    def _at_most(self, near: Any, reach: float) -> tuple[IntArray, NDArray[Any]]:
+        limit = _at_least(reach)
+        if self._device == "cpu":
+            places = np.flatnonzero(near <= limit)
+            return places, near.take(places)
+        chosen = (near <= limit).nonzero()[:, 0]
+        return chosen.cpu().numpy(), near[chosen].cpu().numpy()
+
+    def _buffer(self, queries: int, records: int) -> Any:
+        if self._device == "cpu":
+            return np.empty((queries, records), dtype=np.float32)
+        import torch
+
+        return torch.empty((queries, records), dtype=torch.float64, device=self._device)
+
+    def _blocks(self, queries: NDArray[np.int16], at_once: int) -> Iterator[NDArray[np.int16]]:
         if queries.shape[1] != self._records.shape[1]:
             raise DataError(
                 f"features of {self._records.shape[1]} and of {queries.shape[1]} dimensions have no distance"
             )
-        at_once = max(1, min(256, _DISTANCES_AT_ONCE // max(len(self._records), 1)))
         for start in range(0, len(queries), at_once):
-            block = queries[start : start + at_once]
-            near = self._near(block) if self._device == "cpu" else self._near_on_gpu(block)
-            for query, row in zip(block, near, strict=True):
-                yield DistanceView(self._records, query, row, self._error(query))
+            yield queries[start : start + at_once]
 
-    def _near(self, queries: NDArray[np.int16]) -> NDArray[np.float32]:
-        asked = queries.astype(np.float32)
-        near = np.empty((len(queries), len(self._records)), dtype=np.float32)
-        for start in range(0, len(self._records), _RECORDS_AT_ONCE):
-            part = near[:, start : start + _RECORDS_AT_ONCE]
-            part[:] = asked @ self._records[start : start + _RECORDS_AT_ONCE].astype(np.float32).T
-            part *= -2.0
-            part += self._squared[start : start + _RECORDS_AT_ONCE].astype(np.float32)
-            part += _squared_length(queries)[:, None].astype(np.float32)
+    def _near(self, queries: NDArray[np.int16], first: int, last: int, buffer: Any) -> Any:
+        """Squared distances ``[queries, last - first]`` of the records from ``first`` to ``last``, in the buffer."""
+        near = buffer[: len(queries), : last - first]
+        if self._device != "cpu":
+            return self._near_on_gpu(queries, first, near)
+        # The squared lengths are two columns more of the product, which then gives |x|² − 2x·q + |q|² at once.
+        dimensions = queries.shape[1]
+        asked = np.empty((len(queries), dimensions + 2), dtype=np.float32)
+        asked[:, :dimensions] = -2.0 * queries.astype(np.float32)
+        asked[:, dimensions], asked[:, dimensions + 1] = 1.0, _squared_length(queries)
+        held = np.ones((min(_RECORDS_AT_ONCE, last - first), dimensions + 2), dtype=np.float32)
+        for start in range(first, last, _RECORDS_AT_ONCE):
+            stop = min(start + _RECORDS_AT_ONCE, last)
+            block = held[: stop - start]
+            block[:, :dimensions] = self._records[start:stop]
+            block[:, dimensions] = self._squared[start:stop]
+            np.matmul(asked, block.T, out=near[:, start - first : stop - first])
         return near
 
-    def _near_on_gpu(self, queries: NDArray[np.int16]) -> NDArray[np.float64]:
+    def _near_on_gpu(self, queries: NDArray[np.int16], first: int, near: Any) -> Any:
         import torch
 
-        asked = torch.from_numpy(queries).to(self._device).double()
-        near = np.empty((len(queries), len(self._records)))
-        for start in range(0, len(self._records), 16 * _RECORDS_AT_ONCE):
-            block = torch.from_numpy(self._records[start : start + 16 * _RECORDS_AT_ONCE]).to(self._device).double()
-            distances = torch.addmm((block**2).sum(1)[None], asked, block.T, alpha=-2.0)
-            distances += (asked**2).sum(1)[:, None]
-            near[:, start : start + len(block)] = distances.cpu().numpy()
+        asked = torch.tensor(queries, device=self._device).double()
+        for start in range(0, near.shape[1], 16 * _RECORDS_AT_ONCE):
+            part = near[:, start : start + 16 * _RECORDS_AT_ONCE]
+            block = self._records[first + start : first + start + part.shape[1]]
+            held = torch.tensor(block, device=self._device).double()
+            torch.addmm((held**2).sum(1)[None], asked, held.T, alpha=-2.0, out=part)
+            part += (asked**2).sum(1)[:, None]
         return near
 
     def _error(self, query: NDArray[np.int16]) -> float:
-        """Bound on the error of `_near`: of a sum of products in any order (Higham 2002, section 3.1), and of the rest.
+        """Bound on the error of `_near`: of a sum of products in any order (Higham 2002, section 3.1).
 
-        With n products and unit roundoff u the product errs by at most nu/(1 − nu)·|x||q|, the squares and the two
-        additions by at most 4u·(|x| + |q|)².
+        With n terms and unit roundoff u such a sum errs by at most nu/(1 − nu) of the sum of its terms' sizes. There
+        are dimensions + 2 terms; their sizes sum to at most (|x| + |q|)², and 1 + u times it after the two squared
+        lengths are rounded, which adds u·(|x|² + |q|²) itself. Two terms more than there are cover both.
         """
         if self._device != "cpu":
             return 0.0
         length = float(np.sqrt(_squared_length(query[None])[0]))
-        terms = (query.size + 2) * _UNIT_ROUNDOFF
-        product = 2.0 * terms / (1.0 - terms) * self._longest * length
-        return product + 8.0 * _UNIT_ROUNDOFF * (self._longest + length) ** 2
+        terms = (query.size + 4) * _UNIT_ROUNDOFF
+        return terms / (1.0 - terms) * (self._longest + length) ** 2 * (1.0 + 2.0**-40)
+
+
+class Searches:
+    """A `Search` of some records for each description of features that is asked for; the last two are remembered."""
+
+    def __init__(self, examples: Examples, inputs: Inputs, device: str) -> None:
+        self.features_of = partial(extract, inputs=inputs, device=device)
+        self._examples = examples
+        self._device = device
+        self._made: OrderedDict[str, Search] = OrderedDict()
+
+    def under(self, features: Features) -> Search:
+        """Raises DataError when the features do not fit the task."""
+        digest = features.digest()
+        if digest not in self._made:
+            self._made[digest] = Search(self.features_of(features, self._examples.x), self._device)
+        self._made.move_to_end(digest)
+        while len(self._made) > _MAX_FEATURES_REMEMBERED:
+            self._made.popitem(last=False)
+        return self._made[digest]
+
+
+def _at_least(limit: float) -> float:
+    """One step of single precision above: a comparison in single precision with it loses no record."""
+    return float(np.nextafter(np.float32(limit), np.float32(np.inf)))
 
 
 def _squared_length(queries: NDArray[np.int16]) -> NDArray[np.float64]:
