@@ -16,6 +16,11 @@ MAX_QUERIES_PER_ROUND = 100_000
 MAX_CLASSES = 1_000
 MAX_TEACHERS_PER_PARTY = 1_000
 MAX_NEIGHBOUR_COUNT = 2**18 - 1
+MAX_LANDMARKS = 4_096
+MAX_SUM_LENGTH = 2**18
+"""Numbers in a sum over all records. A number takes 8 bytes, so that an answer fits into MAX_REPLY_BYTES."""
+MAX_SUM_ENTRY = 2**46
+"""The largest number that a party contributes to an entry of such a sum."""
 MAX_RADIUS_SQUARED = 2**52
 MAX_WEIGHT_LEVELS = 1_024
 MAX_FEATURES = 2**16

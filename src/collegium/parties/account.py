@@ -13,7 +13,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest
+from collegium.protocol.messages import CountNearest, SumRecords
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -67,7 +67,8 @@ class Account:
         What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
         the mechanism charges in the worst case for all votes of the party, which are there or not. Within a radius,
         each record pays from its own budget and the answer is counted alone. Of a sample, the answer by class, which
-        makes the labels, is charged as what it costs any record.
+        makes the labels, is charged as what it costs any record, and so is a sum over all records, unless it protects
+        the party as a whole.
 
         Raises
         ------
@@ -92,6 +93,8 @@ class Account:
         request, mechanism, terms = answer.request, answer.mechanism, answer.request.terms
         if mechanism.answered_by is AnsweredBy.TEACHERS:
             ledger, votes = self._ledger, request.highest
+        elif isinstance(request, SumRecords):
+            ledger, votes = (self._ledger if request.protects_party else self._records), 1
         elif isinstance(request, CountNearest) and request.by_class:
             ledger, votes = self._records, 1
         else:

@@ -22,7 +22,7 @@ from collegium.errors import QueriesRefused, StorageError
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, VoteRequest
+from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,8 @@ class Answer:
 def _voters(body: VoteRequest) -> str:
     if isinstance(body, CastVotes):
         return body.teacher.canonical_json()
+    if isinstance(body, SumRecords):
+        return body.ledger_id
     kernel = body.kernel if isinstance(body, CastNeighbours) else ""
     return f"{body.features.digest()}|{kernel}|{body.ledger_id}"
 

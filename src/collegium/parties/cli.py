@@ -29,6 +29,7 @@ from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
+from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files
@@ -119,7 +120,8 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
 
 def require_limits(policy: PolicyConfig) -> None:
     """ConfigurationError unless the policy says how little noise, and how many answers or how much ε, it agrees to."""
-    missing = [] if policy.minimum_noise_votes else ["minimum_noise_votes"]
+    kinds = {mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS for name in policy.mechanisms}
+    missing = [] if all(policy.noise_floor(summed=summed) for summed in kinds) else ["minimum_noise_votes"]
     if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:
         missing.append("queries or epsilon")
     if missing:
@@ -288,6 +290,7 @@ def show(
         "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
         "mechanisms_agreed_to": ", ".join(policy.mechanisms),
         "minimum_noise_votes": policy.minimum_noise_votes,
+        "minimum_noise_sums": policy.noise_floor(summed=True),
         "queries_answered": account.queries_answered(),
         "queries_limit": policy.queries,
         "own_epsilon_spent": round(account.spent().epsilon, 6),

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from collegium.errors import ProtocolViolation, StorageError
+from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
@@ -54,8 +55,9 @@ sum_modes = {sum_modes}
 # Mechanisms that may be applied to the sum.
 mechanisms = [{mechanism}]
 
-# Smallest noise, in votes: sigma of a Gaussian, 1/gamma of Laplace noise.
-minimum_noise_votes = {noise_votes}
+# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class-sums),
+# minimum_noise_sums, in units of the largest contribution of one record.
+{floor} = {noise_votes}
 
 # Most answers altogether, most differing answers about one input (a round that failed may be repeated all the same:
 # the answer stays as it was), and what its own votes may cost it (party level).
@@ -124,7 +126,9 @@ def enrol(
 def policy_text(terms: AnnouncedTerms) -> str:
     """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
     masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
+    of_sums = mechanism_named(terms.mechanism).answered_by is AnsweredBy.ALL_RECORDS
     return POLICY_TEMPLATE.format(
+        floor="minimum_noise_sums" if of_sums else "minimum_noise_votes",
         sum_modes=toml_value([masked]),
         mechanism=toml_value(terms.mechanism),
         noise_votes=toml_value(terms.noise_votes),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.handlers import pool_asked
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request, VoteRequest
+from collegium.protocol.messages import Request, SumRecords, VoteRequest
 
 if TYPE_CHECKING:
     from collegium.data import PoolStore
@@ -53,8 +53,11 @@ class AnswerGate:
         return LeavingAnswer(self._account.kept(answer, counts), answer, self._account)
 
     def _answer(self, run_id: str, body: VoteRequest, roster: Mapping[str, bytes]) -> Answer:
-        pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
-        contents = self._pools.contents(body.inputs.pool_sha256, body.inputs.indices)
+        if isinstance(body, SumRecords):
+            contents: Sequence[bytes] = [body.question]
+        else:
+            pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
+            contents = self._pools.contents(body.inputs.pool_sha256, body.inputs.indices)
         named = "".join(f"{name}={key.hex()};" for name, key in sorted(roster.items()))
         clear = body.terms.sum_mode == "clear"
         return Answer.to(run_id, body, contents, b"" if clear else hashlib.sha256(named.encode()).digest())

@@ -30,6 +30,7 @@ from collegium.protocol.messages import (
     Prepared,
     ReplyBody,
     Request,
+    Sums,
     VoteRequest,
     Votes,
 )
@@ -139,14 +140,14 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     gate : what answers pass before they leave.
     """
 
-    reply: ClassVar[type[Votes] | type[Neighbours]] = Neighbours
+    reply: ClassVar[type[Votes] | type[Neighbours] | type[Sums]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
     def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
         self._rounds, self._gate = rounds, gate
 
-    def __call__(self, request: Request) -> Votes | Neighbours | Prepared:
+    def __call__(self, request: Request) -> Votes | Neighbours | Sums | Prepared:
         body: Any = request.body
         if body.terms.sum_mode == "clear":
             return self.reply(self._gate.let_out(request, self._answer(request, body)))

@@ -22,6 +22,7 @@ from collegium.errors import CollegiumError, ConfigurationError, DataError, Prot
 from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
+from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
 from collegium.parties.gate import AnswerGate
 from collegium.parties.handlers import (
     CastVotesHandler,
@@ -56,6 +57,7 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
+    SumClasses,
     check_party_name,
 )
 
@@ -67,7 +69,9 @@ _log = logging.getLogger(__name__)
 PolicyCheck = Callable[[Request], None]
 """Raises Refused, before anything is done, for a request that the institution does not agree to."""
 
-SAFE_POLICY = PolicyConfig(minimum_noise_votes=20.0, queries=1000, epsilon=8.0, record_epsilon=8.0)
+SAFE_POLICY = PolicyConfig(
+    minimum_noise_votes=20.0, minimum_noise_sums=1.0, queries=1000, epsilon=8.0, record_epsilon=8.0
+)
 """The policy of a party that was given none: masked sums alone, with noise and limits as the papers have them."""
 
 
@@ -186,10 +190,11 @@ class Party:
             CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
             CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, gate),
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
+            SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
         }
         if task.multilabel:
-            # Teachers, and records within a radius, name one class.
-            for asked in (Fit, CastVotes, CastNeighbours):
+            # Teachers, records within a radius and class sums name one class a record.
+            for asked in (Fit, CastVotes, CastNeighbours, SumClasses):
                 del self._handlers[asked]
         if membership is not None:
             self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate)

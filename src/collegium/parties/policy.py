@@ -12,7 +12,7 @@ from collegium.clock import utc_now
 from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
-from collegium.protocol.messages import Request, VoteRequest
+from collegium.protocol.messages import Request, SumRecords, VoteRequest
 from collegium.settings import Frozen, read_config
 
 
@@ -23,6 +23,9 @@ class PolicyConfig(Frozen):
     """Mechanisms that may be applied to the sum that holds its votes; those of other installed packages by name."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
     """Smallest noise scale of any stage (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
+    minimum_noise_sums: float | None = Field(default=None, ge=0)
+    """Smallest σ of a sum over all records, in units of the largest contribution of one record (or of this party);
+    ``minimum_noise_votes`` holds for such sums too where this is left out."""
     sum_modes: tuple[str, ...] = ("masked", "masked+noised")
     """Ways to sum that it takes part in; `clear` shows its votes to the coordinator."""
     teacher_imports: tuple[str, ...] = ()
@@ -48,6 +51,10 @@ class PolicyConfig(Frozen):
         """Read the file at ``path``; StorageError or ConfigurationError says what is wrong with it."""
         return read_config(path, cls)
 
+    def noise_floor(self, *, summed: bool) -> float:
+        """The smallest noise of a sum over all records (``summed``), or of votes."""
+        return self.minimum_noise_sums if summed and self.minimum_noise_sums is not None else self.minimum_noise_votes
+
 
 class Policy:
     """Raises Refused for a request for votes that the institution did not agree to."""
@@ -69,11 +76,11 @@ class Policy:
             raise MechanismRefused(
                 f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}"
             )
-        noise = mechanism_of(body).noise_votes
-        if noise < allowed.minimum_noise_votes:
-            raise NoiseRefused(
-                f"policy: noise of {noise:g} votes is less than the {allowed.minimum_noise_votes:g} agreed to"
-            )
+        noise, summed = mechanism_of(body).noise_votes, isinstance(body, SumRecords)
+        floor = allowed.noise_floor(summed=summed)
+        if noise < floor:
+            unit = "contributions" if summed else "votes"
+            raise NoiseRefused(f"policy: noise of {noise:g} {unit} is less than the {floor:g} agreed to")
         if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
             first, last = allowed.hours_utc
             raise HoursRefused(f"policy: answers are given from {first} to {last} o'clock UTC")

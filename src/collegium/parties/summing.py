@@ -22,6 +22,7 @@ from collegium.protocol.messages import (
     SecureSumAnswer,
     SecureSumStep,
     VoteRequest,
+    lowest,
 )
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.setup import SumSetup
@@ -98,7 +99,7 @@ class SumHandler:
         asked, votes = self._prepared(request.run_id, setup.round_id)
         if setup.length != votes.size:
             raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {votes.size} votes")
-        if (setup.low, setup.high) != (0, asked.highest):
+        if (setup.low, setup.high) != (lowest(asked), asked.highest):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
         leaving = self._gate.summed(request.run_id, asked, votes, roster)

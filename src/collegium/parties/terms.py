@@ -9,7 +9,7 @@ from __future__ import annotations
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, VoteRequest
+from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, SumClasses, VoteRequest
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
@@ -18,6 +18,7 @@ _ASKED_OF: dict[type[VoteRequest], AnsweredBy] = {
     CastVotes: AnsweredBy.TEACHERS,
     CastNeighbours: AnsweredBy.RECORDS_WITHIN_A_RADIUS,
     CountNearest: AnsweredBy.SAMPLED_RECORDS,
+    SumClasses: AnsweredBy.ALL_RECORDS,
 }
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from collegium import limits
 from collegium.data.feature_spec import Features
+from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require
 from collegium.errors import ProtocolViolation
@@ -36,7 +37,9 @@ _MESSAGES: dict[type, type[Message]] = {
     requests.Describe: pb.DescribeRequest,
     requests.Fit: pb.FitRequest,
     requests.HoldPool: pb.HoldPoolRequest,
+    KernelSpec: pb.KernelSpec,
     requests.PoolRange: pb.PoolRange,
+    requests.SumClasses: pb.SumClassesRequest,
     requests.Terms: pb.Terms,
     replies.Description: pb.Description,
     replies.Fitted: pb.Fitted,
@@ -180,6 +183,7 @@ _FORMS: dict[type, _Form] = {
     requests.SecureSumStep: _Form(lambda step: step.message, requests.SecureSumStep),
     replies.Votes: _counts(replies.Votes, pb.Votes, "<u2"),
     replies.Neighbours: _counts(replies.Neighbours, pb.Neighbours, "<u4"),
+    replies.Sums: _counts(replies.Sums, pb.Sums, "<i8"),
     replies.SecureSumAnswer: _Form(lambda answer: answer.message, replies.SecureSumAnswer),
     replies.Failure: _Form(
         lambda failure: pb.Error(code=failure.code, message=failure.message),

@@ -19,6 +19,7 @@ from collegium.protocol.replies import (
     Prepared,
     ReplyBody,
     SecureSumAnswer,
+    Sums,
     Votes,
     check_votes,
 )
@@ -32,8 +33,11 @@ from collegium.protocol.requests import (
     PoolRange,
     RequestBody,
     SecureSumStep,
+    SumClasses,
+    SumRecords,
     Terms,
     VoteRequest,
+    lowest,
 )
 from collegium.protocol.v1 import collegium_pb2 as pb
 
@@ -59,11 +63,15 @@ __all__ = [
     "RequestBody",
     "SecureSumAnswer",
     "SecureSumStep",
+    "SumClasses",
+    "SumRecords",
+    "Sums",
     "Terms",
     "VoteRequest",
     "Votes",
     "check_party_name",
     "check_votes",
+    "lowest",
 ]
 
 _REQUESTS: dict[str, type[RequestBody]] = {
@@ -74,6 +82,7 @@ _REQUESTS: dict[str, type[RequestBody]] = {
     "cast_votes": CastVotes,
     "cast_neighbours": CastNeighbours,
     "count_nearest": CountNearest,
+    "sum_classes": SumClasses,
     "secure_sum": SecureSumStep,
 }
 _REPLIES: dict[str, type[ReplyBody]] = {
@@ -82,6 +91,7 @@ _REPLIES: dict[str, type[ReplyBody]] = {
     "fitted": Fitted,
     "votes": Votes,
     "neighbours": Neighbours,
+    "sums": Sums,
     "prepared": Prepared,
     "secure_sum": SecureSumAnswer,
     "error": Failure,

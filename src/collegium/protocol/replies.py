@@ -72,6 +72,19 @@ class Neighbours(_Counts):
     most = limits.MAX_NEIGHBOUR_COUNT
 
 
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sum over one party's records; int64 ``[1, length]``."""
+
+    counts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "sums are whole numbers [1, length]")
+        require(len(self.counts) == 1 and 0 < self.counts.size <= limits.MAX_SUM_LENGTH, "an answer is one vector")
+        highest = limits.MAX_SUM_ENTRY
+        require(-highest <= int(self.counts.min()) <= int(self.counts.max()) <= highest, "an entry is too large")
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The votes of a round are ready to be summed."""
@@ -102,7 +115,7 @@ class Failure:
         return error_for_code(self.code, self.message)
 
 
-ReplyBody = Description | PoolState | Fitted | Votes | Neighbours | Prepared | SecureSumAnswer | Failure
+ReplyBody = Description | PoolState | Fitted | Votes | Neighbours | Sums | Prepared | SecureSumAnswer | Failure
 
 
 def check_votes(votes: Votes, *, queries: int, classes: int, teachers: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data.feature_spec import Features
+from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
@@ -238,8 +241,97 @@ def weight_units(
     return units
 
 
-VoteRequest = CastVotes | CastNeighbours | CountNearest
-"""The requests that parties answer with counts, which a round adds up."""
+@dataclass(frozen=True)
+class SumRecords(ABC):
+    """Ask for one vector of whole numbers: what all of the party's records add up to.
+
+    Derive a class for each kind of sum. The mechanism of the terms says what the sum costs one record, or the party;
+    an answer is counted as one query and charged before it leaves.
+
+    Parameters
+    ----------
+    ledger_id : the ledger under which the noisy sum is released.
+    """
+
+    terms: Terms
+    round_id: str
+    ledger_id: str
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
+        require(1 <= self.length <= limits.MAX_SUM_LENGTH, f"a sum has 1 to {limits.MAX_SUM_LENGTH} entries")
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The entries of the vector."""
+
+    @property
+    @abstractmethod
+    def question(self) -> bytes:
+        """What is asked of the records, whatever the terms: 32 bytes. Another question is another answer."""
+
+    @property
+    def protects_party(self) -> bool:
+        """Whether the answer costs the whole party what the mechanism charges, in place of each of its records."""
+        return False
+
+    @property
+    def highest(self) -> int:
+        """The largest size of an entry of one party's answer; public. Larger ones are cut off there."""
+        return limits.MAX_SUM_ENTRY
+
+
+@dataclass(frozen=True)
+class SumClasses(SumRecords):
+    """Ask for the class sums of the party's records (`mechanisms.class_sums`), ``[classes, landmarks]``, and a count.
+
+    Parameters
+    ----------
+    terms : with the parameter ``classes``.
+    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
+    scale : 0 where every record contributes; else the party sends this multiple of the records' mean, shortened to
+        the length of one contribution.
+    """
+
+    kernel: KernelSpec
+    pool_sha256: str
+    scale: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(0.0 <= self.scale <= 2**16, "the scale of a mean lies between 0 and 65,536")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of the task, as the terms have it."""
+        classes = self.terms.parameters.get("classes", 0.0)
+        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
+        return int(classes)
+
+    @property
+    def length(self) -> int:
+        return self.classes * len(self.kernel.landmarks) + 1
+
+    @property
+    def question(self) -> bytes:
+        asked = f"collegium-class-sums-v1|{self.kernel.digest()}|{self.pool_sha256}|{self.classes}|{self.scale.hex()}"
+        return hashlib.sha256(asked.encode()).digest()
+
+    @property
+    def protects_party(self) -> bool:
+        return self.scale > 0.0
+
+
+VoteRequest = CastVotes | CastNeighbours | CountNearest | SumRecords
+"""The requests that parties answer with counts or sums, which a round adds up."""
+
+
+def lowest(request: VoteRequest) -> int:
+    """The smallest entry of one party's answer; public."""
+    return -request.highest if isinstance(request, SumRecords) else 0
 
 
 @dataclass(frozen=True)

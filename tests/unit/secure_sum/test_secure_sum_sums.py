@@ -35,7 +35,7 @@ def rounds(draw: st.DrawFn, least: int, most: int) -> tuple[np.ndarray, int, int
     parties = draw(st.integers(least, most))
     length = draw(st.integers(1, 5))
     low = draw(st.sampled_from([0, -3, -(10**6), 17]))
-    high = low + draw(st.sampled_from([0, 1, 200, 10**6]))
+    high = low + draw(st.sampled_from([0, 1, 200, 10**6, 10**12]))
     seed = draw(st.integers(0, 2**32 - 1))
     share = draw(st.sampled_from([0.0, 0.1, 0.3, 0.6]))
     generator = np.random.default_rng(seed)
@@ -108,10 +108,13 @@ def test_the_ring_is_the_smallest_that_cannot_wrap_around() -> None:
     assert choose_ring(65_536, 0, 1) == 32
     assert choose_ring(250, -100, 162) == 16
     assert choose_ring(250, -100, 163) == 32
+    assert choose_ring(2, 0, 2**31 - 1) == 32
+    assert choose_ring(2, 0, 2**31) == 64
+    assert choose_ring(1, 0, 2**62, 2**61 - 1) == 64
     assert choose_ring(250, 0, 262, noise_reach=17) == 16
     assert choose_ring(250, 0, 262, noise_reach=18) == 32
-    with pytest.raises(ConfigurationError, match="32 bits"):
-        choose_ring(250, 0, 2**25)
+    with pytest.raises(ConfigurationError, match="64 bits"):
+        choose_ring(250, 0, 2**56)
 
 
 @pytest.mark.parametrize("high", [32767, 32768])

@@ -24,6 +24,7 @@ from collegium.protocol.messages import (
     SecureSumAnswer,
     SecureSumStep,
     VoteRequest,
+    lowest,
 )
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
@@ -102,7 +103,7 @@ class MaskedSum:
             request.round_id,
             self.roster,
             length,
-            0,
+            lowest(request),
             request.highest,
             self.plan,
             reach,

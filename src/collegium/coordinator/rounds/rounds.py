@@ -20,9 +20,10 @@ from collegium.protocol.messages import (
     CountNearest,
     Failure,
     Neighbours,
-    PoolRange,
     ReplyBody,
     RequestBody,
+    SumRecords,
+    Sums,
     VoteRequest,
     Votes,
     check_votes,
@@ -97,9 +98,9 @@ class VoteRound:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of an answer: ``(queries, width)``."""
-        assert isinstance(self.request.inputs, PoolRange), "a round asks about inputs of a pool"
-        return len(self.request.inputs.indices), self.width
+        """The shape of an answer: ``(queries, width)``; a sum over all records is one row."""
+        queries = 1 if isinstance(self.request, SumRecords) else len(self.request.inputs.indices)
+        return queries, self.width
 
 
 class VoteSum(Protocol):
@@ -138,7 +139,7 @@ class ClearSum:
         for party, held in sorted(teachers.items()):
             reply = replies[party]
             outcomes[party] = _judge(round_, reply, teachers=held)
-            if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours):
+            if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours | Sums):
                 counts += reply.counts
         answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
         require_quorum(outcomes, round_.quorum)
@@ -165,10 +166,11 @@ def _judge(round_: VoteRound, reply: ReplyBody, *, teachers: int) -> str:
     if isinstance(reply, Failure):
         return outcome_of(reply)
     if not isinstance(request, CastVotes):
-        if not isinstance(reply, Neighbours):
-            return f"protocol: answered {type(reply).__name__} where neighbours were asked"
+        wanted = Sums if isinstance(request, SumRecords) else Neighbours
+        if not isinstance(reply, wanted):
+            return f"protocol: answered {type(reply).__name__} where {wanted.__name__} were asked"
         if reply.counts.shape != round_.shape:
-            return f"protocol: neighbours of shape {reply.counts.shape}, not {round_.shape}"
+            return f"protocol: {wanted.__name__} of shape {reply.counts.shape}, not {round_.shape}"
         if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
             return f"protocol: counts above {request.highest}"
         return ANSWERED

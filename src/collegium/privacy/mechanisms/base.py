@@ -44,11 +44,12 @@ _SIMULATED_DRAWS = 2_000
 
 
 class AnsweredBy(StrEnum):
-    """The kinds of voters at a party: its teachers or its records."""
+    """Who answers at a party: its teachers, or its records, by votes or by what all of them add up to."""
 
     TEACHERS = "teachers"
     RECORDS_WITHIN_A_RADIUS = "records within a radius"
     SAMPLED_RECORDS = "a sample of the records"
+    ALL_RECORDS = "all records"
 
 
 class SumMode(StrEnum):

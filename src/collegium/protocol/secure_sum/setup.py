@@ -22,17 +22,18 @@ from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secr
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 RingArray = NDArray[np.unsignedinteger]
-RING_BITS = (16, 32)
+RING_BITS = (16, 32, 64)
 MAX_LENGTH = 1 << 26
-"""Longest vector: 67 million entries, 256 MiB in the larger ring."""
+"""Longest vector: 67 million entries, 512 MiB in the largest ring."""
 
 
 def choose_ring(parties: int, low: int, high: int, noise_reach: int = 0) -> int:
-    """The smallest ring, 16 or 32 bits, in which ``parties`` values of [low, high] cannot wrap around.
+    """The smallest ring, 16, 32 or 64 bits, in which ``parties`` values of [low, high] cannot wrap around.
 
     A value v travels as v − low in [0, high − low]; the sum of all lies in [0, parties · (high − low)],
     and with noise it reaches out by ``noise_reach`` at both ends. These parties · (high − low) + 2 ·
-    noise_reach + 1 integers have distinct residues when 2^bits is at least their number.
+    noise_reach + 1 integers have distinct residues when 2^bits is at least their number. Of the largest ring
+    only 2^63 residues are used, so that every total is a signed 64-bit integer.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def choose_ring(parties: int, low: int, high: int, noise_reach: int = 0) -> int:
     if low > high or noise_reach < 0:
         raise ConfigurationError(f"the range of a value is empty: {low} to {high}, noise {noise_reach}")
     for bits in RING_BITS:
-        if parties * (high - low) + 2 * noise_reach < 1 << bits:
+        if parties * (high - low) + 2 * noise_reach < 1 << min(bits, 63):
             return bits
     raise ConfigurationError(
         f"{parties} parties times the range {high - low}, and noise of ±{noise_reach}, need more than "
@@ -102,7 +103,7 @@ class SumSetup:
 
     @cached_property
     def ring_bits(self) -> int:
-        """16 or 32."""
+        """16, 32 or 64."""
         return choose_ring(len(self.roster), self.low, self.high, self.noise_reach)
 
     @cached_property

@@ -60,7 +60,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours", "count_nearest")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours", "count_nearest", "sum_classes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class Request(_message.Message):
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     COUNT_NEAREST_FIELD_NUMBER: _ClassVar[int]
+    SUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
@@ -81,10 +82,11 @@ class Request(_message.Message):
     secure_sum: _secure_sum_pb2.SecureSumRequest
     cast_neighbours: CastNeighboursRequest
     count_nearest: CountNearestRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ...) -> None: ...
+    sum_classes: SumClassesRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared", "neighbours")
+    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class Reply(_message.Message):
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     error: Error
     description: Description
@@ -103,7 +106,8 @@ class Reply(_message.Message):
     secure_sum: _secure_sum_pb2.SecureSumReply
     prepared: Prepared
     neighbours: Neighbours
-    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ...) -> None: ...
+    sums: Sums
+    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ..., sums: _Optional[_Union[Sums, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -289,6 +293,42 @@ class CountNearestRequest(_message.Message):
     def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., edges: _Optional[int] = ..., edges_squared: _Optional[bytes] = ..., by_class: _Optional[bool] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
 
 class Neighbours(_message.Message):
+    __slots__ = ("queries", "classes", "counts")
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    queries: int
+    classes: int
+    counts: bytes
+    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
+
+class KernelSpec(_message.Message):
+    __slots__ = ("features", "landmarks", "bandwidth_squared")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_SQUARED_FIELD_NUMBER: _ClassVar[int]
+    features: Features
+    landmarks: _containers.RepeatedScalarFieldContainer[int]
+    bandwidth_squared: int
+    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., bandwidth_squared: _Optional[int] = ...) -> None: ...
+
+class SumClassesRequest(_message.Message):
+    __slots__ = ("terms", "round_id", "ledger_id", "kernel", "pool_sha256", "scale")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    round_id: str
+    ledger_id: str
+    kernel: KernelSpec
+    pool_sha256: str
+    scale: float
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
+
+class Sums(_message.Message):
     __slots__ = ("queries", "classes", "counts")
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,96 @@
+"""Answers requests for class sums: what all of the party's records add up to under a public kernel map.
+
+`privacy.mechanisms.class_sums` proves by how much a record, a person or the party can move the sum. The proof needs
+three things of this file: a record's part depends on that record (and on how many its person has) and on public facts
+alone, no record is left out or counted twice, and no part is longer than the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.features import dimensions
+from collegium.data.kernels import KERNEL_MAPS, KernelMap, shortened
+from collegium.data.task import Task
+from collegium.parties.handlers import VotesHandler
+from collegium.parties.terms import check_task, mechanism_of
+from collegium.privacy.mechanisms.class_sums import bound_squared, count_of_one
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import Request, SumClasses
+from collegium.protocol.replies import Sums
+
+if TYPE_CHECKING:
+    from collegium.data import Examples
+
+_AT_ONCE = 2048
+
+
+class RecordsOfClasses:
+    """A party's records as they enter class sums.
+
+    Parameters
+    ----------
+    device : where a network for features computes.
+    """
+
+    def __init__(self, examples: Examples, task: Task, device: str = "cpu") -> None:
+        self._examples, self._classes, self.device = examples, len(task.classes), device
+
+    def sums(self, kernel: KernelMap) -> IntArray:
+        """The sum of all records' contributions, int64 ``[classes · dimensions + 1]``: class by class, then the count.
+
+        Memory: 2,048 × landmarks numbers of 8 bytes, a few times over.
+        """
+        classes, labels = self._classes, self._examples.labels()
+        per_class = np.zeros((classes, kernel.dimensions), dtype=np.int64)
+        records_of_person = self._records_of_person()
+        for start in range(0, len(labels), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            vectors = kernel(self._examples.x[part])
+            vectors = np.sign(vectors) * (np.abs(vectors) // records_of_person[part, None])
+            for label in np.unique(labels[part]).tolist():
+                per_class[label] += vectors[labels[part] == label].sum(axis=0)
+        codes = classes * per_class - per_class.sum(axis=0)  # every record times C·e_y − 1
+        count = (count_of_one(classes) // records_of_person).sum()
+        return np.concatenate([codes.reshape(-1), [count]])
+
+    def mean(self, kernel: KernelMap, scale: float) -> IntArray:
+        """``scale`` times the mean of the records' contributions, shortened to the length of one; the count is 0."""
+        summed = self.sums(kernel)
+        summed[-1] = 0
+        scaled = np.trunc(summed * (scale / len(self._examples)))
+        bound = math.sqrt(bound_squared(self._classes))
+        most = float(np.abs(scaled).max())
+        if most > bound:  # so that whole numbers of 64 bits hold it; it is shortened to the bound in any case
+            scaled = np.trunc(scaled * (bound / most))
+        return np.asarray(shortened(scaled.astype(np.int64)[None], bound_squared(self._classes))[0])
+
+    def _records_of_person(self) -> IntArray:
+        """For each record, how many records its person has; 1 without groups."""
+        groups = self._examples.groups
+        if groups is None:
+            return np.ones(len(self._examples), dtype=np.int64)
+        _, person, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        return np.asarray(sizes[person], dtype=np.int64)
+
+
+class ClassSumsHandler(VotesHandler[SumClasses, RecordsOfClasses]):
+    """Sums the records under the kernel map that is asked for."""
+
+    reply = Sums
+
+    def _answer(self, request: Request, body: SumClasses) -> NDArray[np.int64]:
+        check_task(mechanism_of(body), self._task)
+        inputs = self._task.inputs
+        dimensions(body.kernel.features, inputs)  # raises for features that do not fit, before anything is counted
+        self._gate.check(request)
+        pool = self._pools.open(body.pool_sha256)
+        kernel = KERNEL_MAPS.of(body.kernel, body.pool_sha256, pool, inputs, self._voters.device)
+        scaled = body.scale > 0.0
+        vector = self._voters.mean(kernel, body.scale) if scaled else self._voters.sums(kernel)
+        # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
+        return np.clip(vector, -body.highest, body.highest)[None]

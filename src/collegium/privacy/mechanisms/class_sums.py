@@ -1,0 +1,172 @@
+"""Class sums: one noisy vector that sums what every record contributes; all labels follow from it.
+
+A record x of class y contributes φ(x) ⊗ c_y and the number `COUNT`. φ is a public map into whole-number vectors
+(`data.kernels`) of Euclidean length at most `ONE`; c_y = C·e_y − 1 is the code of class y among C classes, of squared
+length C(C − 1). So a contribution depends on its record and on public facts alone, consists of whole numbers, and
+its squared length is at most Δ² = ONE²·C(C − 1) + COUNT² = `bound_squared`. From that follow, with whole numbers and
+no rounding left to argue about:
+
+* add-remove: the sum changes by one contribution, hence by at most Δ;
+* replace: it changes by the difference of two contributions, hence by at most 2Δ. This is attained: with two classes
+  a record whose label is turned contributes −φ(x) ⊗ c_y;
+* a person with g records: each contributes trunc(φ(x)/g) ⊗ c_y and ⌊COUNT/g⌋. Truncation shortens, and the g vectors
+  add up to one of length at most Δ by the triangle inequality;
+* the unit party: a party sends a multiple of the mean of its records' contributions that is shortened to Δ.
+
+``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
+and noise σ. Labels, scores and students are computed from it and cost nothing more.
+
+References
+----------
+Hall, Rinaldo and Wasserman, "Differential privacy for functions and functional data", JMLR 2013.
+Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from collegium.errors import ConfigurationError
+from collegium.limits import MAX_CLASSES
+from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.parameters import Parameter
+from collegium.privacy.mechanisms.registry import register
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.renyi import RenyiCurve
+from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium.privacy.vote_counts import checked_counts, winners
+
+ONE = 2**16
+"""The whole number that stands for length 1 of φ."""
+
+_NO_VOTES = "class sums are one noisy vector and no votes: account without votes"
+
+Classes = Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
+
+
+def count_of_one(classes: int) -> int:
+    """`COUNT`: the number that stands for one record in the sum's last entry; an eighth of the other entries' Δ."""
+    return ONE * math.isqrt(classes * (classes - 1) * 2**20) // (8 * 2**10)
+
+
+def bound_squared(classes: int) -> int:
+    """Δ²: the largest squared length of one record's contribution, in the units of the sum's entries."""
+    return ONE * ONE * classes * (classes - 1) + count_of_one(classes) ** 2
+
+
+def _check_classes(classes: int) -> None:
+    if classes < 2:
+        raise ConfigurationError(f"class sums need at least 2 classes; got {classes}")
+
+
+def moved(unit: Unit) -> float:
+    """By how many Δ the unit moves the sum: 1 for each contribution, 2 where one replaces another."""
+    return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
+
+
+@register
+@dataclass(frozen=True)
+class ClassSums(Mechanism):
+    """The sum of all records' contributions + Gaussian noise of σ·Δ on every entry."""
+
+    name: ClassVar[str] = "class-sums"
+    source: ClassVar[str] = "Hall, Rinaldo and Wasserman, JMLR 2013; Balle and Wang, ICML 2018, Theorem 8"
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
+    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
+    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
+    charged_once: ClassVar[bool] = True
+    no_votes_because: ClassVar[str] = _NO_VOTES
+
+    sigma: Annotated[float, Parameter("standard deviation of the noise on each entry", "largest contributions")]
+    classes: Classes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_classes(self.classes)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (SumRelease("sums", self.sigma),)
+
+    @property
+    def noise_scale(self) -> float:
+        """σ·Δ, in the units of the sum's entries."""
+        return self.sigma * math.sqrt(bound_squared(self.classes))
+
+    def charged_queries(self, queries: int) -> int:
+        """1, however many inputs are labelled from the one sum."""
+        return min(1, queries)
+
+    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
+        """A party moves the sum by as much as a record does, where parties send means."""
+        return self.unit(1, adjacency)
+
+    def noised_by_parties(self, honest_survivors: int) -> NoisedClassSums:
+        return NoisedClassSums(self.sigma, self.classes, honest_survivors)
+
+
+@dataclass(frozen=True)
+class SumRelease(GaussianStage):
+    """One noisy vector, of which neighbours move the sum by `moved` and the noise is ``sigma`` on every entry."""
+
+    def moved(self, unit: Unit) -> float:
+        return moved(unit)
+
+    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+        """The largest entry of each noisy row, one vote being a contribution of length 1."""
+        votes = checked_counts(counts)
+        return winners(votes + noise.gaussian(self.sigma, votes.shape))
+
+
+@register
+@dataclass(frozen=True)
+class NoisedClassSums(NoisedByParties):
+    """ClassSums on a sum that carries Gaussian noise of at least σ·Δ already."""
+
+    name: ClassVar[str] = "noised-class-sums"
+    source: ClassVar[str] = f"{ClassSums.source}; {SOURCE}"
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = ClassSums.adjacencies
+    answered_by: ClassVar[AnsweredBy] = ClassSums.answered_by
+    charged_once: ClassVar[bool] = True
+    no_votes_because: ClassVar[str] = _NO_VOTES
+
+    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "contributions")]
+    classes: Classes
+    honest_survivors: HonestSurvivors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_classes(self.classes)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        bound = math.sqrt(bound_squared(self.classes))
+        return (NoisedSumRelease("noised sums", NoiseShare(self.sigma * bound, self.honest_survivors), bound),)
+
+    def charged_queries(self, queries: int) -> int:
+        return min(1, queries)
+
+    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
+        return self.unit(1, adjacency)
+
+
+_ENTRIES_AT_MOST = 2**26
+
+
+@dataclass(frozen=True)
+class NoisedSumRelease(NoisedRelease):
+    """A noised vector whose entries count in units of 1/``bound`` of a largest contribution."""
+
+    bound: float
+
+    @property
+    def noise_votes(self) -> float:
+        return self.noise.sigma / self.bound
+
+    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+        # Any entry may change, of the longest vector that is summed: at these scales it costs nothing to say so.
+        return self.noise.curve(orders, l2_squared=(moved(unit) * self.bound) ** 2, changed_entries=_ENTRIES_AT_MOST)

@@ -1,0 +1,68 @@
+"""A small table task with a public pool, and parties of it that sum under masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
+from collegium.data import Examples
+from collegium.data.feature_spec import Features
+from collegium.data.kernels import KernelSpec
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.privacy.mechanisms.class_sums import ClassSums
+from collegium.protocol.messages import SumClasses, Terms
+from collegium.protocol.secure_sum import plan_graph
+from collegium.simulations.local import InProcessParties
+
+COLUMNS = 3
+TASK = Task(
+    classes=("a", "b", "c"),
+    inputs=TableInputs(columns=tuple(NumberColumn(name=f"c{number}", low=0, high=1) for number in range(COLUMNS))),
+)
+POOL = np.random.default_rng(0).random((60, 2 * COLUMNS)).astype(np.float32)
+SPEC = KernelSpec(Features("raw"), tuple(range(0, 60, 5)), 600**2)
+LENGTH = 3 * len(SPEC.landmarks) + 1
+NAMES = ("alpha", "beta", "gamma", "delta")
+
+
+def records(seed: int, count: int, **fields: Any) -> Examples:
+    generator = np.random.default_rng(seed)
+    x = generator.random((count, 2 * COLUMNS)).astype(np.float32)
+    return Examples(x, generator.integers(0, 3, count), **fields)
+
+
+@dataclass
+class Consortium:
+    """Four parties in this process; ``asks`` sums their records in one of the three modes."""
+
+    parties: InProcessParties
+    examples: dict[str, Examples]
+    pool_sha256: str
+    roster: dict[str, bytes]
+
+    def request(self, mode: str, *, sigma: float = 5.0, scale: float = 0.0, **fields: Any) -> SumClasses:
+        mechanism: Any = ClassSums(sigma, 3)
+        stage = ""
+        if mode == "masked+noised":
+            mechanism = mechanism.noised_by_parties(self.plan.honest_survivors)
+            stage = mechanism.stages[0].name
+        asked = {"round_id": "round-1", "ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
+        return SumClasses(**({"terms": Terms.of(mechanism, mode, stage), "scale": scale} | asked | fields))
+
+    @property
+    def plan(self) -> Any:
+        return plan_graph(len(NAMES), 0.2, 0.1)
+
+    def asks(self, request: SumClasses) -> np.ndarray:
+        mode = request.terms.sum_mode
+        added = (
+            ClearSum(self.parties)
+            if mode == "clear"
+            else MaskedSum(self.parties, "trial", self.roster, self.plan, mode == "masked+noised")
+        )
+        round_ = VoteRound(request, dict.fromkeys(NAMES, 0), request.length, 30.0, len(NAMES))
+        return added.sum_votes(round_).counts[0]

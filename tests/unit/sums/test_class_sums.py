@@ -1,0 +1,244 @@
+"""Class sums: neighbouring data sets move the sum by no more than is charged, and the parties' noise is all there.
+
+The same check is made of versions with a planted bug, each of which it catches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
+
+from collegium.data import Examples
+from collegium.data.kernels import KernelMap
+from collegium.errors import ConfigurationError, ProtocolViolation
+from collegium.parties.account import Account
+from collegium.parties.class_sums import RecordsOfClasses
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.units import Adjacency, Unit
+from collegium.protocol.messages import Failure, Request
+
+BOUND_SQUARED = bound_squared(3)
+STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), (0.0,))
+GRID = np.concatenate([POOL[[0, 5]], np.array(list(STEPS), np.float32)])
+SMALL = [(row, label) for row in range(len(GRID)) for label in range(3)]
+"""Every record of a small grid: two landmarks, which have the longest vectors, and 24 inputs; × 3 classes."""
+
+
+def squared(vector: np.ndarray) -> int:
+    """Exact, by whole numbers of any size."""
+    return sum(int(entry) ** 2 for entry in vector)
+
+
+def sums_of(kernel: KernelMap, members: list[tuple[int, int]], groups: list[str] | None = None) -> np.ndarray:
+    if not members:
+        return np.zeros(LENGTH, dtype=np.int64)
+    rows, labels = (np.array(part) for part in zip(*members, strict=True))
+    persons = None if groups is None else np.array(groups)
+    return RecordsOfClasses(Examples(GRID[rows], labels, persons), TASK).sums(kernel)
+
+
+def largest_moves(kernel: KernelMap) -> tuple[int, int]:
+    """The largest squared changes of the sum by adding a record to none or to another, and by replacing one."""
+    alone = [sums_of(kernel, [record]) for record in SMALL]
+    replaced = max(squared(one - other) for one, other in itertools.combinations(alone, 2))
+    pairs = np.random.default_rng(0).integers(0, len(SMALL), (200, 2)).tolist()
+    added = max(
+        squared(sums_of(kernel, [SMALL[first], SMALL[second]]) - sums_of(kernel, [SMALL[first]]))
+        for first, second in pairs
+    )
+    return max(added, *(squared(vector) for vector in alone)), replaced
+
+
+def test_no_neighbour_moves_the_sum_by_more_than_is_charged(kernel: KernelMap) -> None:
+    """Brute force over a small grid: every record alone, pairs, and every replacement."""
+    added, replaced = largest_moves(kernel)
+    assert 0.9 * BOUND_SQUARED < added <= BOUND_SQUARED
+    assert BOUND_SQUARED < replaced <= 4 * BOUND_SQUARED
+    assert ClassSums(5.0, 3).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) == 1.0  # type: ignore[attr-defined]
+    assert ClassSums(5.0, 3).stages[0].moved(Unit(1, Adjacency.REPLACE)) == 2.0  # type: ignore[attr-defined]
+
+
+def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RecordsOfClasses.sums
+    monkeypatch.setattr(RecordsOfClasses, "sums", lambda self, kernel: honest(self, kernel) * 2)
+
+
+def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths stay below 1 by themselves with an honest whitening; a coordinator's own choice must not change that."""
+    monkeypatch.setattr("collegium.data.kernels.shortened", lambda vectors, most_squared: vectors)
+    monkeypatch.setattr("collegium.data.kernels._KERNEL_ONE", 2**17)
+
+
+def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes of 2·C·e − 2 in place of C·e − 1."""
+    honest = RecordsOfClasses.sums
+
+    def longer(self: RecordsOfClasses, kernel: KernelMap) -> np.ndarray:
+        vector = honest(self, kernel)
+        vector[:-1] *= 2
+        return vector
+
+    monkeypatch.setattr(RecordsOfClasses, "sums", longer)
+
+
+@pytest.mark.parametrize("planted", [counted_twice, without_shortening, code_too_long])
+def test_the_brute_force_catches_a_planted_bug(
+    kernel: KernelMap, monkeypatch: pytest.MonkeyPatch, planted: Callable[..., None]
+) -> None:
+    planted(kernel, monkeypatch)
+    added, _ = largest_moves(kernel)
+    assert added > BOUND_SQUARED
+
+
+def test_a_record_is_counted_whatever_stands_beside_it(kernel: KernelMap) -> None:
+    """The sum over 5,000 records is the sum of the sums over its parts."""
+    many = records(1, 5000)
+    whole = RecordsOfClasses(many, TASK).sums(kernel)
+    parts = [RecordsOfClasses(many.take(np.arange(start, 5000, 7)), TASK).sums(kernel) for start in range(7)]
+    assert (whole == np.sum(parts, axis=0)).all()
+    assert whole[-1] == 5000 * count_of_one(3)
+
+
+def test_a_person_with_many_records_moves_the_sum_by_no_more_than_one_record(kernel: KernelMap) -> None:
+    generator = np.random.default_rng(2)
+    for count in (2, 3, 10):
+        for _ in range(30):
+            members = [SMALL[number] for number in generator.integers(0, len(SMALL), count)]
+            assert squared(sums_of(kernel, members, ["one"] * count)) <= BOUND_SQUARED
+    apart = squared(sums_of(kernel, [SMALL[0]] * 3, ["a", "b", "c"]))
+    assert apart > BOUND_SQUARED  # three persons
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0, 2.0**16])
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_a_party_that_sends_its_mean_moves_one_unit(kernel: KernelMap, scale: float, count: int) -> None:
+    alike = [SMALL[5]] * count  # the longest mean that there is
+    rows, labels = (np.array(part) for part in zip(*alike, strict=True))
+    for examples in (Examples(GRID[rows], labels), records(3, count)):
+        vector = RecordsOfClasses(examples, TASK).mean(kernel, scale)
+        assert vector[-1] == 0 and squared(vector) <= BOUND_SQUARED
+        if scale >= 4.0:
+            assert squared(vector) > 0.2 * BOUND_SQUARED
+
+
+def test_a_sum_where_the_party_is_protected_would_move_too_far(kernel: KernelMap) -> None:
+    """The planted bug: a party sends its sum in place of its mean."""
+    assert squared(RecordsOfClasses(records(3, 50), TASK).sums(kernel)) > BOUND_SQUARED
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 77, 1000])
+def test_the_bound_covers_every_code(classes: int) -> None:
+    code = np.full(classes, -1, dtype=object)
+    code[0] += classes
+    longest = ONE**2 * sum(entry**2 for entry in code) + count_of_one(classes) ** 2
+    assert longest == bound_squared(classes)
+
+
+def test_masked_and_clear_sums_are_the_sum_of_all_records(
+    consortium: Callable[..., Consortium], kernel: KernelMap
+) -> None:
+    parties = consortium()
+    exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
+    assert (parties.asks(parties.request("clear")) == exact).all()
+    assert (parties.asks(parties.request("masked")) == exact).all()
+
+
+def noise_found(parties: Consortium, kernel: KernelMap, sigma: float) -> np.ndarray:
+    exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
+    rounds = [parties.asks(parties.request("masked+noised", sigma=sigma, round_id=f"round-{n}")) for n in range(8)]
+    return np.concatenate([total - exact for total in rounds]) / np.sqrt(BOUND_SQUARED)
+
+
+def enough_noise(found: np.ndarray, sigma: float) -> bool:
+    """Whether noise of at least σ explains it; an honest sum fails with probability 1e-6 (296 entries)."""
+    return float(np.square(found / sigma).sum()) >= chi2.ppf(1e-6, len(found))
+
+
+def test_the_parties_noise_is_all_in_the_sum(
+    consortium: Callable[..., Consortium], kernel: KernelMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = consortium()
+    assert enough_noise(noise_found(parties, kernel, 7.0), 7.0)
+    draw = NoiseShare.draw
+    monkeypatch.setattr(NoiseShare, "draw", lambda self, length: draw(self, length) // 2)  # the planted bug
+    assert not enough_noise(noise_found(parties, kernel, 7.0), 7.0)
+
+
+def accounted(folder: Path, policy: PolicyConfig) -> dict[str, Callable[[str], object]]:
+    return {
+        "policy": lambda name: Policy(policy),
+        "account": lambda name: Account(_made(folder / name), name, policy, None),
+        "folder": lambda name: folder / name,
+        "split_key": lambda name: None,
+    }
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=1.0)
+    parties = consortium(**accounted(tmp_path, policy))
+    first = parties.asks(parties.request("masked"))
+    account = Account(tmp_path / "alpha", "alpha", policy, None)
+    spent = account.record_spent().epsilon
+    assert 0.7 < spent < 0.9 and account.queries_answered() == 1 and account.spent().epsilon == 0.0
+    again = parties.asks(parties.request("masked"))  # a round that is repeated
+    assert (again == first).all() and account.record_spent().epsilon == spent
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"sigma": 1.5}, "refused-noise"),
+        ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
+        ({"scale": 3.0}, "refused-cost"),
+    ],
+)
+def test_weak_noise_and_further_sums_are_refused(
+    consortium: Callable[..., Consortium], tmp_path: Path, changed: dict[str, Any], code: str
+) -> None:
+    """Another kernel is another question, and so is a mean: both cost again, to the records or to the party."""
+    policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1)
+    parties = consortium(**accounted(tmp_path, policy))
+    parties.asks(parties.request("masked"))
+    asked = parties.request("masked", round_id="round-2", **changed)
+    reply = parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"]
+    assert isinstance(reply, Failure) and reply.code == code
+
+
+def test_a_request_that_does_not_fit_the_task_is_refused(consortium: Callable[..., Consortium]) -> None:
+    parties = consortium()
+    for asked in (
+        parties.request("masked", terms=parties.request("masked").terms.of(ClassSums(5.0, 4), "masked")),
+        parties.request("masked", pool_sha256="0" * 64),
+    ):
+        assert isinstance(parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"], Failure)
+    with pytest.raises(ProtocolViolation, match="scale"):
+        parties.request("masked", scale=-1.0)
+
+
+def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> None:
+    asked = Request("id", "run-1", consortium().request("masked", scale=2.5))
+    read = Request.from_bytes(asked.to_bytes())
+    assert read.to_bytes() == asked.to_bytes()
+    assert read.body.question == asked.body.question  # type: ignore[union-attr]
+
+
+def test_a_mechanism_of_one_class_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="classes"):
+        ClassSums(5.0, 1)

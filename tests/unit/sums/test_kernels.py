@@ -1,0 +1,94 @@
+"""The kernel map: whole numbers, bounded length, and a record's vector depends on that record alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from collegium.data.feature_spec import Features
+from collegium.data.kernels import KernelMap, KernelSpec, shortened
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs
+from collegium.errors import ProtocolViolation
+from collegium.privacy.mechanisms.class_sums import ONE
+
+COLUMNS = 6
+TABLE = TableInputs(columns=tuple(NumberColumn(name=f"c{number}", low=0, high=1) for number in range(COLUMNS)))
+POOL = np.random.default_rng(0).random((400, 2 * COLUMNS)).astype(np.float32)
+LANDMARKS = np.arange(0, 400, 4)
+SPEC = KernelSpec(Features("raw"), tuple(LANDMARKS.tolist()), 600**2)
+
+
+@pytest.fixture(scope="module")
+def table_map() -> KernelMap:
+    return KernelMap.of_pool(SPEC, POOL, TABLE)
+
+
+def lengths(vectors: np.ndarray) -> np.ndarray:
+    """Exact, by whole numbers of any size."""
+    return np.array([sum(int(entry) ** 2 for entry in row) for row in vectors], dtype=object)
+
+
+def test_products_of_two_vectors_are_the_kernel_where_landmarks_span_it(table_map: KernelMap) -> None:
+    vectors = table_map(POOL[LANDMARKS]).astype(np.float64) / ONE
+    expected = rbf_kernel(POOL[LANDMARKS], POOL[LANDMARKS], gamma=1024.0**2 / (2.0 * SPEC.bandwidth_squared))
+    assert np.abs(vectors @ vectors.T - expected).max() < 0.01
+
+
+def test_a_vector_is_the_same_in_any_company(table_map: KernelMap) -> None:
+    records = np.random.default_rng(1).random((5000, 2 * COLUMNS)).astype(np.float32)
+    together = table_map(records)
+    for row in (0, 1, 2047, 2048, 4999):
+        assert (table_map(records[row : row + 1]) == together[row]).all()
+    shuffled = np.random.default_rng(2).permutation(len(records))
+    assert (table_map(records[shuffled]) == together[shuffled]).all()
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 1.0])
+def test_no_vector_is_longer_than_one(table_map: KernelMap, scale: float) -> None:
+    """Random records, landmarks themselves, corners of the encoded range."""
+    generator = np.random.default_rng(3)
+    corners = generator.integers(0, 2, (500, 2 * COLUMNS)).astype(np.float32) * scale
+    for records in (generator.random((500, 2 * COLUMNS)).astype(np.float32) * scale, POOL, corners):
+        assert max(lengths(table_map(records))) <= ONE**2
+
+
+@pytest.mark.parametrize("bandwidth_squared", [1, 10, 600**2, 2**40 - 1])
+def test_no_choice_of_landmarks_and_bandwidth_makes_a_vector_longer_than_one(bandwidth_squared: int) -> None:
+    """Landmarks that are equal to each other, and bandwidths that make all inputs alike or none."""
+    alike = np.concatenate([np.repeat(POOL[:2], 30, axis=0), POOL[:40]])
+    spec = KernelSpec(Features("raw"), tuple(range(100)), bandwidth_squared)
+    assert max(lengths(KernelMap.of_pool(spec, alike, TABLE)(POOL))) <= ONE**2
+
+
+def test_a_map_whose_whitening_is_wrong_makes_no_longer_vector(table_map: KernelMap) -> None:
+    wrong = KernelMap(
+        table_map.features, TABLE, table_map.bandwidth_squared, table_map.landmarks, table_map.whitening * 1000.0
+    )
+    assert max(lengths(wrong(POOL))) <= ONE**2
+
+
+def test_a_vector_that_is_too_long_is_shortened_and_others_are_kept() -> None:
+    generator = np.random.default_rng(4)
+    rows = np.trunc(generator.normal(size=(200, 50)) * ONE).astype(np.int64)
+    rows[::2] //= 20
+    short = shortened(rows, ONE**2)
+    found = np.sqrt(lengths(short).astype(np.float64))
+    assert max(lengths(short)) <= ONE**2 and (found[1::2] > 0.999 * ONE).all()
+    assert (short[::2] == rows[::2]).all()
+
+
+def test_images_have_vectors_too() -> None:
+    images = np.random.default_rng(5).integers(0, 256, (60, 16, 16, 1), np.uint8)
+    spec = KernelSpec(Features("hog"), tuple(range(20)), 2000**2)
+    vectors = KernelMap.of_pool(spec, images, ImageInputs(height=16, width=16))(images)
+    assert vectors.shape == (60, 20) and np.abs(vectors).max() > 0
+
+
+def test_wrong_landmarks_are_refused() -> None:
+    with pytest.raises(ProtocolViolation, match="outside the pool"):
+        KernelMap.of_pool(KernelSpec(Features("raw"), (0, 400), 100), POOL, TABLE)
+    with pytest.raises(ProtocolViolation, match="differ"):
+        KernelSpec(Features("raw"), (1, 1), 100)
+    with pytest.raises(ProtocolViolation, match="4096 landmarks"):
+        KernelSpec(Features("raw"), tuple(range(5000)), 100)
