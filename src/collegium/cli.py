@@ -38,6 +38,7 @@ MOUNTS: dict[str, Mount] = {
     "demo": Mount("collegium.simulations.cli", "Run a small example; nothing is downloaded."),
     "simulate": Mount("collegium.simulations.cli", "Run many virtual parties on Flower's simulation engine."),
     "launch": Mount("collegium.simulations.cli", "Run a coordinator and real party processes on this machine."),
+    "init": Mount("collegium.coordinator.cli.init_cli", "Write a first consortium.toml from a public file."),
     "provision": Mount("collegium.coordinator.cli.provision_cli", "Make a consortium's keys, roster and join codes."),
     "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "The commands of an operator."),
     "party": Mount("collegium.parties.cli", "The commands of an institution."),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import ColumnMissing, DataError
 from collegium.privacy.multilabel import numbers_of
 
@@ -23,6 +24,10 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"}
 """How files write that a value is missing, in lower case."""
 
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
+_DATE = re.compile(
+    r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
+)
+"""2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
@@ -174,29 +179,35 @@ def encode_matrix(
 def _encode_numbers(
     values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
 ) -> None:
-    numbers, unread = read_numbers(values, decimal)
+    numbers, unread = read_numbers(values, decimal, dates=column.kind == "date")
     missing = np.isnan(numbers)
     if unread:
         comma = decimal == "." and all(_DECIMAL_COMMA.fullmatch(text) for text in unread)
         advice = 'set decimal = "," beside source' if comma else "correct them"
+        advice = "write them as 2026-01-31 or 31.01.2026" if column.kind == "date" else advice
         raise DataError(
-            f"{origin}: column {column.name}: {len(unread)} values are no numbers and none of the marks for a missing "
-            f"value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"
+            f"{origin}: column {column.name}: {len(unread)} values are no {column.kind}s and none of the marks for a "
+            f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"
         )
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
     part[:, 1] = missing
 
 
-def read_numbers(values: pd.Series[Any], decimal: str) -> tuple[NDArray[np.float64], list[str]]:
-    """The numbers that ``values`` write, shape ``[n]``, NaN where a value is missing or no number; and those texts.
+def read_numbers(
+    values: pd.Series[Any], decimal: str = ".", *, dates: bool = False
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The numbers that ``values`` write, or the days of the dates, and the texts that are neither.
 
-    Each text that is no number comes once for every row that holds it.
+    Returns
+    -------
+    The numbers, shape ``[n]``, NaN where a value is missing or cannot be read; and each text that cannot be read, once
+    for every row that holds it.
     """
-    if pd.api.types.is_numeric_dtype(values.dtype):
+    if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
         return values.to_numpy(dtype=np.float64, na_value=np.nan), []
     texts, where = np.unique(texts_of(values), return_inverse=True)
-    read = [_number(text, decimal) for text in texts]
+    read = [_days(text) if dates else _number(text, decimal) for text in texts]
     numbers = np.array([math.nan if number is None else number for number in read])[where]
     return numbers, [str(texts[row]) for row in where if read[row] is None]
 
@@ -209,6 +220,20 @@ def _number(text: str, decimal: str) -> float | None:
         text = "no number" if "." in text else text.replace(",", ".")
     try:
         return float(text)
+    except ValueError:
+        return None
+
+
+def _days(text: str) -> float | None:
+    """The days since 1970-01-01 of a date, NaN for a mark of a missing value, None for text that is neither."""
+    if text.lower() in MISSING:
+        return math.nan
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day = found["year"] or found["y"], found["month"] or found["m"], found["day"] or found["d"]
+    try:
+        return float((date(int(year), int(month), int(day)) - EPOCH).days)
     except ValueError:
         return None
 

@@ -7,13 +7,17 @@ depends on that record alone.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from datetime import date
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from collegium.limits import MAX_CLASSES
 from collegium.privacy.multilabel import MAX_LABELS
 from collegium.settings import Frozen
+
+EPOCH = date(1970, 1, 1)
+"""A date counts as the number of days since this one."""
 
 PARTY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -36,12 +40,20 @@ class ImageInputs(Frozen):
 
 
 class NumberColumn(Frozen):
-    """A number, clipped to ``[low, high]`` and scaled to [0, 1]; a missing value becomes 0 with its flag set."""
+    """A number, clipped to ``[low, high]`` and scaled to [0, 1]; a missing value becomes 0 with its flag set.
 
-    kind: Literal["number"] = "number"
+    A date counts as the number of days since 1970-01-01; ``low`` and ``high`` may be given as dates.
+    """
+
+    kind: Literal["number", "date"] = "number"
     name: str
     low: float
     high: float
+
+    @field_validator("low", "high", mode="before")
+    @classmethod
+    def _in_days(cls, value: Any) -> Any:
+        return (value - EPOCH).days if type(value) is date else value
 
     @model_validator(mode="after")
     def _ordered(self) -> NumberColumn:

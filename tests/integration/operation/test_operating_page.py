@@ -44,7 +44,9 @@ STUDENT_ENROL = (
 )
 STUDENT_FIT = "collegium student fit labels --coordinator localhost:7443 --credentials lab-1 --queries 20"
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
-COLUMNS = "python columns.py pool.csv"
+INIT = (
+    "collegium init pool.csv --holdout holdout.csv --label diagnosis --parties clinic-1,clinic-2,clinic-3 -o own.toml"
+)
 FOREST = "collegium student fit consortium/run --method random-forest --output forest.safetensors"
 REPORT = "collegium report consortium/run"
 VERIFY = "collegium ledger verify consortium/run --public-key consortium/coordinator/certificate.pem"
@@ -77,8 +79,7 @@ def set_up(reader: Reader) -> None:
     for port, free in reader.words.items():
         text = text.replace(port, free)
     (reader.folder / "consortium.toml").write_text(text.replace("per_party = 12", "per_party = 4"), encoding="utf-8")
-    for script in ("clinics.py", "columns.py"):
-        (reader.folder / script).write_bytes((ROOT / "examples" / script).read_bytes())
+    (reader.folder / "clinics.py").write_bytes((ROOT / "examples" / "clinics.py").read_bytes())
     reader.run("python clinics.py")
 
 
@@ -222,9 +223,12 @@ def test_the_student_predicts_new_records_in_a_file_from_python_and_as_onnx(stor
     assert "Always answering “" in card and "| one record | 3." in card
 
 
-def test_the_columns_of_the_example_are_what_the_script_writes_from_the_pool(story: Story) -> None:
-    written = tomllib.loads(story.reader.run(COLUMNS))["task"]["inputs"]
-    assert written == tomllib.loads((ROOT / "examples" / "consortium.toml").read_text())["task"]["inputs"]
+def test_the_columns_of_the_example_are_what_init_writes_from_the_pool(story: Story) -> None:
+    story.reader.run(INIT)
+    written = tomllib.loads((story.reader.folder / "own.toml").read_text())
+    example = tomllib.loads((ROOT / "examples" / "consortium.toml").read_text())
+    assert written["task"]["inputs"] == example["task"]["inputs"]
+    assert set(written["task"]["classes"]) == set(example["task"]["classes"])
 
 
 def test_the_rest_of_the_page_works_as_well(story: Story) -> None:

@@ -241,6 +241,11 @@ def test_a_folder_of_images_has_one_class_per_sub_folder(tmp_path: Path) -> None
     assert examples.labels().tolist() == [0, 0, 1, 1]
 
 
+def test_images_that_lie_in_the_folder_itself_have_no_label(tmp_path: Path) -> None:
+    examples = read(image_folder(tmp_path) / "cat", IMAGES)
+    assert examples.x[:, 0, 0, 0].tolist() == [10, 11] and examples.y is None
+
+
 def test_images_are_converted_to_the_channels_of_the_task(tmp_path: Path) -> None:
     colour = IMAGES.model_copy(update={"inputs": ImageInputs(height=2, width=3, channels=3)})
     assert read(image_folder(tmp_path), colour).x.shape == (4, 2, 3, 3)

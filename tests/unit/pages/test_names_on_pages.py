@@ -13,7 +13,6 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "ex
 FOLDERS = ("src/collegium", "reproduction/collegium_reproduction", "tests", "benchmarks", "examples")
 
 ELSEWHERE = {
-    "columns.py",  # files of the reader's own
     "sklearn.ensemble",
     "torch.func",
     "package.module",

@@ -52,19 +52,29 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
     if path.is_dir():
         _only_one_split(path, split)
         return _read_image_folder(path, task)
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]
-    match endings[-1:]:
-        case [".npz"]:
-            return _read_npz(path, split, task)
-        case [".csv"]:
-            _only_one_split(path, split)
+    if _ending(path) == ".npz":
+        return _read_npz(path, split, task)
+    _only_one_split(path, split)
+    return Records(str(path), read_table(path, source))
+
+
+def read_table(path: Path, source: DataSource) -> pd.DataFrame:
+    """The rows of a ``.csv`` or ``.parquet`` file, read as ``source`` says; DataError if it cannot be read."""
+    match _ending(path):
+        case ".csv":
             frame = read_csv(path, separator=source.separator, encoding=source.encoding)
             frame.index = pd.RangeIndex(2, len(frame) + 2, name="lines")  # below the header; errors name them
-            return Records(str(path), frame)
-        case [".parquet"]:
-            _only_one_split(path, split)
-            return Records(str(path), _read_parquet(path))
-    raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images")
+            return frame
+        case ".parquet":
+            return _read_parquet(path)
+    advice = "; save a workbook of Excel as CSV" if path.suffix.lower() in (".xls", ".xlsx", ".ods") else ""
+    raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images{advice}")
+
+
+def _ending(path: Path) -> str:
+    """The ending of the name in lower case, without that of a compressed file."""
+    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]
+    return endings[-1] if endings else ""
 
 
 def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **options: Any) -> pd.DataFrame:
@@ -201,17 +211,22 @@ def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task:
 def _read_image_folder(path: Path, task: Task) -> Records:
     if not isinstance(task.inputs, ImageInputs):
         raise DataError(f"{path} is a folder, which holds images, but the task is a table")
-    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    files = [file for folder in folders for file in _images_in(folder)]
-    labels = {"y": [file.parent.name for file in files]} if files else {}
-    files = files or _images_in(path)  # images that lie in no sub-folder have no label
-    frame = pd.DataFrame({**labels, "file": [file.name for file in files]}, dtype=str)
+    files = image_files(path)
+    frame = pd.DataFrame({"file": [file.name for file in files]}, dtype=str)
+    if files and files[0].parent != path:
+        frame["y"] = [file.parent.name for file in files]
     shape = task.inputs
     return Records(str(path), frame, lambda indices: _read_images([files[i] for i in indices], shape))
 
 
-def _images_in(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_ENDINGS]
+def image_files(path: Path) -> list[Path]:
+    """The images in the sub-folders of a folder, in order; where there are none, those in the folder itself."""
+
+    def images(folder: Path) -> list[Path]:
+        return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_ENDINGS]
+
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return [file for folder in folders for file in images(folder)] or images(path)
 
 
 def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:

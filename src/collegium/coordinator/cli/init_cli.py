@@ -1,0 +1,174 @@
+"""`collegium init`: a first consortium.toml from a public file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collegium.coordinator.settings.draft import KINDS, Draft, draft_of
+from collegium.data.encoding import texts_of
+from collegium.data.loading.files import find, read_table
+from collegium.data.loading.sources import DataSource
+from collegium.data.task import PARTY_NAME
+from collegium.errors import ColumnMissing, ConfigurationError, StorageError
+from collegium.settings import toml_value
+
+app = typer.Typer(add_completion=False)
+
+TEMPLATE = """\
+# What the institutions agree on. docs/tutorial.md says what to do with it: first `collegium provision --check`.
+# What is not set here has a default.
+name = {name}
+
+[consortium]
+address = "{host}:7443"    # where parties attend; its host goes into the coordinator's certificate
+enrolment = "{host}:7444"  # where parties enrol
+parties = {parties}
+folder = "consortium"         # keys, roster, ledger, labels and the report
+
+[pool]                        # public inputs without labels; nothing private may be in it
+{pool}
+{holdout}
+[budget]                      # no label is released beyond it; docs/choosing-noise.md says what epsilon means
+epsilon = {epsilon:g}
+{plan}
+[task]                        # public, the same for all; never taken from records
+classes = {classes}
+
+[task.inputs]                 # from the pool: correct what the institutions know better
+{inputs}
+"""
+
+EPSILON = 3.0
+"""A budget to begin with."""
+TEACHERS, EXPECTED_GAP, AGREEMENT = 60, 0.5, 0.9
+"""Teachers of all parties, the share of them by which the first class leads, and how often a label shall be its."""
+
+HOLDOUT = """
+[holdout]                     # public inputs with labels, on which the student is measured; may be left out
+{source}
+label = {label}
+"""
+
+PLAN = """
+[teachers]                    # what each institution fits to its own records
+kind = {kind}
+per_party = {per_party}
+
+[mechanism]
+name = "gnmax"
+parameters = {{ sigma = {sigma:g} }}
+
+[queries]
+count = {queries}
+{student}"""
+
+
+@app.command(epilog="Example: collegium init pool.csv --holdout holdout.csv --label diagnosis --parties ash,birch,oak")
+def init(
+    pool: Annotated[str, typer.Argument(help="A public CSV, Parquet or npz file, or folder of images.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("consortium.toml"),
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=KIND", help=f"What a column is: {', '.join(KINDS)}. May be given several times."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the class; no input.")] = None,
+    classes: Annotated[str, typer.Option(metavar="A,B,…", help="The classes; else those of the holdout.")] = "",
+    holdout: Annotated[str | None, typer.Option(help="Public inputs with labels, to measure the student.")] = None,
+    parties: Annotated[str, typer.Option(metavar="A,B,…", help="The institutions' names.")] = "ash,birch,cedar,oak,yew",
+    host: Annotated[str, typer.Option(help="The coordinator's host, as parties reach it.")] = "localhost",
+    name: Annotated[str, typer.Option(help="The consortium's name.")] = "consortium",
+    categories: Annotated[int, typer.Option(min=1, help="Most values of a column of texts that are told apart.")] = 60,
+) -> None:
+    """Write a consortium.toml from the public pool: its columns with their ranges, and a plan that fits.
+
+    Read it before you use it. It says which columns were left out, and why.
+    """
+    names = [one.strip() for one in parties.split(",") if one.strip()]
+    for one in (*names, name):
+        if PARTY_NAME.fullmatch(one) is None:
+            raise ConfigurationError(f"{one[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+    root = Path.cwd()
+    kinds = _kinds(column or [])
+    draft = _draft(pool, root, kinds, label, categories)
+    known = [one.strip() for one in classes.split(",") if one.strip()]
+    known = known or (_classes(holdout or pool, root, label, draft) if label else [])
+    text = TEMPLATE.format(
+        name=toml_value(name),
+        host=host,
+        parties=toml_value(names),
+        pool=_lines(draft.source),
+        holdout="" if not (holdout and label) else _holdout(holdout, label, draft),
+        epsilon=EPSILON,
+        plan=_plan(draft, len(names), len(known)),
+        classes=toml_value(known) if known else "[]                  # fill in their names",
+        inputs="\n".join(draft.inputs),
+    )
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise StorageError(f"{output} is there already: remove it, or name another with -o") from None
+    except OSError as error:
+        raise StorageError(f"cannot write {output}: {error.strerror}") from error
+    for left, why in draft.left_out.items():
+        typer.echo(f"left out: {left}: {why}", err=True)
+    if draft.left_out:
+        typer.echo("a column is taken in all the same by --column NAME=number, =category or =date", err=True)
+    if not known:
+        typer.echo("fill in the classes under [task]: the pool names none", err=True)
+    typer.echo(f"{output} is written; read it, then run: collegium provision {output} --check")
+
+
+def _kinds(given: list[str]) -> dict[str, str]:
+    kinds = {}
+    for one in given:
+        name, mark, kind = one.rpartition("=")
+        if not mark:
+            raise ConfigurationError(f"--column {one}: write NAME=KIND, where KIND is one of {', '.join(KINDS)}")
+        kinds[name] = kind
+    return kinds
+
+
+def _draft(pool: str, root: Path, kinds: dict[str, str], label: str | None, categories: int) -> Draft:
+    if label is None:
+        return draft_of(pool, root, kinds, (), categories)
+    try:
+        return draft_of(pool, root, kinds, (label,), categories)
+    except ConfigurationError:  # the pool has no such column, as it should be
+        return draft_of(pool, root, kinds, (), categories)
+
+
+def _classes(name: str, root: Path, label: str, draft: Draft) -> list[str]:
+    source = DataSource.model_validate({**draft.source, "source": name})
+    frame = read_table(find(name, root), source)
+    if label not in frame.columns:
+        raise ColumnMissing(f"{name} has no column {label}; there are {', '.join(map(str, frame.columns[:60]))}")
+    return sorted({text for text in texts_of(frame[label]).tolist() if text})
+
+
+def _holdout(name: str, label: str, draft: Draft) -> str:
+    return HOLDOUT.format(source=_lines({**draft.source, "source": name}), label=toml_value(label))
+
+
+def _lines(settings: dict[str, object]) -> str:
+    return "\n".join(f"{key} = {toml_value(value)}" for key, value in settings.items())
+
+
+def _plan(draft: Draft, parties: int, classes: int) -> str:
+    """Teachers, noise and number of queries with which most labels are the majority's within the budget."""
+    from collegium.privacy.analysis.planning import Target, best, choices
+
+    per_party = max(1, round(TEACHERS / parties))
+    target = Target(EPSILON, 1e-5, per_party * parties, max(2, classes), (EXPECTED_GAP,), votes_per_unit=1)
+    chosen = best(choices("gnmax", target), AGREEMENT)
+    table = draft.inputs[0] == 'kind = "table"'
+    return PLAN.format(
+        kind=toml_value("random-forest" if table else "small-cnn"),
+        per_party=per_party,
+        sigma=chosen.parameters["sigma"],
+        queries=chosen.queries,
+        student='\n[student]\nmethod = "random-forest"\n' if table else "",
+    )

@@ -1,0 +1,218 @@
+"""A first consortium.toml from a public file: the inputs as they are in it, and as few settings as possible.
+
+Ranges and categories are taken from the file, which must therefore hold no private record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from collegium.data.encoding import MISSING, read_numbers, texts_of
+from collegium.data.loading.files import find, image_files, open_npz, read_table
+from collegium.data.loading.sources import DataSource
+from collegium.data.task import EPOCH
+from collegium.errors import ConfigurationError, DataError
+from collegium.extras import optional_import
+from collegium.settings import nearest, toml_value
+
+KINDS = ("number", "category", "date", "out")
+"""What a column may be told to be; ``out`` is no input."""
+FEW_CODES = 12
+"""Whole numbers with at most so many different values are codes, and so categories."""
+ROWS_PER_CODE = 3
+"""Provided that so many rows share a value on average."""
+ROWS_THAT_TELL = 20
+"""With fewer rows, values that all differ say nothing about whether a column identifies its row."""
+
+
+@dataclass
+class Draft:
+    """What was found in a public file.
+
+    Parameters
+    ----------
+    source : the settings beside ``source`` in the section of the pool.
+    inputs : the lines below ``[task.inputs]``.
+    left_out : columns that are no inputs, and why.
+    """
+
+    source: dict[str, object]
+    inputs: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
+    """What a configuration says of the pool ``name``.
+
+    Parameters
+    ----------
+    name : a CSV, Parquet or npz file, or a folder of images; a relative path starts at ``root``.
+    kinds : one of `KINDS` for columns whose kind the user knows better.
+    out : columns that are no inputs, such as the class.
+    categories : of a column of texts, the most values that are told apart.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or holds nothing to learn from.
+    ConfigurationError
+        If ``kinds`` names a column that the file lacks, or an unknown kind.
+    """
+    path = find(name, root)
+    if path.is_dir():
+        return Draft({"source": name}, _image_lines(path))
+    if path.suffix.lower() == ".npz":
+        arrays = open_npz(path)
+        x = arrays.get("x", arrays.get("x_train"))
+        if x is None:
+            raise DataError(f"{path} has no array x, which holds the inputs; there are {', '.join(arrays) or 'none'}")
+        if x.ndim in (3, 4):
+            return Draft({"source": name}, _shape_lines(*x.shape[1:]))
+        if x.ndim != 2:
+            raise DataError(f"{path}: x is neither a table [n, columns] nor images [n, height, width]")
+        frame = pd.DataFrame(x, columns=[f"column-{number}" for number in range(x.shape[1])])
+        return _table(frame, Draft({"source": name}), kinds, out, categories)
+    source, frame = _read(name, path)
+    return _table(frame, Draft(source), kinds, out, categories)
+
+
+def _read(name: str, path: Path) -> tuple[dict[str, object], pd.DataFrame]:
+    """A table, and the settings with which it was readable: it is public, so that any may be tried."""
+    tried: list[DataError] = []
+    for encoding in ("utf-8", "utf-16", "cp1252"):
+        for separator in (",", ";", "\t", "|"):
+            given: dict[str, object] = {"source": name, "encoding": encoding, "separator": separator}
+            try:
+                frame = read_table(path, DataSource.model_validate(given))
+            except DataError as error:
+                tried.append(error)
+                continue
+            usual = {"encoding": "utf-8", "separator": ","}
+            return {key: value for key, value in given.items() if value != usual.get(key)}, frame
+    raise tried[0]
+
+
+def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
+    names = [str(name) for name in frame.columns]
+    for name in (*kinds, *out):
+        if name not in names:
+            raise ConfigurationError(f"the pool has no column {name!r}{nearest(name, names)}")
+    for kind in kinds.values():
+        if kind not in KINDS:
+            raise ConfigurationError(f"no kind of column is called {kind!r}{nearest(kind, KINDS)}")
+    columns = {name: _Column(name, texts_of(frame[column])) for name, column in zip(names, frame.columns, strict=True)}
+    if any(column.decimal_comma for column in columns.values()):
+        draft.source["decimal"] = ","
+    lines = []
+    for name, column in columns.items():
+        kind, why = ("out", "") if name in out else (kinds[name], "as told") if name in kinds else column.kind()
+        if kind == "out":
+            draft.left_out |= {name: why} if why else {}
+            lines += [f"    # {name}: {why}"] if why else []
+        else:
+            lines.append(f"    {column.line(kind, categories)}")
+    if not any(line.strip().startswith("{") for line in lines):
+        raise DataError("no column of the pool can be an input: say what one is with --column NAME=KIND")
+    draft.inputs = ['kind = "table"', "columns = [", *lines, "]"]
+    return draft
+
+
+class _Column:
+    """One column of a public table: what it may be, and its line in the configuration."""
+
+    def __init__(self, name: str, texts: Any) -> None:
+        self._name = name
+        self._rows = len(texts)
+        self._texts = [text for text in texts.tolist() if text.lower() not in MISSING]
+        known = pd.Series(self._texts, dtype=object)
+        (points, no_point), (commas, no_comma) = read_numbers(known), read_numbers(known, ",")
+        self.decimal_comma = bool(no_point) and not no_comma
+        """Whether its values are numbers with a comma before the fraction."""
+        self._is_number = not no_point or self.decimal_comma
+        self._numbers = commas if self.decimal_comma else points
+        self._days, no_date = read_numbers(known, dates=True)
+        self._is_date = not no_date
+
+    def kind(self) -> tuple[str, str]:
+        """One of `KINDS`, and why where it is ``out``."""
+        different = len(set(self._texts))
+        one_each = different == self._rows >= ROWS_THAT_TELL
+        if different < 2:
+            return "out", "no values" if not self._texts else "the same value in every row"
+        if self._is_number:
+            whole = bool((self._numbers == np.rint(self._numbers)).all())
+            if whole and one_each:
+                return "out", "a whole number of its own in every row; a number that names a row is no input"
+            return "category" if whole and self._few else "number", ""
+        if self._is_date:
+            return "date", ""
+        if one_each or 2 * different > self._rows >= ROWS_THAT_TELL:
+            return "out", f"{different} different texts in {self._rows} rows; a name or an identity is no input"
+        return "category", ""
+
+    @property
+    def _few(self) -> bool:
+        """Whether so few values differ that whole numbers are probably codes."""
+        different = len(set(self._texts))
+        return different <= FEW_CODES and len(self._texts) >= ROWS_PER_CODE * different
+
+    def line(self, kind: str, categories: int) -> str:
+        """The table of TOML that describes the column; ConfigurationError where its values are of another kind."""
+        name = toml_value(self._name)
+        if kind == "category":
+            counts = Counter(self._texts).most_common(categories)
+            more = len(set(self._texts)) - len(counts)
+            note = "  # codes? For an amount, write --column NAME=number" if self._is_number else ""
+            note = f"  # {more} rarer values count as any other" if more else note
+            return f'{{ kind = "category", name = {name}, categories = {toml_value(_in_order(counts))} }},{note}'
+        if not self._texts or not (self._is_number if kind == "number" else self._is_date):
+            raise ConfigurationError(f"the values of the column {self._name!r} are no {kind}s")
+        if kind == "date":
+            low, high = (EPOCH + timedelta(days=int(day)) for day in (self._days.min(), self._days.max()))
+            high = high if low < high else low + timedelta(days=1)
+            return f'{{ kind = "date", name = {name}, low = {low}, high = {high} }},'
+        least = _rounded(float(self._numbers.min()), math.floor)
+        most = _rounded(float(self._numbers.max()), math.ceil)
+        most = most if least < most else least + 1
+        return f'{{ kind = "number", name = {name}, low = {least:.12g}, high = {most:.12g} }},'
+
+
+def _in_order(counts: Sequence[tuple[str, int]]) -> list[str]:
+    """The values in order: numbers by their size, texts by the alphabet."""
+    values = [value for value, _ in counts]
+    numbers, others = read_numbers(pd.Series(values, dtype=object))
+    return sorted(values) if others else [values[place] for place in np.argsort(numbers, kind="stable")]
+
+
+def _rounded(value: float, to_whole: Callable[[float], int]) -> float:
+    """The value at two significant digits, down or up by ``to_whole``: room for inputs to come."""
+    if value == 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+    return to_whole(value / step) * step
+
+
+def _image_lines(path: Path) -> list[str]:
+    files = image_files(path)
+    if not files:
+        raise DataError(f"{path} holds no images")
+    with optional_import("reading images"):
+        from PIL import Image
+    try:
+        with Image.open(files[0]) as image:
+            return _shape_lines(image.height, image.width, len(image.getbands()))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {files[0]}: it is damaged, or no image") from error
+
+
+def _shape_lines(height: int, width: int, channels: int = 1) -> list[str]:
+    return ['kind = "image"', f"height = {height}", f"width = {width}", f"channels = {channels}"]

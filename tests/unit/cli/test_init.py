@@ -1,0 +1,169 @@
+"""`collegium init`: what it writes of a public file is a configuration, with the columns as they are in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from collegium.cli import main
+from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
+from collegium.coordinator.settings.public_data import load_public
+
+ROWS = 60
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    born = pd.to_datetime("1950-01-01") + pd.to_timedelta(rng.integers(0, 9000, ROWS), "D")
+    return pd.DataFrame(
+        {
+            "patient": range(1000, 1000 + ROWS),
+            "name": [f"n{number}" for number in range(ROWS)],
+            "born": born.strftime("%d.%m.%Y"),
+            "weight": [f"{value:.1f}".replace(".", ",") for value in rng.uniform(40, 99, ROWS)],
+            "height": rng.integers(150, 200, ROWS),
+            "stage": [1, 2, 3] * (ROWS // 3),
+            "ward": ["Süd", "Nord"] * (ROWS // 2),
+            "nothing": [""] * ROWS,
+            "always": ["yes"] * ROWS,
+            "city": [*"aaaaaaaaaabbbbbbbbbccccccccddddddd", *(f"v{n}" for n in range(20)), *("w" for _ in range(6))],
+        }
+    )
+
+
+def typed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["init", *map(str, arguments)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, "".join(capsys.readouterr())
+
+
+def written(capsys: pytest.CaptureFixture[str], *arguments: object) -> ConsortiumConfig:
+    status, said = typed(capsys, *arguments)
+    assert status == 0, said
+    return read_consortium(Path("consortium.toml"))
+
+
+def columns(config: ConsortiumConfig) -> dict[str, dict[str, Any]]:
+    return {column["name"]: column for column in config.task.inputs.model_dump()["columns"]}
+
+
+def test_a_table_of_excel_becomes_columns_that_the_loader_then_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    table().to_csv("pool.csv", sep=";", encoding="cp1252", index=False)
+    config = written(capsys, "pool.csv", "--classes", "well,ill", "--categories", 4, "--parties", "ash,oak,yew")
+    found = columns(config)
+    assert {name: column["kind"] for name, column in found.items()} == {
+        "born": "date", "weight": "number", "height": "number", "stage": "category", "ward": "category",
+        "city": "category",
+    }  # fmt: skip
+    assert (found["weight"]["low"], found["weight"]["high"]) == (43, 99)
+    assert found["stage"]["categories"] == ("1", "2", "3") and found["ward"]["categories"] == ("Nord", "Süd")
+    assert found["city"]["categories"] == ("a", "b", "c", "d")
+    assert config.consortium.parties == ("ash", "oak", "yew") and config.task.classes == ("well", "ill")
+    pool = load_public(config.run, config.consortium.data_root).pool
+    assert pool.x.shape == (ROWS, *config.task.inputs.shape)
+    encoded = pool.x[:, : 2 * 3]
+    assert not encoded[:, 1::2].any(), "no value is missing"
+    assert encoded[:, 0].min() == 0 and encoded[:, 0].max() == 1, "dates span their range"
+
+
+def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table().to_csv("pool.csv", index=False)
+    status, said = typed(capsys, "pool.csv", "-o", "one.toml")
+    assert status == 0 and "fill in the classes" in said
+    for words in (
+        "patient: a whole number of its own in every row",
+        "name: 60 different texts in 60 rows",
+        "nothing: no values",
+        "always: the same value in every row",
+    ):
+        assert f"left out: {words}" in said
+    config = written(
+        capsys, "pool.csv", "--classes", "a,b", "--column", "patient=number", "--column", "height=out",
+        "--column", "stage=number",
+    )  # fmt: skip
+    found = columns(config)
+    assert found["patient"]["kind"] == found["stage"]["kind"] == "number" and "height" not in found
+
+
+def test_parquet_and_csv_give_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = table().drop(columns=["born", "weight"])
+    frame["born"] = pd.to_datetime("2020-02-28") + pd.to_timedelta(range(ROWS), "D")
+    frame.to_csv("pool.csv", index=False)
+    frame.to_parquet("pool.parquet")
+    first = written(capsys, "pool.csv", "--classes", "a,b")
+    Path("consortium.toml").unlink()
+    second = written(capsys, "pool.parquet", "--classes", "a,b")
+    assert first.task == second.task
+    assert np.array_equal(load_public(first.run, Path()).pool.x, load_public(second.run, Path()).pool.x)
+
+
+def test_images_in_an_npz_and_in_a_folder(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    np.savez("pool.npz", x=np.zeros((5, 4, 6), dtype=np.uint8))
+    assert written(capsys, "pool.npz", "--classes", "a,b").task.inputs.shape == (4, 6, 1)
+    Path("consortium.toml").unlink()
+    (folder / "images").mkdir()
+    for number in range(3):
+        Image.new("RGB", (6, 4), (number, 0, 0)).save(folder / "images" / f"{number}.png")
+    config = written(capsys, "images", "--classes", "a,b")
+    assert config.task.inputs.shape == (4, 6, 3)
+    pool = load_public(config.run, Path()).pool
+    assert pool.x.shape == (3, 4, 6, 3) and pool.y is None
+
+
+def test_a_table_without_names_in_an_npz(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("pool.npz", x=np.random.default_rng(0).normal(size=(30, 3)))
+    config = written(capsys, "pool.npz", "--classes", "a,b")
+    assert load_public(config.run, Path()).pool.x.shape == (30, 6)
+
+
+def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = table()
+    frame.to_csv("pool.csv", index=False)
+    frame["ill"] = ["yes", "no", "unsure"] * 20
+    frame.to_csv("holdout.csv", index=False)
+    config = written(capsys, "pool.csv", "--holdout", "holdout.csv", "--label", "ill")
+    assert config.task.classes == ("no", "unsure", "yes")
+    public = load_public(config.run, Path())
+    assert public.holdout is not None and len(public.holdout.labels()) == ROWS
+    Path("consortium.toml").unlink()
+    assert "ill" not in columns(written(capsys, "holdout.csv", "--label", "ill"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.csv"], "there is no"),
+        (["pool.csv", "--column", "hight=number"], "no column 'hight': did you mean height?"),
+        (["pool.csv", "--column", "height=numer"], "no kind of column is called 'numer': did you mean number?"),
+        (["pool.csv", "--column", "height"], "write NAME=KIND"),
+        (["pool.csv", "--column", "name=number"], "the values of the column 'name' are no numbers"),
+        (["pool.csv", "--parties", "Ash"], "'Ash' is not a name"),
+        (["pool.csv", "--holdout", "pool.csv", "--label", "ill"], "has no column ill"),
+        (["pool.csv", "-o", "pool.csv"], "is there already"),
+        (["pool.xlsx"], "save a workbook of Excel as CSV"),
+        (["other.npz"], "has no array x"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    table().to_csv("pool.csv", index=False)
+    np.savez("other.npz", embeddings=np.zeros((3, 4)))
+    (folder / "pool.xlsx").write_bytes(b"PK")
+    status, said = typed(capsys, *arguments)
+    assert status != 0 and words in said and len(said.splitlines()) == 1, said
+    assert not (folder / "consortium.toml").exists()
