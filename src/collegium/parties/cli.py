@@ -243,6 +243,8 @@ def enrol(
     from collegium.parties.enrolment import enrol as enrol_party
     from collegium.protocol.enrolment import given_code
 
+    if data is not None and "://" in data:
+        raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
     if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
         raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
     source = data or "records.csv"

@@ -22,6 +22,7 @@ from collegium.data.encoding import (
     texts_of,
 )
 from collegium.data.examples import Examples
+from collegium.data.loading.databases import read_database
 from collegium.data.loading.files import find, read_file
 from collegium.data.loading.named import source_named
 from collegium.data.loading.sources import DataSource, Indices, Records
@@ -44,6 +45,8 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
     """
     if source.is_named:
         records = source_named(source.source).read(source.split, data_root)
+    elif source.is_database:
+        records = read_database(source, data_root)
     else:
         records = read_file(find(source.source, data_root), source, task)
     return encoded(records, source, task)
