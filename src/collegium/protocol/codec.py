@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium import limits
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require

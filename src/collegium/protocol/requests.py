@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require

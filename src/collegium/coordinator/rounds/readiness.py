@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import canonical_bytes
 from collegium.errors import PoolMismatch

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, extract
+from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism

@@ -23,7 +23,7 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger

@@ -12,7 +12,7 @@ from collegium.coordinator.rounds.round_requests import RoundRequests
 from collegium.coordinator.rounds.rounds import VoteRound, quorum_count, require_quorum
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.messages import PoolRange

@@ -26,8 +26,7 @@ from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import (
     BudgetExceeded,
     CollegiumError,
@@ -36,10 +35,9 @@ from collegium.errors import (
     Refused,
     StorageError,
 )
-from collegium.locks import exclusive
 from collegium.logs import event
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.whole_files import remove_stale_temp_files
+from collegium.whole_files import exclusive, remove_stale_temp_files
 
 logger = logging.getLogger("collegium.coordinator")
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.coordinator.students import Student, read_student
-from collegium.data.in_memory import encode
+from collegium.data.examples import encode
 from collegium.data.loading.loading import load_inputs
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task

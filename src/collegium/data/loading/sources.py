@@ -57,7 +57,7 @@ NAMED_SETS = ("breast-cancer", "digits", "iris", "wine")
 """The public sets that scikit-learn brings; those of the papers come with the package collegium-reproduction."""
 
 ENTRY_POINT_GROUP = "collegium.sources"
-"""Where another installed package names data sources of its own: objects as `named.NamedSource` describes them."""
+"""Where another installed package names data sources of its own: objects as `loading.NamedSource` describes them."""
 
 
 @cache
