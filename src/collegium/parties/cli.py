@@ -26,7 +26,7 @@ from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.kept_answers import RoundLog
 from collegium.parties.known_roster import KnownRoster
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
@@ -118,16 +118,25 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
     return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
 
 
-def require_limits(policy: PolicyConfig) -> None:
-    """ConfigurationError unless the policy says how little noise, and how many answers or how much ε, it agrees to."""
+def require_limits(policy: PolicyConfig, parties: int) -> None:
+    """ConfigurationError unless the policy limits the noise, the pools, and the number of answers or their ε.
+
+    With ``parties`` (those that the institution vouches for, 0 where it names none) below five, exact sums need a word.
+    """
     kinds = {mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS for name in policy.mechanisms}
     missing = [] if all(policy.noise_floor(summed=summed) for summed in kinds) else ["minimum_noise_votes"]
+    missing += ["pools"] if policy.pools is None else []
     if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:
         missing.append("queries or epsilon")
     if missing:
         raise ConfigurationError(
             f"the policy sets no limit by {' and '.join(missing)}: write them into the policy file that party.toml "
             "names; a party without them would answer anything"
+        )
+    if 0 < parties < FEW_PARTIES and policy.sum_modes == ("masked",) and not policy.few_parties:
+        raise ConfigurationError(
+            f"the exact sum of {parties} parties may show what each voted: write few_parties = true into the policy "
+            "file if this institution agrees to that, or ask the consortium for the mode masked+noised"
         )
 
 
@@ -158,7 +167,7 @@ def serve(
     known = known_roster(config, credentials)
     membership = membership_of(config, credentials, known)
     policy = policy_of(config)
-    require_limits(policy)
+    require_limits(policy, len(set(config.parties)))
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
     from collegium.parties.session import Answers, PartySession
@@ -173,7 +182,7 @@ def serve(
             load(config.data, task, data_root=data_root(config.data_root)),
             task,
             folder=config.folder,
-            pools=PoolStore(config.folder / "pools"),
+            pools=PoolStore(config.folder / "pools", keep=policy.pools),
             device=config.device,
             threads=config.threads,
             policy=Policy(policy),
@@ -257,6 +266,11 @@ def enrol(
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     typer.echo(f"on the roster so far: {', '.join(done.parties)}")
     typer.echo(f"the roster's digest is {done.roster_digest}: compare it with the other parties by telephone")
+    if done.few_parties:
+        typer.echo(
+            "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
+            "write few_parties = true into policy.toml"
+        )
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party serve {done.party_file}")
 
@@ -291,6 +305,8 @@ def show(
         "protocol_version": PROTOCOL_VERSION,
         "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
         "mechanisms_agreed_to": ", ".join(policy.mechanisms),
+        "pools_agreed_to": None if policy.pools is None else ", ".join(policy.pools),
+        "few_parties": policy.few_parties,
         "minimum_noise_votes": policy.minimum_noise_votes,
         "minimum_noise_sums": policy.noise_floor(summed=True),
         "queries_answered": account.queries_answered(),

@@ -129,7 +129,7 @@ def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterato
     yield caplog.messages[-1]
 
 
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, answers=24)
+TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
 
 
 def listening_lines(scene: Scene) -> Iterator[str]:

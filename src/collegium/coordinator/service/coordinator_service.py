@@ -76,7 +76,7 @@ class CoordinatorService:
     ) -> None:
         self._config, self._public, self._on_progress = config, public, on_progress
         self._folder = ConsortiumFolder(config.consortium.folder)
-        self._sessions = SessionService(config, pool_inputs=len(public.pool), wait_s=wait_s, on_event=on_event)
+        self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
         self._own = _Work(config.run, self._folder.run)
         self._jobs: LabelJobService | None = None
         if config.consortium.students:
