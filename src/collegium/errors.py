@@ -137,6 +137,13 @@ class PoolRefused(Refused):
     told = "the party does not agree to this pool: its policy names those that it does (pools)"
 
 
+class LedgerRefused(Refused):
+    """The coordinator's ledger does not hold an entry that the party was shown before."""
+
+    code = "refused-ledger"
+    told = "the party was shown an entry that this ledger lacks: restore the newest copy of the ledger"
+
+
 class FewPartiesRefused(Refused):
     """An exact sum of so few parties may show single parties' votes, and the institution did not agree to that."""
 

@@ -25,6 +25,7 @@ from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.kept_answers import RoundLog
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
 from collegium.parties.summing import Membership
@@ -35,6 +36,9 @@ from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
+
+LEDGER_HEAD = "ledger-head.txt"
+"""In the party's folder: the last entry of the coordinator's ledger that it was shown."""
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
@@ -190,6 +194,7 @@ def serve(
             allowed_imports=policy.teacher_imports,
             own_teacher=config.teacher,
             membership=membership,
+            ledger=KnownLedger(config.folder / LEDGER_HEAD),
             record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info(
                 "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
@@ -291,6 +296,7 @@ def show(
     known = known_roster(config, credentials)
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
+    shown = KnownLedger(config.folder / LEDGER_HEAD).head
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
@@ -303,6 +309,7 @@ def show(
         "roster_parties": None if known is None else len(known),
         "roster_digest": None if known is None else known.roster.digest,
         "protocol_version": PROTOCOL_VERSION,
+        "ledger_head_shown": None if shown is None else str(shown),
         "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
         "mechanisms_agreed_to": ", ".join(policy.mechanisms),
         "pools_agreed_to": None if policy.pools is None else ", ".join(policy.pools),

@@ -39,10 +39,12 @@ _MESSAGES: dict[type, type[Message]] = {
     requests.HoldPool: pb.HoldPoolRequest,
     KernelSpec: pb.KernelSpec,
     requests.PoolRange: pb.PoolRange,
+    requests.ShowLedger: pb.ShowLedgerRequest,
     requests.SumClasses: pb.SumClassesRequest,
     requests.Terms: pb.Terms,
     replies.Description: pb.Description,
     replies.Fitted: pb.Fitted,
+    replies.LedgerHead: pb.LedgerHead,
     replies.Prepared: pb.Prepared,
 }
 """The messages of the values that are translated field by field."""

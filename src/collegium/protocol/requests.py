@@ -46,6 +46,25 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class ShowLedger:
+    """Show a party how the ledger goes on after the entry that it was shown last.
+
+    Parameters
+    ----------
+    after : that entry as ``SEQ:HASH``; empty before the first.
+    digests : SHA-256 of the line of each entry since then. Without both, the party only says which entry it was.
+    """
+
+    after: str
+    digests: tuple[bytes, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(len(self.after) <= 96, "a ledger's head is short")
+        require(len(self.digests) <= limits.MAX_LEDGER_DIGESTS, "a ledger is shown in parts")
+        require(all(len(digest) == 32 for digest in self.digests), "a digest has 32 bytes")
+
+
+@dataclass(frozen=True)
 class Terms:
     """What will be done with the votes. The party's policy decides on the basis of these terms.
 
@@ -341,4 +360,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | VoteRequest | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | ShowLedger | Fit | VoteRequest | SecureSumStep

@@ -29,7 +29,7 @@ from collegium.coordinator.watching import shown_at
 from collegium.coordinator.watching.live_state import LiveState
 from collegium.data import DataSource, load
 from collegium.data.task import Task, TeacherSettings
-from collegium.errors import CollegiumError
+from collegium.errors import CollegiumError, FewPartiesRefused, LedgerRefused
 from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
@@ -180,11 +180,14 @@ def refusals() -> Iterator[str]:
     for policy in (
         PolicyConfig(minimum_noise_votes=10),
         PolicyConfig(sum_modes=("masked+noised",)),
+        PolicyConfig(pools=()),
         PolicyConfig(hours_utc=((hour + 2) % 24, (hour + 3) % 24)),
     ):
         with pytest.raises(CollegiumError) as caught:
             Policy(policy, lambda: NOW)(Request("request-1", "run-1", asked))
         yield outcome_of(Failure.of(caught.value))
+    for refused in (FewPartiesRefused(""), LedgerRefused("")):
+        yield outcome_of(Failure.of(refused))
 
 
 def test_every_line_on_the_page_is_printed(

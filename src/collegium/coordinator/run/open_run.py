@@ -137,7 +137,7 @@ class OpenRun:
         return stopped
 
     def _label(self) -> None:
-        runner = QueryRunner(self._setup, self._public, self._labeller, self._notes, self._remember)
+        runner = QueryRunner(self._setup, self._public, self._labeller, self._ledger, self._notes, self._remember)
         self.record.state = "labelling"
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
