@@ -40,8 +40,7 @@ def verify(path: Path, public_key: bytes | None = None, head: str | None = None)
         try:
             _require(seq == number, "an entry before it is missing; restore the ledger from a backup")
             linked = b"collegium ledger entry v1\0" + before + seq.to_bytes(8, "big") + hashlib.sha256(body).digest()
-            changed = "its hash does not follow from the entries before it: it or they were changed"
-            _require(digest == hashlib.sha256(linked).digest(), changed)
+            _require(digest == hashlib.sha256(linked).digest(), "its hash does not follow from the entries before it")
             found.take(seq, json.loads(body), digest, signature)
         except LedgerCorrupt as error:
             raise LedgerCorrupt(f"entry {seq}: {error}") from None
