@@ -12,7 +12,7 @@ from collegium.clock import utc_now
 from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, PoolRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
-from collegium.protocol.messages import HoldPool, PoolChunk, Request, RequestBody, SumRecords, VoteRequest
+from collegium.protocol.messages import ArraySpec, HoldPool, PoolChunk, Request, RequestBody, SumRecords, VoteRequest
 from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
 
@@ -95,14 +95,10 @@ class Policy:
             raise HoursRefused(f"policy: answers are given from {first} to {last} o'clock UTC")
 
     def _check_pool(self, body: RequestBody) -> None:
-        """Refuse a pool before it is stored, and queries about one that this machine holds from before."""
-        if isinstance(body, HoldPool | PoolChunk):
-            sha256 = body.pool.sha256
-        elif isinstance(body, VoteRequest) and not isinstance(body, SumRecords):
-            sha256 = body.inputs.pool_sha256
-        else:
-            return
-        if self._config.pools is not None and sha256 not in self._config.pools:
+        """Refuse a pool before it is stored, and questions about one that this machine holds from before."""
+        named = body.pool if isinstance(body, HoldPool | PoolChunk) else getattr(body, "inputs", body)
+        sha256 = named.sha256 if isinstance(named, ArraySpec) else getattr(named, "pool_sha256", None)
+        if self._config.pools is not None and sha256 is not None and sha256 not in self._config.pools:
             raise PoolRefused(
                 f"policy: the pool {sha256} is not agreed to: ask the consortium, and add it to pools if it is theirs"
             )
