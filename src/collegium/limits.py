@@ -21,13 +21,14 @@ MAX_SUM_LENGTH = 2**18
 """Numbers in a sum over all records. A number takes 8 bytes, so that an answer fits into MAX_REPLY_BYTES."""
 MAX_SUM_ENTRY = 2**46
 """The largest number that a party contributes to an entry of such a sum."""
+MAX_CANDIDATES = 16
+"""Classifiers that are measured in one evaluation; their files together are one message."""
 MAX_RADIUS_SQUARED = 2**52
 MAX_WEIGHT_LEVELS = 1_024
 MAX_FEATURES = 2**16
 MAX_PROJECTION_ENTRIES = 2**22
 MAX_NETWORK_BYTES = 16 * 1024 * 1024
 MAX_PARTIES = 10_000
-MAX_LEDGER_DIGESTS = 2**16
 MAX_JSON_BYTES = 256 * 1024
 MAX_ROSTER_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARS = 1_000

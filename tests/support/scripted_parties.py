@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import Examples, PoolStore
 from collegium.errors import CollegiumError
-from collegium.parties.known_ledger import KnownLedger
 from collegium.protocol.messages import (
     CastVotes,
     Describe,
@@ -24,9 +23,7 @@ from collegium.protocol.messages import (
     PoolChunk,
     PoolRange,
     ReplyBody,
-    Request,
     RequestBody,
-    ShowLedger,
     Votes,
 )
 
@@ -44,7 +41,6 @@ class ScriptedParty:
     answer: Callable[[RequestBody], ReplyBody | None] = lambda request: None
     """A planted answer; None gives the honest one."""
     store: PoolStore = field(default_factory=lambda: PoolStore(None))
-    ledger: KnownLedger = field(default_factory=lambda: KnownLedger(None))
     asked: list[RequestBody] = field(default_factory=list)
 
     def handle(self, request: RequestBody) -> ReplyBody:
@@ -59,8 +55,6 @@ class ScriptedParty:
                 return self.store.state(pool)
             case PoolChunk():
                 return self.store.accept(request)
-            case ShowLedger():
-                return self.ledger(Request("id", "run", request))
             case Fit():
                 return Fitted(self.teachers)
             case CastVotes(inputs=PoolRange(sha256, indices)):

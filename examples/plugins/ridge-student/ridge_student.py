@@ -12,9 +12,10 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from collegium.coordinator.students import STUDENT_METHOD, LearningProblem, register
+from collegium.coordinator.students import LearningProblem, register
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import StorageError
+from collegium.models.students import STUDENT_METHOD
 from collegium.settings import Frozen
 
 

@@ -15,7 +15,7 @@ from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.ensembles import Ensemble
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Student
+    from collegium.models.students import Student
 
 Options = Mapping[str, float | int | str | bool]
 

@@ -16,7 +16,8 @@ from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
-from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
+from collegium.coordinator.settings.public_data import PublicData, load_public
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
@@ -32,7 +33,7 @@ from collegium_reproduction.experiments.base import Setting, kept_or_measured, p
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Student
+    from collegium.models.students import Student
 
 _ONLY = "all-records"
 

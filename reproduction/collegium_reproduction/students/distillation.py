@@ -17,8 +17,9 @@ from pydantic import Field
 from torch import Tensor
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent, fit_labelled
+from collegium.coordinator.students.networks import fit_labelled
 from collegium.errors import DataError
+from collegium.models.networks import NetworkStudent
 from collegium.settings import Frozen
 
 

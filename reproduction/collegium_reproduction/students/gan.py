@@ -22,12 +22,12 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import cached, remove_parametrizations
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent, generator_of, new_network, pool_tensor
+from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import Architecture
+from collegium.models.networks import Architecture, NetworkStudent
 from collegium.models.training import Learner, move_average, train
 from collegium.models.training_curves import Value
 from collegium.settings import Frozen

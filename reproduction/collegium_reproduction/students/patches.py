@@ -15,12 +15,11 @@ from sklearn.linear_model import RidgeCV
 from torch import nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent
 from collegium.coordinator.students.pretraining import Pretraining
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.models.network_features import encoder_of
-from collegium.models.networks import Option, build_network, network_inputs
+from collegium.models.networks import NetworkStudent, Option, build_network, network_inputs
 from collegium.settings import Frozen
 from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 

@@ -18,14 +18,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import (
-    NetworkStudent,
-    generator_of,
-    new_network,
-    pool_tensor,
-    student_network,
-)
+from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.models.augmentation import STRONG, WEAK, augment
+from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, train
 from collegium.models.training_curves import Value
 from collegium.settings import Frozen

@@ -174,3 +174,56 @@ def load_forest(path: Path) -> tuple[Forest, Task]:
         raise StorageError(f"{path.name} does not name the task of a forest: {error}") from error
     features = int(np.prod(task.inputs.shape))
     return Forest.checked(arrays, features, len(task.classes), path.name), task
+
+
+@dataclass(frozen=True, eq=False)
+class ForestStudent:
+    """Trees that label inputs of their task."""
+
+    forest: Forest
+    task: Task
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Mean class frequencies of the leaves reached, shape ``[n, classes]``."""
+        return self.forest.probabilities(x)
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Class numbers, shape ``[n]``."""
+        return self.forest.predict(x)
+
+    def to_onnx(self, graph: Any, x: str) -> str:
+        """Add the trees to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
+        forest, nodes = self.forest, np.arange(len(self.forest.threshold))
+        tree = np.searchsorted(forest.roots, nodes, side="right") - 1
+        own = nodes - forest.roots[tree]  # a node's number within its tree
+        inner = forest.children[:, 0] != nodes
+        # An input is a 32-bit float: it is at most the threshold if it is at most the threshold rounded down to one.
+        near = forest.threshold.astype(np.float32)
+        below = np.where(near > forest.threshold, np.nextafter(near, np.float32(-np.inf)), near)
+        leaves, classes = np.nonzero((forest.share > 0) & ~inner[:, None])
+        shares: str = graph.trees(
+            graph.flat(x),
+            aggregate_function="AVERAGE",
+            n_targets=forest.share.shape[1],
+            nodes_treeids=tree.tolist(),
+            nodes_nodeids=own.tolist(),
+            nodes_featureids=forest.feature.tolist(),
+            nodes_modes=np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
+            nodes_values=below.tolist(),
+            nodes_truenodeids=np.where(inner, forest.children[:, 0] - forest.roots[tree], 0).tolist(),
+            nodes_falsenodeids=np.where(inner, forest.children[:, 1] - forest.roots[tree], 0).tolist(),
+            target_treeids=tree[leaves].tolist(),
+            target_nodeids=own[leaves].tolist(),
+            target_ids=classes.tolist(),
+            target_weights=forest.share[leaves, classes].tolist(),
+        )
+        return shares
+
+    def save(self, path: Path) -> None:
+        """Write the trees' arrays as safetensors, with the task."""
+        save_forest(path, self.forest, self.task)
+
+
+def read_student(path: Path, *, device: str) -> ForestStudent:
+    """What `ForestStudent.save` wrote; forests stay on the CPU. Raises StorageError or DataError."""
+    return ForestStudent(*load_forest(path))

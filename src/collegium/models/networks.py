@@ -6,10 +6,13 @@ safetensors file with those three in its metadata. No pickle is read from anyone
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,11 @@ from torch import nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.extras import load_plugin
+from collegium.extras import load_plugin, optional_import
+from collegium.privacy.multilabel import numbers_of
 
 _FORMAT = "collegium-network-1"
+_BATCH = 1024
 _MIN_IMAGE_SIDE = 8
 _MAX_WIDTH = 4096
 
@@ -262,3 +267,62 @@ def read_network(data: bytes, origin: str) -> SavedNetwork:
     # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
     network.load_state_dict(tensors, assign=True)
     return SavedNetwork(network.eval(), name, task, options)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkStudent:
+    """A torch network that labels inputs of its task."""
+
+    architecture: str
+    task: Task
+    network: nn.Module
+    device: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Class probabilities, shape ``[n, classes]``."""
+        self.network.eval()
+        rows = []
+        with torch.no_grad():
+            for start in range(0, len(x), _BATCH):
+                logits = self.network(network_inputs(x[start : start + _BATCH]).to(self.device))
+                of_logits = torch.sigmoid if self.task.multilabel else partial(torch.softmax, dim=1)
+                rows.append(of_logits(logits.float()).cpu().numpy())
+        return np.concatenate(rows).astype(np.float64)
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """Label numbers of the task, shape ``[n]``."""
+        probabilities = self.probabilities(x)
+        if self.task.multilabel:
+            return numbers_of(probabilities >= 0.5)
+        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
+
+    def to_onnx(self, graph: Any, x: str) -> str:
+        """Add the network to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
+        network = copy.deepcopy(self.network).cpu().eval()
+        example = torch.zeros(2, *self.task.inputs.shape)
+        if self.task.inputs.kind == "image":
+            channels_first = graph.add("Transpose", graph.add("Cast", x, to=1), perm=[0, 3, 1, 2])
+            x = graph.add("Div", channels_first, graph.constant(np.float32(255)))
+            example = example.permute(0, 3, 1, 2).contiguous()
+        with optional_import("writing a network as ONNX"), warnings.catch_warnings():
+            import onnxscript  # noqa: F401
+
+            warnings.simplefilter("ignore")  # torch's exporter uses what torch itself calls outdated
+            shapes = ({0: torch.export.Dim("n")},)
+            program = torch.onnx.export(network, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False)
+        assert program is not None
+        logits = graph.absorb(program.model_proto, x)
+        kind: dict[str, Any] = {} if self.task.multilabel else {"axis": 1}
+        shares: str = graph.add("Softmax" if kind else "Sigmoid", logits, **kind)
+        return shares
+
+    def save(self, path: Path) -> None:
+        """Write the weights as safetensors, with what is needed to load them."""
+        save_network(path, self.network, self.architecture, self.task, **self.options)
+
+
+def read_student(path: Path, *, device: str) -> NetworkStudent:
+    """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
+    saved = load_network(path)
+    return NetworkStudent(saved.name, saved.task, saved.network.to(device), device, saved.options)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.students import Student, find_method, fit_student, method_names, read_student
+from collegium.coordinator.students import find_method, fit_student, method_names
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError
+from collegium.models.students import Student, read_student
 from collegium.testing.promises import (
     TABLE,
     class_numbers,

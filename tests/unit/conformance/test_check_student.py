@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from collegium.coordinator.students import METHODS, STUDENT_METHOD, LearningProblem, register
+from collegium.coordinator.students import METHODS, LearningProblem, register
 from collegium.data.task import Task
+from collegium.models.students import STUDENT_METHOD
 from collegium.settings import Frozen
 from collegium.testing import check_student
 

@@ -14,7 +14,8 @@ from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
 
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.settings import validate_config
 
 
@@ -84,7 +85,9 @@ def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.in
         return StandInStudent(len(labels))
 
     monkeypatch.setattr(students, "fit_student", fit)
-    monkeypatch.setattr(students, "read_student", lambda path, **_: StandInStudent(int(path.read_text())))
+    monkeypatch.setattr(
+        "collegium.models.students.read_student", lambda path, **_: StandInStudent(int(path.read_text()))
+    )
     yield fits
 
 

@@ -16,7 +16,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
-from collegium.coordinator.settings.run_config import PublicData
+from collegium.coordinator.settings.public_data import PublicData
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -41,11 +41,11 @@ def queries_charged(folder: Path) -> int:
         return ledger.queries_charged()
 
 
-def test_a_run_leaves_its_five_files_and_says_what_it_did(run: Run, tmp_path: Path) -> None:
+def test_a_run_leaves_its_six_files_and_says_what_it_did(run: Run, tmp_path: Path) -> None:
     record = run()
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    assert names == {"run.json", "labels.csv", "student.safetensors", "report.html", "ledger.sqlite"}
+    assert names == {"run.json", "labels.csv", "student.safetensors", "MODEL_CARD.md", "report.html", "ledger.sqlite"}
     written = read_run(folder)
     assert written.state == record.state == "finished"
     assert written.labels.answered == 20

@@ -25,7 +25,8 @@ from collegium.coordinator.selection.queries import (
     sure_answers,
 )
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.errors import BudgetExceeded, ConfigurationError
@@ -167,7 +168,7 @@ def test_class_balanced_rounds_follow_the_students_predictions(
     run: Run, digits: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a student that is right, as many labels of each class as can be: 30 of ten classes, three each."""
-    from collegium.coordinator.students.networks import NetworkStudent
+    from collegium.models.networks import NetworkStudent
 
     def right(student: Any, x: NDArray[Any]) -> NDArray[np.int64]:
         return digits.labels()[: len(x)]

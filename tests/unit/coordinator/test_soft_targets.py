@@ -11,7 +11,8 @@ from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError
 
 DISTILLED = {"student": {"method": "distillation"}}

@@ -16,7 +16,8 @@ from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.errors import (
     BudgetExceeded,
@@ -204,8 +205,7 @@ def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go:
 def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
     import torch
 
-    from collegium.coordinator.students.networks import NetworkStudent
-    from collegium.models.networks import build_network
+    from collegium.models.networks import NetworkStudent, build_network
 
     changes: dict[str, Any] = {"neighbours__features": "student"}
     if mechanism == "individual-knn":

@@ -9,9 +9,10 @@ import pytest
 from collegium_reproduction.students.distillation import tempered
 from numpy.typing import NDArray
 
-from collegium.coordinator.students import Student, fit_student
+from collegium.coordinator.students import fit_student
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
+from collegium.models.students import Student
 
 TASK = Task(classes=("no", "yes"), inputs=TableInputs(columns=(NumberColumn(name="age", low=0, high=9),)))
 

@@ -11,9 +11,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sklearn.ensemble import RandomForestClassifier
 
-from collegium.coordinator.students import Student, fit_student, read_student
+from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import StorageError
+from collegium.models.students import Student, read_student
 
 TASK = default_task("iris")
 

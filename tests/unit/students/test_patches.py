@@ -10,12 +10,13 @@ import torch
 from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 from torch import nn
 
-from collegium.coordinator.students import LearningProblem, Student, fit_student, read_student
+from collegium.coordinator.students import LearningProblem, fit_student
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import ConfigurationError
 from collegium.models.network_features import embed, encoder_of
 from collegium.models.networks import build_network, network_inputs, save_network
+from collegium.models.students import Student, read_student
 
 TASK = default_task("digits")
 SMALL = {"filters": 16, "dimensions": 32}

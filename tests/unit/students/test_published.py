@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 import collegium as cg
 from collegium.coordinator.cli.student_cli import app
-from collegium.coordinator.students import Student, fit_student
+from collegium.coordinator.students import fit_student
 from collegium.coordinator.students import onnx_export as export
 from collegium.coordinator.students.published import PublishedStudent
 from collegium.data import DataSource
 from collegium.data.encoding import encode_table
 from collegium.data.task import CategoryColumn, ImageInputs, Inputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.students import Student
 
 TABLE = TableInputs(
     columns=(

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.coordinator.students import Student, chosen_method, fit_student, method_names, read_student
+from collegium.coordinator.students import chosen_method, fit_student, method_names
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.students import Student, read_student
 
 TASK = default_task("digits")
 FEW: dict[str, dict[str, Any]] = {

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
-from collegium.data.features import Features, dimensions, extract
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions, extract
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
 from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, PoolRange, Terms, VoteRequest
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Student
+    from collegium.models.students import Student
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""

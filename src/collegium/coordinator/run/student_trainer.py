@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.surroundings import Compute, Tell
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
 from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students import Student
     from collegium.coordinator.students.pretraining import Encoder, Pretraining
+    from collegium.models.students import Student
 
 
 class StudentTrainer:
@@ -92,7 +93,7 @@ class StudentTrainer:
 
     def interim(self, label_set: LabelSet) -> Student:
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
-        from collegium.coordinator import students
+        from collegium.models.students import read_student
 
         origin = self.origin(label_set)
         if self._interim is not None and self._interim[0] == origin:
@@ -105,7 +106,7 @@ class StudentTrainer:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 fitted.save(beside)
             # What is read back is used at once too: nothing can differ between a run and its resumption.
-            student = students.read_student(kept, device=self._device)
+            student = read_student(kept, device=self._device)
         self._interim = origin, student
         return student
 
@@ -148,8 +149,8 @@ class StudentTrainer:
             If the student is no network.
         """
         with optional_import("queries.features = 'student'"):
-            from collegium.coordinator.students.networks import NetworkStudent
             from collegium.coordinator.students.pretraining import network_features
+            from collegium.models.networks import NetworkStudent
 
         student = self.interim(label_set)
         if not isinstance(student, NetworkStudent):
@@ -179,11 +180,11 @@ class StudentTrainer:
 
     def _kept(self, kept: Path) -> Student | None:
         """The student in the file ``kept``; None where there is none, or where it cannot be read."""
-        from collegium.coordinator import students
+        from collegium.models.students import read_student
 
         if not kept.exists():
             return None
         try:
-            return students.read_student(kept, device=self._device)
+            return read_student(kept, device=self._device)
         except CollegiumError:
             return None

@@ -18,7 +18,6 @@ from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.data.values import ArraySpec
 from collegium.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.logs import event
 from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
@@ -42,7 +41,7 @@ class SessionService:
 
     Parameters
     ----------
-    pool : the public pool, which parties agree to when they enrol.
+    pool_inputs : how many inputs the pool has, which is the most that a student without a limit may ask about.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
     on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
 
@@ -51,7 +50,7 @@ class SessionService:
     ConfigurationError or StorageError, when the folder is another consortium's or was never provisioned.
     """
 
-    def __init__(self, config: ConsortiumConfig, *, pool: ArraySpec, wait_s: float, on_event: OnEvent) -> None:
+    def __init__(self, config: ConsortiumConfig, *, pool_inputs: int, wait_s: float, on_event: OnEvent) -> None:
         self._config, self._wait_s, self._on_event = config, wait_s, on_event
         self._folder = ConsortiumFolder(config.consortium.folder)
         self._members_file = self._folder.members
@@ -80,9 +79,7 @@ class SessionService:
             self._authority,
             self._members_file,
             sessions=config.consortium.address,
-            terms=announced_terms(
-                config.run, config.consortium.queries_meant(config.queries.count, pool.shape[0]), pool
-            ),
+            terms=announced_terms(config.run, config.consortium.queries_meant(config.queries.count, pool_inputs)),
             days=config.consortium.certificate_days,
             on_enrolled=lambda name: self._reload(),
         )

@@ -1,6 +1,6 @@
 """Students learn from the issued labels and the public pool; they are what a consortium publishes.
 
-This module says what a student is and what it learns from, finds its method by name, and reads its file. A method is
+This module says what a student learns from, and finds its method by name. A method is
 imported when it is chosen, so that a student that is a forest needs no torch.
 """
 
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
-from safetensors import SafetensorError, safe_open
 
 from collegium.data.task import Task
-from collegium.errors import ConfigurationError, DataError, MissingExtra, StorageError
+from collegium.errors import ConfigurationError, DataError, MissingExtra
 from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
-from collegium.models.forests import FOREST_FORMAT
+from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
 
 if TYPE_CHECKING:
     from collegium.models.training import StepCallback
@@ -53,28 +52,6 @@ class LearningProblem:
     soft_targets: NDArray[np.float64] | None = None
 
 
-class Student(Protocol):
-    """What is published: it labels inputs of its task, and its file holds arrays alone."""
-
-    @property
-    def task(self) -> Task: ...
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says.
-
-        Rows add up to 1 where an input has one class.
-        """
-        ...
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Label numbers of the task, shape ``[n]``."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write what `read_student` reads; StorageError if that fails."""
-        ...
-
-
 class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each.
 
@@ -103,18 +80,14 @@ BUILT_IN = {
 }
 """The module of each method of this package, imported when the method is first looked for."""
 
-ENTRY_POINT_GROUP = "collegium.students"
-"""Where another installed package names its methods."""
-
-STUDENT_METHOD = "collegium-student-method"
-"""The key in a file's metadata that names the method whose ``read`` understands the file."""
-
 _Method = TypeVar("_Method", bound=type[BaseModel])
 
 
 def register(method: _Method) -> _Method:
-    """Class decorator: make a method known under its ``name``."""
+    """Class decorator: make a method known under its ``name``, and its ``read`` to `read_student`."""
     METHODS[method.name] = method  # type: ignore[attr-defined]
+    if hasattr(method, "read"):
+        READERS[method.name] = method.read  # type: ignore[attr-defined]
     return method
 
 
@@ -232,26 +205,3 @@ def _check_labels(positions: NDArray[np.int64], classes: NDArray[np.int64], inpu
     if len(np.unique(classes)) < 2:
         only = "the same" if task.multilabel else task.classes[int(classes[0])]
         raise DataError(f"all {len(classes)} labels say {only!r}: a student needs two classes; ask more queries")
-
-
-def read_student(path: str | Path, *, device: str = "auto") -> Student:
-    """The student in a file that a student's ``save`` wrote; see `published.load_student` for errors."""
-    path = Path(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            kinds = file.metadata() or {}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
-    if STUDENT_METHOD in kinds:
-        name = kinds[STUDENT_METHOD]
-        read = getattr(find_method(name), "read", None) if name in method_names() else None
-        if read is None:
-            raise StorageError(
-                f"{path.name} holds a student of the method {name[:64]!r}: install the package that has it"
-            )
-    else:
-        with optional_import("a student that is a network"):
-            kind = "forest" if FOREST_FORMAT in kinds else "networks"
-            read = importlib.import_module(f"{__name__}.{kind}").read_student
-    student: Student = read(path, device=resolve_device(device))
-    return student

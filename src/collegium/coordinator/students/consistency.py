@@ -18,15 +18,10 @@ from pydantic import Field
 from torch import Tensor
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import (
-    NetworkStudent,
-    generator_of,
-    new_network,
-    pool_tensor,
-    student_network,
-)
+from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.models.augmentation import STRONG, WEAK, Strength, augment
 from collegium.models.devices import mixed_precision
+from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, accuracy, move_average, train
 from collegium.models.training_curves import Value
 from collegium.settings import Frozen

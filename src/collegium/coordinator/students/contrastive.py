@@ -22,12 +22,13 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.coordinator.students.networks import NetworkStudent, generator_of, pool_tensor
+from collegium.coordinator.students.networks import generator_of, pool_tensor
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, augment
 from collegium.models.devices import mixed_precision
+from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, StepCallback, accuracy, move_average, train
 from collegium.models.training_curves import Value
 from collegium.privacy.units import IntArray

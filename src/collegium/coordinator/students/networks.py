@@ -2,93 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.data.task import Task
-from collegium.extras import optional_import
 from collegium.models.augmentation import STRONG, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import Option, build_network, load_network, network_inputs, save_network
+from collegium.models.networks import NetworkStudent, build_network, network_inputs
 from collegium.models.training import Learner, train
 from collegium.models.training_curves import Value
-from collegium.privacy.multilabel import held_in, numbers_of
+from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
-
-if TYPE_CHECKING:
-    from collegium.coordinator.students.onnx_export import OnnxGraph
-
-_BATCH = 1024
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkStudent:
-    """A torch network that labels inputs of its task."""
-
-    architecture: str
-    task: Task
-    network: nn.Module
-    device: str
-    options: Mapping[str, Option] = field(default_factory=dict)
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``."""
-        self.network.eval()
-        rows = []
-        with torch.no_grad():
-            for start in range(0, len(x), _BATCH):
-                logits = self.network(network_inputs(x[start : start + _BATCH]).to(self.device))
-                of_logits = torch.sigmoid if self.task.multilabel else partial(torch.softmax, dim=1)
-                rows.append(of_logits(logits.float()).cpu().numpy())
-        return np.concatenate(rows).astype(np.float64)
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Label numbers of the task, shape ``[n]``."""
-        probabilities = self.probabilities(x)
-        if self.task.multilabel:
-            return numbers_of(probabilities >= 0.5)
-        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
-
-    def to_onnx(self, graph: OnnxGraph, x: str) -> str:
-        """Add the network to an ONNX graph; returns the name of the probabilities."""
-        network = copy.deepcopy(self.network).cpu().eval()
-        example = torch.zeros(2, *self.task.inputs.shape)
-        if self.task.inputs.kind == "image":
-            channels_first = graph.add("Transpose", graph.add("Cast", x, to=1), perm=[0, 3, 1, 2])
-            x = graph.add("Div", channels_first, graph.constant(np.float32(255)))
-            example = example.permute(0, 3, 1, 2).contiguous()
-        with optional_import("writing a network as ONNX"), warnings.catch_warnings():
-            import onnxscript  # noqa: F401
-
-            warnings.simplefilter("ignore")  # torch's exporter uses what torch itself calls outdated
-            shapes = ({0: torch.export.Dim("n")},)
-            program = torch.onnx.export(network, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False)
-        assert program is not None
-        logits = graph.absorb(program.model_proto, x)
-        return graph.add("Sigmoid", logits) if self.task.multilabel else graph.add("Softmax", logits, axis=1)
-
-    def save(self, path: Path) -> None:
-        """Write the weights as safetensors, with what is needed to load them."""
-        save_network(path, self.network, self.architecture, self.task, **self.options)
-
-
-def read_student(path: Path, *, device: str) -> NetworkStudent:
-    """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
-    saved = load_network(path)
-    return NetworkStudent(saved.name, saved.task, saved.network.to(device), device, saved.options)
 
 
 def generator_of(problem: LearningProblem) -> torch.Generator:

@@ -18,11 +18,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from onnx import TensorProto, compose, helper, numpy_helper
 
-from collegium.coordinator.students import Student
 from collegium.data.encoding import text_of, texts_of
-from collegium.data.examples import encode
+from collegium.data.in_memory import encode
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
+from collegium.models.students import Student
 from collegium.whole_files import write_whole
 
 TOLERANCE = 1e-4

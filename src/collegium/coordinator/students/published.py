@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.coordinator.students import Student, read_student
-from collegium.data.examples import encode
+from collegium.data.in_memory import encode
 from collegium.data.loading.loading import load_inputs
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.errors import DataError, StorageError
+from collegium.models.students import Student, read_student
 from collegium.privacy.multilabel import held_in
 from collegium.settings import validate_config
 

@@ -28,7 +28,8 @@ from collegium.privacy.mechanisms.parameters import Value, checked, fields_of
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.renyi import FloatArray, RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium.privacy.vote_counts import checked_counts
 
 ABSTAIN = -1
 """Outcome of a stage: the query gets no label (⊥)."""
@@ -192,6 +193,8 @@ class Mechanism(ABC):
     """False for a mechanism that is not differentially private: it never passes a budget."""
     charged_once: ClassVar[bool] = False
     """Whether a run is charged once, for `charged_queries`, rather than query by query."""
+    gives_labels: ClassVar[bool] = True
+    """Whether its releases become labels, so that a run may be configured with it."""
     several_labels: ClassVar[bool] = False
     """Whether a record may hold several of the classes; counts then come in parts of a vote."""
     no_votes_because: ClassVar[str] = ""

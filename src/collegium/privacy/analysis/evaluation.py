@@ -1,0 +1,189 @@
+"""What noisy counts of cells say about a classifier: its quality, with errors that include the noise.
+
+`mechanisms.evaluation` says what the cells are. Every figure but the calibration error is a ratio of sums of cells. If
+f is such a ratio with gradient g, n the counts and s² the variance of the noise on each, its variance is
+Σ (nᵢ + s²)·gᵢ² to first order (delta method): nᵢ is the variance of a count when records are drawn (Poisson), and since
+f does not change when all counts are doubled, it does not matter that their total is fixed. So an interval is about
+records like those that were counted, not about these records alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from collegium.privacy.mechanisms.evaluation import BINS, MIDDLES, Layout
+from collegium.privacy.renyi import FloatArray
+
+NORMAL_95 = 1.959964
+_SIGNAL = 3.0
+"""A sum of counts below this many standard deviations of its noise says nothing."""
+_DRAWS = 2_000
+
+
+class Estimate(BaseModel):
+    """A figure, its standard error, and an interval that contains the true value in 95 % of all cases."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+class Measures(BaseModel):
+    """The quality of one classifier on the parties' records; None where the noise is larger than the counts.
+
+    Attributes
+    ----------
+    records : number of records (persons where records have groups; parties under the unit party).
+    constant : the accuracy of always answering the most frequent class, which is ``constant_class``.
+    recall : by class, the share of its records that are answered right.
+    auroc : area under the ROC curve of the score in its bins; the mean over one class against the rest where there
+        are more than two.
+    calibration_error : mean distance between a bin's middle and the frequency in it, over bins and classes.
+    confusion : estimated records by true class (rows) and predicted class (columns); may be below 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    classes: tuple[str, ...]
+    records: Estimate
+    accuracy: Estimate | None
+    constant_class: str
+    constant: Estimate | None
+    balanced: Estimate | None
+    recall: tuple[Estimate | None, ...]
+    auroc: Estimate | None
+    calibration_error: Estimate | None
+    confusion: tuple[tuple[float, ...], ...]
+
+    @property
+    def better_than_constant(self) -> bool | None:
+        """Whether the accuracy is above the constant answer's beyond the errors of both; None where it is unknown."""
+        if self.accuracy is None or self.constant is None:
+            return None
+        return self.accuracy.low > self.constant.high
+
+
+def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...]) -> Measures:
+    """The quality that one candidate's cells show.
+
+    Parameters
+    ----------
+    cells : noisy counts in records, shape ``[Layout.length]``.
+    noise_variance : of the noise on each cell, in records².
+    classes : the names of the task's classes.
+
+    Returns
+    -------
+    Every figure with its error.
+    """
+    layout, number = Layout(len(classes)), len(classes)
+    confusion_of, positives, negatives = layout.views()
+    counted = _Counted(cells, noise_variance)
+    indicator = np.zeros((number, number, layout.length))
+    for cell, (true, given) in enumerate(confusion_of):
+        if true >= 0:
+            indicator[true, given, cell] = 1.0
+    right = np.einsum("cci->i", indicator)
+    rows = indicator.sum(axis=1)
+    everything = rows.sum(axis=0)
+    recall = tuple(counted.ratio(indicator[c, c], rows[c]) for c in range(number))
+    most = int(np.argmax(rows @ cells))
+    total, spread = float(everything @ cells), counted.deviation(everything)
+    return Measures(
+        classes=classes,
+        records=_estimate(total, spread, highest=np.inf),
+        accuracy=counted.ratio(right, everything),
+        constant_class=classes[most],
+        constant=counted.ratio(rows[most], everything),
+        balanced=_mean(recall),
+        recall=recall,
+        auroc=counted.area(positives, negatives),
+        calibration_error=counted.calibration(positives, negatives, layout),
+        confusion=tuple(tuple(float(indicator[t, g] @ cells) for g in range(number)) for t in range(number)),
+    )
+
+
+class _Counted:
+    """Noisy counts, of which figures are computed."""
+
+    def __init__(self, cells: FloatArray, noise_variance: float) -> None:
+        self._cells, self._noise = np.asarray(cells, dtype=np.float64), noise_variance
+        self._variances = np.maximum(self._cells, 0.0) + noise_variance
+
+    def deviation(self, weights: FloatArray) -> float:
+        """The standard deviation of the noise of a weighted sum of the cells."""
+        return float(np.sqrt(self._noise * (weights**2).sum()))
+
+    def drowned(self, weights: FloatArray) -> bool:
+        """Whether such a sum is not clearly above 0."""
+        return float(weights @ self._cells) <= _SIGNAL * max(self.deviation(weights), 1e-12)
+
+    def ratio(self, top: FloatArray, bottom: FloatArray) -> Estimate | None:
+        """A ratio of two weighted sums."""
+        if self.drowned(bottom):
+            return None
+        below = float(bottom @ self._cells)
+        value = float(top @ self._cells) / below
+        gradient = (top - value * bottom) / below
+        return _estimate(value, float(np.sqrt(self._variances @ gradient**2)))
+
+    def area(self, positives: FloatArray, negatives: FloatArray) -> Estimate | None:
+        """The share of pairs of a positive and a negative whose positive lies in the higher bin; ties count half.
+
+        Both arrays, shape ``[questions, bins, cells]``, say which cells count the positives and negatives of a bin; the
+        figure is the mean over the questions. With several of them a record is in one cell of each kind, which at most
+        doubles the variance that drawing records brings.
+        """
+        values, gradient = [], np.zeros(len(self._cells))
+        for up, down in zip(positives, negatives, strict=True):
+            if self.drowned(up.sum(axis=0)) or self.drowned(down.sum(axis=0)):
+                return None
+            positive, negative = up @ self._cells, down @ self._cells
+            below, above = np.cumsum(negative) - negative / 2.0, np.cumsum(positive[::-1])[::-1] - positive / 2.0
+            pairs = positive.sum() * negative.sum()
+            values.append(float(positive @ below / pairs))
+            gradient += (below / pairs - values[-1] / positive.sum()) @ up
+            gradient += (above / pairs - values[-1] / negative.sum()) @ down
+        variances = np.maximum(self._cells, 0.0) * min(2, len(values)) + self._noise
+        return _estimate(float(np.mean(values)), float(np.sqrt(variances @ gradient**2)) / len(values))
+
+    def calibration(self, positives: FloatArray, negatives: FloatArray, layout: Layout) -> Estimate | None:
+        """The mean over bins and classes of |frequency − middle of the bin|, weighted by the records in them.
+
+        With e_b the error of a bin's difference, the figure is off by at most Σ|e_b|, whose 95 % quantile is drawn; so
+        the interval holds although absolute values of noise add up.
+        """
+        ups, downs = positives.reshape(-1, layout.length), layout.rest * negatives.reshape(-1, layout.length)
+        middles = np.tile(MIDDLES, len(ups) // BINS)[:, None]
+        differences, everything = (1.0 - middles) * ups - middles * downs, (ups + downs).sum(axis=0)
+        if self.drowned(everything):
+            return None
+        records = float(everything @ self._cells)
+        deviations = np.sqrt(self._variances @ (differences**2).T) / records
+        value = float(np.abs(differences @ self._cells).sum() / records)
+        drawn = np.abs(np.random.default_rng(0).standard_normal((_DRAWS, len(deviations)))) @ deviations
+        reach = float(np.quantile(drawn, 0.95))
+        return Estimate(
+            value=value, error=float(np.sqrt((deviations**2).sum())), low=max(0.0, value - reach), high=value + reach
+        )
+
+
+def _estimate(value: float, error: float, highest: float = 1.0) -> Estimate:
+    low, high = max(0.0, value - NORMAL_95 * error), min(highest, value + NORMAL_95 * error)
+    return Estimate(value=value, error=error, low=low, high=high)
+
+
+def _mean(parts: tuple[Estimate | None, ...]) -> Estimate | None:
+    """The mean of figures from different cells, whose errors are independent; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    error = np.sqrt(sum(part.error**2 for part in known)) / len(known)
+    return _estimate(float(np.mean([part.value for part in known])), float(error))
