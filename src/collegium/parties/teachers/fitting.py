@@ -5,8 +5,8 @@ as soon as it is fitted, so an interrupted fit goes on at the next missing one.
 
 Worker processes are started afresh (spawn), so nothing of this process but what is sent to them is in their memory, and
 the state of a GPU or of a thread pool is never copied. A fitted teacher comes back through the store, as the file that
-a restart would find; one of a kind that no file can hold comes back through the pipe between the two, and so do the
-values of a fit's curve where curves are recorded. However this process ends, its workers end with it.
+a restart would find; one of a kind that no file can hold comes back through the pipe between the two. However this
+process ends, its workers end with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from collegium.errors import CollegiumError, FittingFailed, error_for_code
 from collegium.models.devices import one_thread, resolve_device
-from collegium.models.training_curves import Noted, Received, is_recording, sending
+from collegium.models.training_curves import recording, recording_folder
 from collegium.parties.teachers.base import Teacher, can_be_kept, uses_device
 from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec, TeacherStore
 
@@ -77,11 +77,10 @@ def _replies(
     waiting = specs[::-1]
     busy: dict[connection.Connection, TeacherSpec] = {}
     processes = {}
-    curves, drawn = is_recording(), Received()
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, factory, device, curves), daemon=True)
+            process = context.Process(target=_work, args=(theirs, factory, device, recording_folder()), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -95,9 +94,6 @@ def _replies(
                 except (EOFError, OSError):
                     processes[ready].join(_LEAVE_S)
                     raise FittingFailed(_ended(processes[ready].exitcode)) from None
-                if isinstance(reply, Noted):
-                    drawn.draw(ready, reply)
-                    continue
                 yield busy.pop(ready), reply
                 _hand_out(ready, waiting, busy)
     finally:
@@ -128,16 +124,16 @@ def _ended(exit_code: int | None) -> str:
     )
 
 
-def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, curves: bool) -> None:
+def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, curves: Path | None) -> None:
     """The worker's process: fit every teacher that the pipe brings, until the pipe is closed.
 
-    ``curves`` says whether the values of each fit's curve are sent back too.
+    ``curves`` is the folder in which the fits' curves are recorded, None where they are not.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
     threading.Thread(target=_end_with_the_party, daemon=True).start()
     try:
-        with sending(pipe.send) if curves else contextlib.nullcontext():
+        with recording(curves):
             while True:
                 spec: TeacherSpec = pipe.recv()
                 pipe.send(_fitted(factory, spec, device))
