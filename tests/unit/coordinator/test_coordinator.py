@@ -214,14 +214,6 @@ def test_without_a_seed_the_noise_is_the_systems_and_the_run_is_private(run: Run
     assert not seeded.private and "do not publish" in seeded.cautions[0]
 
 
-def test_continuous_noise_needs_a_seed(run: Run) -> None:
-    mechanism = {"name": "gnmax", "parameters": {"sigma": 4.0}, "noise": "continuous"}
-    with pytest.raises(ConfigurationError, match="not private"):
-        run(mechanism=mechanism, seed=None)
-    record = run(mechanism=mechanism)
-    assert record.config.mechanism.noise == "continuous" and record.privacy.terms.seeded
-
-
 def test_too_few_parties_name_how_many_and_who(run: Run, parties: LocalParties) -> None:
     for name in ("party-1", "party-2"):
         parties.by_name[name].answer = lambda request: (

@@ -33,7 +33,7 @@ def fit(method: str, targets: NDArray[np.float64] | None, **options: Any) -> Stu
 
 
 def test_it_is_refused_where_nobody_can_give_soft_targets() -> None:
-    with pytest.raises(ConfigurationError, match=r"without noise.*only in a simulation.*use 'consistency'"):
+    with pytest.raises(ConfigurationError, match=r"without noise.*parties never show.*use 'consistency'"):
         fit("distillation", None)
 
 

@@ -27,7 +27,6 @@ def research_figures(
     mechanism: Mechanism,
     *,
     delta: float,
-    continuous: bool,
     labelled: int,
 ) -> ResearchRecord:
     """Diagnostics of the labelled queries.
@@ -36,7 +35,6 @@ def research_figures(
     ----------
     histograms : votes of the labelled queries that are at hand, shape ``[queries, classes]``.
     truth : their true classes, shape ``[queries]``, or None.
-    continuous : the noise drawn was the papers' continuous noise.
     labelled : how many queries were labelled in all; more than ``queries`` where a resumed run lost some votes.
     """
     ordered = np.sort(histograms, axis=1)
@@ -55,7 +53,7 @@ def research_figures(
         gap_histogram=_histogram(gaps / teachers),
         epsilons=SecretEpsilons()
         if mechanism.no_votes_because
-        else secret_epsilons(mechanism, histograms, delta, noise=("continuous" if continuous else "discrete",)),
+        else secret_epsilons(mechanism, histograms, delta, noise=("discrete",)),
         teacher_accuracy_mean=teacher_accuracy,
         plurality_accuracy=plurality,
     )

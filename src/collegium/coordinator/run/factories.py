@@ -1,4 +1,4 @@
-"""What a run's configuration stands for: its ledger, its mechanism, its noise and how its votes are added up."""
+"""What a run's configuration stands for: its ledger, its mechanism and how its votes are added up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
-from collegium.coordinator.run.labeller import NoiseStrategy, charge_of
+from collegium.coordinator.run.labeller import charge_of
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
@@ -84,16 +84,6 @@ def _mechanism(config: RunConfig) -> Mechanism:
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     return create(config.mechanism.name, **(config.mechanism.parameters | known))
-
-
-def noise_strategy_of(config: RunConfig) -> NoiseStrategy:
-    """Where noise comes from; ConfigurationError for continuous noise in a run that would be private."""
-    continuous = config.mechanism.noise == "continuous"
-    if continuous and config.seed is None:
-        raise ConfigurationError(
-            "mechanism.noise = 'continuous' only reproduces papers and is not private: set seed too, or use 'discrete'"
-        )
-    return NoiseStrategy(config.seed, continuous)
 
 
 def open_ledger(

@@ -46,8 +46,6 @@ class NoiseStrategy:
     """
 
     seed: int | None = None
-    continuous: bool = False
-    """Whether seeded noise is continuous, as the papers draw it."""
 
     @property
     def private(self) -> bool:
@@ -62,7 +60,7 @@ class NoiseStrategy:
         outcomes = np.empty(len(queries), dtype=np.int64)
         for row, query in enumerate(queries):
             name = hashlib.sha256(f"{self.seed}|{stage.name}|{query}".encode()).digest()
-            noise = SeededNoise(int.from_bytes(name[:16], "big"), continuous=self.continuous)
+            noise = SeededNoise(int.from_bytes(name[:16], "big"))
             own = None if predictions is None else predictions[row : row + 1]
             outcomes[row] = stage.run(counts[row : row + 1], noise, own)[0]
         return outcomes

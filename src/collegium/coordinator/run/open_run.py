@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
 from collegium.coordinator.run.factories import ledger_id
@@ -74,7 +73,7 @@ class OpenRun:
 
     def check(self) -> None:
         """Raise what `label` would raise before it asks any party, or `fit` over the student's settings."""
-        self._trainer.check(votes_are_kept=self._setup.watch.research and not self._setup.noised_sum)
+        self._trainer.check()
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
         self._why_nothing_to_ask(keys, keys)
@@ -238,7 +237,7 @@ class OpenRun:
         if done is not None and done.fitted_from == origin and self._folder.student.exists():
             return
         with self._notes.timed("student"):
-            student = self._trainer.fit(self._label_set, soft_targets=self._soft_targets())
+            student = self._trainer.fit(self._label_set)
         student.save(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
@@ -246,19 +245,6 @@ class OpenRun:
             quality = prediction_quality(published.predict(holdout.x), holdout.labels(), self._config.task)
         self.record.student = StudentRecord(method=self._config.student.method, fitted_from=origin, quality=quality)
         self._notes.write()
-
-    def _soft_targets(self) -> NDArray[np.float64] | None:
-        """The teachers' votes without noise, for a student that learns them; None for all others."""
-        from collegium.coordinator.students import needs_soft_targets
-
-        if not self._setup.watch.research or not needs_soft_targets(self._config.student.method):
-            return None
-        kept = self._folder.kept_votes() | self._histograms
-        keys = [key for key, label in zip(self._keys, self._label_set.labels, strict=True) if label >= 0]
-        if not keys or any(key not in kept for key in keys):
-            return None
-        counts = np.stack([kept[key] for key in keys])
-        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
     def _measure_baseline(self) -> None:
         measure = self._setup.watch.baseline
@@ -298,6 +284,5 @@ class OpenRun:
                 None if truth is None else truth[self._label_set.indices[rows]],
                 self._setup.mechanism,
                 delta=self._config.budget.delta,
-                continuous=self._config.mechanism.noise == "continuous",
                 labelled=int(labelled.sum()),
             )

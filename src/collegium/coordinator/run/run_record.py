@@ -31,8 +31,6 @@ RUN_FORMAT: Final = 3
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
-LEARNED_VOTES = "The student learned the teachers' votes without noise. Not private, whatever ε says; do not publish."
-
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
 _PACKAGES = ("collegium", "numpy", "opendp", "dp-accounting", "torch", "scikit-learn")
@@ -296,15 +294,12 @@ def begun(
         choices, student and times stays.
     private_noise : whether the noise comes from the operating system's randomness.
     """
-    from collegium.coordinator.students import needs_soft_targets
-
-    learned_votes = needs_soft_targets(config.student.method)
     record = RunRecord(
         name=config.name,
         asked=config.model_dump(mode="json"),
         versions=_versions(),
-        private=private_noise and not learned_votes,
-        cautions=([] if private_noise else [NOT_PRIVATE]) + ([LEARNED_VOTES] if learned_votes else []),
+        private=private_noise,
+        cautions=[] if private_noise else [NOT_PRIVATE],
         pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
         sum_mode=sum_mode,
     )

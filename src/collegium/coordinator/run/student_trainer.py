@@ -48,15 +48,14 @@ class StudentTrainer:
         self._device, self._threads, self._tell = compute.device, compute.threads, tell
         self._interim: tuple[str, Student] | None = None
 
-    def check(self, *, votes_are_kept: bool) -> None:
+    def check(self) -> None:
         """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
         from collegium.coordinator.students import chosen_method, require_soft_targets
 
         chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         if self._config.queries.pretraining:
             self._pretraining()
-        if not votes_are_kept:
-            require_soft_targets(self._config.student.method, None)
+        require_soft_targets(self._config.student.method, None)
 
     def origin(self, label_set: LabelSet) -> str:
         """A digest of everything that a student of ``label_set`` is fitted from."""
@@ -64,15 +63,12 @@ class StudentTrainer:
         made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def fit(
-        self, label_set: LabelSet, step: str = "student", soft_targets: NDArray[np.float64] | None = None
-    ) -> Student:
+    def fit(self, label_set: LabelSet, step: str = "student") -> Student:
         """Fit a student on these labels and the pool; see `fit_student` for errors.
 
         Parameters
         ----------
         step : the name under which progress is told.
-        soft_targets : the teachers' votes as shares, ``[labels, classes]``, for the method that learns them.
         """
         from collegium.coordinator import students
 
@@ -88,7 +84,6 @@ class StudentTrainer:
             options=self._config.student.options,
             progress=lambda done, total: self._tell(step, done, total),
             cache=self._cache,
-            soft_targets=soft_targets,
         )
 
     def interim(self, label_set: LabelSet) -> Student:

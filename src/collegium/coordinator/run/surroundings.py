@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from collegium.coordinator.rounds.begun_sums import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
-from collegium.coordinator.run.factories import mechanism_of, noise_strategy_of, vote_sum_of
+from collegium.coordinator.run.factories import mechanism_of, vote_sum_of
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
@@ -135,7 +135,7 @@ class RunSetup:
         vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys, begun)
         object.__setattr__(self, "vote_sum", vote_sum)
         object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
-        object.__setattr__(self, "noise", noise_strategy_of(self.config))
+        object.__setattr__(self, "noise", NoiseStrategy(self.config.seed))
 
     @property
     def folder(self) -> RunFolder:

@@ -38,8 +38,6 @@ class MechanismConfig(Frozen):
 
     name: str = "gnmax"
     parameters: dict[str, float] = Field(default_factory=dict)
-    noise: Literal["discrete", "continuous"] = "discrete"
-    """``discrete`` samples exactly from the system's randomness; ``continuous`` only reproduces papers."""
 
     @field_validator("name")
     @classmethod

@@ -37,7 +37,7 @@ class LearningProblem:
     indices : shape ``[labels]``, positions in the pool.
     labels : shape ``[labels]``, label numbers of the task.
     soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
-        a simulation has them.
+        code that holds the teachers has them.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
     """
 
@@ -56,7 +56,7 @@ class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each.
 
     A class attribute ``multilabel = True`` says that it learns several labels per input, ``needs_soft_targets = True``
-    that it learns the teachers' votes without noise, which only a simulation has.
+    that it learns the teachers' votes without noise, which no run has.
     """
 
     name: ClassVar[str]
@@ -120,17 +120,12 @@ def find_method(name: str) -> type[BaseModel]:
     return METHODS[name]
 
 
-def needs_soft_targets(method: str) -> bool:
-    """Whether the method of that name learns the teachers' votes without noise."""
-    return method in method_names() and bool(getattr(find_method(method), "needs_soft_targets", False))
-
-
 def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
-    """ConfigurationError if ``method`` needs soft targets and there are none, as everywhere but in a simulation."""
-    if needs_soft_targets(method) and soft_targets is None:
+    """ConfigurationError if ``method`` needs soft targets and there are none, as in every run."""
+    if soft_targets is None and getattr(find_method(method), "needs_soft_targets", False):
         raise ConfigurationError(
-            f"student.method {method!r} learns the teachers' answers without noise, which parties never show: it "
-            "runs only in a simulation with research = true and sums without the parties' noise; use 'consistency'"
+            f"student.method {method!r} learns the teachers' answers without noise, which parties never show: only "
+            "code that holds the teachers can run it, by fit_student(soft_targets=…); use 'consistency'"
         )
 
 
