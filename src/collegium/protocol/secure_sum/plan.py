@@ -273,14 +273,18 @@ def adverts_transcript(setup: bytes, participants: bytes, columns: tuple[bytes, 
 def holders_of(owner: int, nonce: bytes, transcript: bytes, participants: IntArray, neighbours: int) -> IntArray:
     """Indices of the owner's holders, ascending: a uniform ``neighbours``-subset of the other participants.
 
-    Each participant gets a 64-bit ticket from a ChaCha20 stream keyed by (nonce, transcript, owner); the
-    lowest tickets win. Ties, which favour the lower index, have probability below 2^-45 for 1,000 parties.
-    With ``neighbours`` at or above the number of others, all of them hold shares.
+    A ChaCha20 stream keyed by (nonce, transcript, owner) gives 64-bit numbers, which modulo the number of others name
+    one each; the first ``neighbours`` different ones are chosen. For 10^6 parties no subset is likelier than another by
+    more than a factor of 1 + 2^-44 per choice. The time does not grow with the number of participants beside a copy of
+    their list. With ``neighbours`` at or above the number of others, all of them hold shares.
     """
     others: IntArray = participants[participants != owner]
     if neighbours >= others.size:
         return others
     key = keys.derive_key(nonce, keys.GRAPH, transcript, owner)
-    tickets = np.frombuffer(keys.keystream(key, 8 * others.size), dtype="<u8")
-    chosen: IntArray = np.sort(others[np.argsort(tickets, kind="stable")[:neighbours]])
+    words, found = 2 * neighbours + 32, np.zeros(0, dtype=np.int64)
+    while found.size < neighbours:
+        drawn = np.frombuffer(keys.keystream(key, 8 * words), dtype="<u8") % np.uint64(others.size)
+        found, words = np.sort(np.unique(drawn, return_index=True)[1]), 2 * words
+    chosen: IntArray = np.sort(others[drawn[found[:neighbours]].astype(np.int64)])
     return chosen
