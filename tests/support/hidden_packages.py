@@ -12,13 +12,18 @@ _STARTUP = """
 import sys
 
 
-class Hidden:
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        return None if name.partition(".")[0] in {names!r} else self.finder.find_spec(name, path, target)
 
 
-sys.meta_path.insert(0, Hidden())
+sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
 
 
