@@ -46,7 +46,8 @@ SNAPSHOT: dict[str, Any] = {
     "expected": 5,
     "connected": 3,
     "quorum": 3,
-    "phase": {"step": "votes", "done": 2, "total": 3},
+    "phase": {"step": "votes", "done": 2, "total": 3, "seconds_left": 90},
+    "report": False,
     "rounds": 3,
     "own_rounds": 3,
     "round_seconds": {

@@ -63,3 +63,13 @@ def test_the_latest_step_is_the_one_that_is_shown() -> None:
     board.take_step(Progress("fit", 1, 3))
     board.take_step(Progress("votes", 0, 3))
     assert board.snapshot().step == Progress("votes", 0, 3)
+
+
+def test_the_time_since_a_step_began_is_that_of_the_step_and_not_of_its_parts() -> None:
+    board = LiveState(clock := Clock())
+    board.take_step(Progress("hold_pool", 1, 2))
+    clock.minutes = 4
+    board.take_step(Progress("fit", 0, 5))
+    clock.minutes = 6
+    board.take_step(Progress("fit", 2, 5))
+    assert board.snapshot().step_began == START + timedelta(minutes=4)

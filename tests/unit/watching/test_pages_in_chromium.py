@@ -158,10 +158,13 @@ def test_the_live_page_takes_over_what_has_changed_and_says_so(status: Shown, ta
     tab.show(status.url)
     assert tab.tell("document.querySelector('#now[aria-live=polite]').innerText").startswith("Round 4 is under way")
     tab.tell("document.querySelector('footer a').focus()")
-    later = rich() | {"phase": {"step": "student", "done": 30, "total": 600}, "connected": 4}
+    later = rich() | {"phase": {"step": "student", "done": 30, "total": 600, "seconds_left": 240}, "connected": 4}
     status.snapshots.append(later)
     tab.tell("refresh()")
-    assert tab.tell("document.querySelector('#now').innerText") == "Fitting the student: step 30 of 600."
+    assert tab.tell("document.querySelector('#now').innerText") == (
+        "Fitting the student: step 30 of 600. At this pace 4 min to go."
+    )
+    assert tab.tell("document.querySelector('.stages [aria-current=step]').innerText") == "Student"
     assert tab.tell("document.querySelector('#cards b').innerText") == "4 of 5"
     # Whoever was somewhere with the keyboard is still there.
     assert tab.tell("document.activeElement.innerText") == "This page as JSON"

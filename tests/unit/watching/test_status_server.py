@@ -181,3 +181,13 @@ def test_an_address_that_cannot_be_had_is_one_clear_line(server: StatusServer) -
         StatusServer("no-such-host.invalid:80", snapshot).__enter__()
     with pytest.raises(ConfigurationError, match="write host:port"):
         StatusServer("8080", snapshot)
+
+
+def test_the_report_is_served_once_there_is_one_and_under_the_same_policy() -> None:
+    made: list[str] = []
+    with StatusServer("127.0.0.1:0", snapshot, lambda: made[-1] if made else None) as server:
+        assert get(server, "/report.html")[0] == 404
+        made.append("<!DOCTYPE html><p>report</p>")
+        status, headers, body = get(server, "/report.html")
+    assert status == 200 and body == made[0] and headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]

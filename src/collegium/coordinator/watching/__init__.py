@@ -27,9 +27,18 @@ def shown_at(address: str | None, config: ConsortiumConfig, live: LiveState) -> 
         yield
         return
     with optional_import("the status page"):
+        from collegium.coordinator.report.page import render
+        from collegium.coordinator.run.run_folder import RunFolder
+        from collegium.coordinator.settings.consortium import ConsortiumFolder
         from collegium.coordinator.watching.live_state import Snapshots
         from collegium.coordinator.watching.server import StatusServer
 
-    with StatusServer(address, Snapshots(config, live)) as server:
+    folder = RunFolder(ConsortiumFolder(config.consortium.folder).run)
+
+    def report() -> str | None:
+        run = folder.read() if folder.report.exists() else None
+        return None if run is None else render(run)  # without figures that only a simulation may know
+
+    with StatusServer(address, Snapshots(config, live), report) as server:
         logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
         yield

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collegium.coordinator.service.peer_events import SessionEvent
 
 FAREWELL = "farewell"
+PACE_S = 3.0
+"""A step that has run for less tells no pace."""
 FRESH_S = 1.0
 """However many look on, files are read once in this time."""
 
@@ -34,6 +37,7 @@ class LiveSnapshot:
     started: datetime
     connected_since: dict[str, datetime] = field(default_factory=dict)
     step: Progress | None = None
+    step_began: datetime | None = None
     refused: dict[str, int] = field(default_factory=dict)
     """Connections turned away, by the code of the error."""
     violations: int = 0
@@ -50,6 +54,7 @@ class LiveState:
         self._lock = threading.Lock()
         self._peers: dict[str, dict[str, datetime]] = {}
         self._step: Progress | None = None
+        self._step_began: datetime | None = None
         self._refused: Counter[str] = Counter()
         self._violations = self._disconnections = 0
 
@@ -74,6 +79,8 @@ class LiveState:
     def take_step(self, step: Progress) -> None:
         """Take the run's report of one step."""
         with self._lock:
+            if self._step is None or self._step.step != step.step:
+                self._step_began = self._now()
             self._step = step
 
     def snapshot(self) -> LiveSnapshot:
@@ -82,6 +89,7 @@ class LiveState:
                 self._started,
                 {party: max(peers.values()) for party, peers in self._peers.items()},
                 self._step,
+                self._step_began,
                 dict(self._refused),
                 self._violations,
                 self._disconnections,
@@ -134,7 +142,8 @@ class Snapshots:
             "expected": sum(party["membership"] != "left" for party in parties.values()),
             "connected": connected,
             "quorum": quorum,
-            "phase": _phase(held, moment, short=connected < quorum),
+            "phase": _phase(held, moment, now, short=connected < quorum, connected=connected),
+            "report": RunFolder(self._folder.run).report.exists(),
             "refused_connections": moment.refused,
             "protocol_violations": moment.violations,
             "disconnections": moment.disconnections,
@@ -146,17 +155,27 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
     return {**party, "connected": here, "connected_since": _text(since) if here and since is not None else None}
 
 
-def _phase(held: Mapping[str, Any], moment: LiveSnapshot, *, short: bool) -> dict[str, Any]:
-    """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, ``idle`` or ``finished``."""
+def _phase(
+    held: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, connected: int
+) -> dict[str, Any]:
+    """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, ``idle`` or ``finished``.
+
+    ``seconds_left`` is the time to the end of the step at its present pace, None where nothing tells it.
+    """
     step = moment.step
-    if held["state"] == "finished" and (step is None or step.step == "report"):
-        return {"step": "finished", "done": 0, "total": 0}
-    if step is None or (short and step.step not in ("student", "report")):
-        return {"step": "waiting", "done": 0, "total": 0}
     jobs = [job["state"] for job in held["jobs"]]
+    between = {"done": 0, "total": 0, "seconds_left": None}
+    if held["state"] == "finished" and (step is None or step.step == "report"):
+        return {"step": "finished"} | between
+    if step is None or (short and step.step not in ("student", "report")):
+        return {"step": "waiting"} | between
     if jobs and step.step == "labels" and held["state"] != "labelling" and not {"queued", "running"} & set(jobs):
-        return {"step": "idle", "done": 0, "total": 0}
-    return {"step": step.step, "done": step.done, "total": step.total}
+        return {"step": "idle"} | between
+    if step.step == "hold_pool" and step.done >= step.total:
+        return {"step": "fit", "done": 0, "total": connected, "seconds_left": None}  # until the first one is ready
+    passed = 0.0 if moment.step_began is None else (now - moment.step_began).total_seconds()
+    left = round(passed * (step.total - step.done) / step.done) if step.done and passed >= PACE_S else None
+    return {"step": step.step, "done": step.done, "total": step.total, "seconds_left": left}
 
 
 def _text(at: datetime) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
+from collegium.coordinator.report import page as report_page
 from collegium.coordinator.report.page import LOOK, natural, templates
 from collegium.coordinator.run.run_folder import plain
 
@@ -23,7 +24,8 @@ def _source(text: str) -> str:
 
 
 POLICY = (
-    f"default-src 'none'; script-src {_source(SCRIPT)}; style-src {_source(STYLE)}; connect-src 'self'; "
+    f"default-src 'none'; script-src {_source(SCRIPT)}; "
+    f"style-src {_source(STYLE)} {_source(report_page.STYLE)}; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -52,6 +54,17 @@ _MEANING = {
 }
 
 
+_STAGES = (
+    ("Parties connect", ("waiting", "describe")),
+    ("They get the pool", ("hold_pool",)),
+    ("They fit teachers", ("fit",)),
+    ("Labels", ("votes", "labels")),
+    ("Student", ("student",)),
+    ("Report", ("report", "finished")),
+)
+"""The stages of a run in their order, and the steps that each is made of."""
+
+
 def _meaning(code: str) -> str:
     """Why a party was left out, in words. All codes of refusals mean that its policy forbids it."""
     return _MEANING.get(code) or _MEANING.get(code.partition("-")[0], code)
@@ -69,6 +82,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
             style=STYLE,
             script=SCRIPT,
             doing=_doing(snapshot),
+            stages=_stages(snapshot["phase"]["step"]),
             time=at.strftime("%H:%M:%S"),
             rows=sorted((_row(name, party, at) for name, party in shown["parties"].items()), key=_place),
             troubles=_troubles(snapshot),
@@ -87,6 +101,8 @@ def _doing(snapshot: Mapping[str, Any]) -> str:
     sentence = whose + _DOING.get(
         phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}."
     )
+    if phase["seconds_left"] is not None:
+        sentence += f" At this pace {_lasting(timedelta(seconds=phase['seconds_left']))} to go."
     return sentence.format(
         done=done,
         total=total,
@@ -97,6 +113,16 @@ def _doing(snapshot: Mapping[str, Any]) -> str:
         rounds=rounds,
         round=rounds + 1,
     )
+
+
+def _stages(step: str) -> list[tuple[str, str]]:
+    """Each stage with ``done``, ``now`` or ``later``; none where the step belongs to no run."""
+    here = next((number for number, (_, steps) in enumerate(_STAGES) if step in steps), None)
+    if here is None:
+        return []
+    here += step == "finished"
+    states = ("done" if number < here else "now" if number == here else "later" for number in range(len(_STAGES)))
+    return [(name, state) for (name, _), state in zip(_STAGES, states, strict=True)]
 
 
 def _row(name: str, party: Mapping[str, Any], at: datetime) -> dict[str, Any]:

@@ -35,10 +35,12 @@ REQUEST_S = 5.0
 """How long a request, and then its answer, may take in all."""
 LONGEST_LINE_BYTES = 2048
 PLAIN_TEXT = "text/plain; charset=utf-8"
+REPORT = "/report.html"
 LOOK_S = 0.1
 """How often the server looks whether it is to end."""
 
 Snapshot = Mapping[str, Any]
+Report = Callable[[], str | None]
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -52,19 +54,20 @@ HEADERS = {
 
 
 class StatusServer:
-    """Serves the page at ``/``, ``/status.json``, ``/metrics`` and ``/healthz`` while it is entered.
+    """Serves ``/``, ``/report.html``, ``/status.json``, ``/metrics`` and ``/healthz`` while it is entered.
 
     Parameters
     ----------
     address : ``host:port``; port 0 takes a free one.
     snapshot : what to show; see `Snapshots`.
+    report : makes the text of the run's report; None before there is one.
 
     Raises StorageError, when entered, where the address cannot be had.
     """
 
-    def __init__(self, address: str, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, address: str, snapshot: Callable[[], Snapshot], report: Report = lambda: None) -> None:
         self._host, self._port = split_address(address)
-        self._snapshot = snapshot
+        self._snapshot, self._report = snapshot, report
         self._server: _Server | None = None
 
     @property
@@ -74,7 +77,7 @@ class StatusServer:
 
     def __enter__(self) -> StatusServer:
         try:
-            self._server = _Server(self._host, self._port, self._snapshot)
+            self._server = _Server(self._host, self._port, self._snapshot, self._report)
         except OSError as error:
             raise StorageError(
                 f"cannot show the status at {self._host}:{self._port}: {error.strerror}; name another address"
@@ -94,10 +97,10 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = CONNECTIONS
 
-    def __init__(self, host: str, port: int, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, host: str, port: int, snapshot: Callable[[], Snapshot], report: Report) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
-        self.host, self.snapshot = host, snapshot
+        self.host, self.snapshot, self.report = host, snapshot, report
         self._open: set[socket.socket] = set()
         super().__init__((str(found[0][4][0]), port), _Handler)
 
@@ -185,14 +188,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
         path = self.path.partition("?")[0]
-        if path not in _PAGES:
+        if path not in _PAGES and path != REPORT:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        kind, text_of = _PAGES[path]
+        kind, text_of = _PAGES[path if path != REPORT else "/"]
         try:
-            text = text_of(self.server.snapshot())
+            text = text_of(self.server.snapshot()) if path != REPORT else self.server.report()
         except CollegiumError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, f"{error.code}: see the log\n")
+            return
+        if text is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
             return
         self._answer(HTTPStatus.OK, kind, text)
 
