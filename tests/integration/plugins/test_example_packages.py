@@ -141,8 +141,8 @@ def test_the_mechanism_is_accounted_for_planned_and_audited(run: Run) -> None:
     epsilons = [json.loads(run(*command).stdout)["epsilon_data_independent"] for command in (chosen, as_gnmax)]
     assert epsilons[0] == epsilons[1] > 1
 
-    plan = ("-m", "collegium", "plan", "-m", "gnmax-unless-unsure", "--epsilon", "2", "--teachers", "250")
-    planned = run(*plan, "--classes", "4", "--gaps", "0.8,0.6")
+    plan = ("-m", "collegium", "plan", "-m", "gnmax-unless-unsure", "--epsilon", "2", "--teachers", "50")
+    planned = run(*plan, "--classes", "4", "--gaps", "0.8", "--queries", "4")
     assert planned.returncode == 0 and "Best: gnmax-unless-unsure" in planned.stdout, planned.stderr
 
     audit = ("-m", "collegium", "audit", "-m", "gnmax-unless-unsure", "--sigma", "4", "--teachers", "20", "--seed", "1")

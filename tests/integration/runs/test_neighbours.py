@@ -47,7 +47,7 @@ SAMPLED: dict[str, Any] = {
     "queries": {"count": 12, "batch": 5, "rounds": 2},
     "partition": {"parties": 4},
     "votes": {"quorum": 0.7},
-    "student": {"method": "supervised", "options": {"steps": 2, "network": "small-cnn"}},
+    "student": {"method": "supervised", "options": {"steps": 2, "network": "mlp"}},
 }
 """By gradient histograms, then by what the student of the first six queries has learned."""
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}

@@ -152,6 +152,8 @@ def plan(
         raise ConfigurationError(
             f"--{next(iter(given)).replace('_', '-')} belongs to one mechanism: name the mechanism with -m"
         )
+    if plot is not None:
+        planning.pyplot()  # what is not installed shows before the search, which takes its time
     names = planning.planned_names() if mechanism == "all" else (mechanism,)
     votes_moved = teachers_per_party if unit == "party" else 1
     target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), votes_moved, queries)

@@ -205,15 +205,20 @@ def _exact_queries(stage: Stage, unit: Unit, target: Target, least: int) -> int:
         return least
 
 
-def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
-    """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
+def pyplot() -> Any:
+    """matplotlib's drawing functions, without a screen; MissingExtra where it is not installed."""
     with optional_import("a picture of the plans"):
         import matplotlib
 
         matplotlib.use("Agg")
-        from matplotlib import pyplot
+        from matplotlib import pyplot as functions
+    return functions
 
-    figure, axes = pyplot.subplots(figsize=(7.0, 4.5))
+
+def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
+    """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
+    functions = pyplot()
+    figure, axes = functions.subplots(figsize=(7.0, 4.5))
     for name in sorted({choice.mechanism for choice in found}):
         points = sorted((c.answered, 100.0 * c.agreement) for c in found if c.mechanism == name)
         axes.plot(*zip(*points, strict=True), marker="o", linestyle="-" if len(points) < 20 else "", label=name)
@@ -229,4 +234,4 @@ def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) ->
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the plot cannot be written to {path}: {error}") from None
     finally:
-        pyplot.close(figure)
+        functions.close(figure)
