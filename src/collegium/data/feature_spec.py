@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.values import require
 
-FEATURES = ("hog", "raw", "standard", "network")
+FEATURES = ("hog", "hog+raw", "raw", "standard", "ranks", "network")
 """Extractors by name; see `collegium.data.features`."""
 
 
@@ -28,7 +28,8 @@ class Features:
     ----------
     name : one of `FEATURES`.
     projection : float32 ``[extracted, kept]`` of whole numbers from -1024 to 1024; None keeps all.
-    scaling : of ``standard``: float32 ``[2, columns]``, what is taken off a column and what it is then multiplied by.
+    scaling : float32 ``[rows, columns]``; of ``standard`` two rows, what is taken off a column and what it is then
+        multiplied by; of ``ranks`` ascending values of each column, among which an input's value is ranked.
     network : of ``network``: a safetensors file as `models.save_network` writes it.
     """
 
@@ -39,11 +40,13 @@ class Features:
 
     def __post_init__(self) -> None:
         require(self.name in FEATURES, f"features are one of {', '.join(FEATURES)}, not {self.name[:32]!r}")
-        require((self.name == "standard") == (self.scaling is not None), "the features 'standard' have a scaling")
+        scaled = self.name in ("standard", "ranks")
+        require(scaled == (self.scaling is not None), "the features 'standard' and 'ranks' have a scaling")
         require((self.name == "network") == (self.network is not None), "the features 'network' have a network")
         if self.scaling is not None:
-            fits = self.scaling.dtype == np.float32 and self.scaling.ndim == 2 and len(self.scaling) == 2
-            require(fits, "a scaling has two rows of 32-bit floats")
+            fits = self.scaling.dtype == np.float32 and self.scaling.ndim == 2
+            rows = len(self.scaling) if fits else 0
+            require(rows == 2 if self.name == "standard" else 1 <= rows <= 256, "a scaling has rows of 32-bit floats")
             require(self.scaling.shape[1] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
             require(bool(np.isfinite(self.scaling).all()), "a scaling has finite numbers")
         if self.network is not None:

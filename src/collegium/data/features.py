@@ -94,12 +94,14 @@ def distances_squared(records: NDArray[np.int16], queries: NDArray[np.int16]) ->
 
 def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str) -> NDArray[Any]:
     if features.scaling is not None:
-        return _standard(block, features.scaling)
+        return (_standard if features.name == "standard" else _ranks)(block, features.scaling)
     if features.network is not None:
         with optional_import("features by a network"):
             from collegium.models.network_features import embed
 
         return embed(features.network, block, inputs, device)
+    if features.name == "hog+raw":
+        return np.concatenate([_hog(block), _raw(block)], axis=1)
     return _hog(block) if features.name == "hog" else _raw(block)
 
 
@@ -115,15 +117,16 @@ def _extracted(features: Features, inputs: Inputs) -> int:
             from collegium.models.network_features import width
 
         return width(features.network, inputs)
-    if features.name != "hog":
+    if not features.name.startswith("hog"):
         return columns
+    pixels = columns if features.name == "hog+raw" else 0
     if inputs.kind != "image":
         raise DataError("gradient histograms are for images: use the features 'standard' for a table")
     cell = _cell(inputs.height, inputs.width)
     rows, columns = -(-inputs.height // cell), -(-inputs.width // cell)
     if min(rows, columns) < BLOCK:
         raise DataError(f"images of {inputs.height} × {inputs.width} pixels are too small for gradient histograms")
-    return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS
+    return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS + pixels
 
 
 def _cell(height: int, width: int) -> int:
@@ -144,6 +147,16 @@ def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:
     scaled = np.floor((x.reshape(len(x), -1).astype(np.float64) - centre) * factor * ONE + 0.5)
     values: NDArray[np.float64] = np.clip(scaled, -_LARGEST, _LARGEST)
     return values
+
+
+def _ranks(x: NDArray[Any], knots: NDArray[Any]) -> NDArray[np.int64]:
+    """The share of a column's knots below each value, equal ones counted half, in parts of 1/1024."""
+    flat = x.reshape(len(x), -1)
+    below = [
+        np.searchsorted(column, values, "left") + np.searchsorted(column, values, "right")
+        for column, values in zip(knots.T, flat.T, strict=True)
+    ]
+    return np.stack(below, axis=1).astype(np.int64) * ONE // (2 * len(knots))
 
 
 @cache

@@ -20,6 +20,7 @@ from collegium.errors import StorageError
 from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device
 from collegium.models.forests import FOREST_FORMAT
+from collegium.models.kernel_student import KERNEL_FORMAT
 
 ENTRY_POINT_GROUP = "collegium.students"
 """Where another installed package names its methods."""
@@ -75,7 +76,7 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
             )
     else:
         with optional_import("a student that is a network"):
-            kind = "forests" if FOREST_FORMAT in kinds else "networks"
+            kind = "forests" if FOREST_FORMAT in kinds else "kernel_student" if KERNEL_FORMAT in kinds else "networks"
             read = importlib.import_module(f"collegium.models.{kind}").read_student
     student: Student = read(path, device=resolve_device(device))
     return student

@@ -149,7 +149,11 @@ def test_labels_beyond_the_pool_are_refused(digits: Examples) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("telepathy", {}, "consistency, contrastive, distillation, gan, patches, random-forest, supervised, vat"),
+        (
+            "telepathy",
+            {},
+            "consistency, contrastive, distillation, gan, kernel, patches, random-forest, supervised, vat",
+        ),
         ("gan", {"batch": 1}, "student.options.batch"),
         ("vat", {"radius": -1}, "student.options.radius"),
         ("distillation", {"temperature": 0}, "student.options.temperature"),

@@ -6,9 +6,11 @@ way, a sum in `factories.vote_sum_of`.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,14 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import round_id
+from collegium.coordinator.selection.kernel_choice import kernel_spec, mean_scale
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
 from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, extract
+from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, PoolRange, Terms, VoteRequest
+from collegium.protocol.messages import (
+    CastNeighbours,
+    CastVotes,
+    CountNearest,
+    PoolRange,
+    SumClasses,
+    Terms,
+    VoteRequest,
+)
 
 if TYPE_CHECKING:
     from collegium.models.students import Student
@@ -179,10 +191,52 @@ class NeighbourRequests(RecordRequests):
         return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
 
 
+class SumRequests(RoundRequests):
+    """The one request for class sums, which all records answer.
+
+    Parameters
+    ----------
+    pool_sha256 : the name of ``pool``.
+    ledger_id : names the ledger under which the sums are released.
+    """
+
+    def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str) -> None:
+        self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
+        self.votes_per_unit = {config.budget.unit: 1}
+
+    @cached_property
+    def spec(self) -> KernelSpec:
+        """The public kernel."""
+        task = self._config.task
+        return kernel_spec(self._config.sums, self._pool, task.inputs, len(task.classes), self._config.seed or 0)
+
+    @cached_property
+    def scale(self) -> float:
+        """What a party multiplies its mean contribution by where the unit is the party; else 0."""
+        if self._config.budget.unit == "record":
+            return 0.0
+        return mean_scale(KernelMap.of_pool(self.spec, self._pool, self._config.task.inputs), self._pool)
+
+    @cached_property
+    def question(self) -> str:
+        """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
+        asked = [self.spec.digest(), self._pool_sha256, self.scale, self._ledger_id]
+        noise = self._config.mechanism.model_dump(mode="json")
+        return json.dumps([*asked, noise, self._config.votes.mode, self._config.budget.unit], sort_keys=True)
+
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> SumClasses:
+        """The request; ``asked`` does not matter, as the one sum labels every input."""
+        terms = Terms.of(mechanism, mode, stage)
+        name = round_id(self._pool_sha256, (), (terms, self.question))
+        return SumClasses(terms, name, self._ledger_id, self.spec, self._pool_sha256, self.scale)
+
+
 def build_requests(
-    config: RunConfig, pool: NDArray[Any], ledger_id: str, pretrained: Callable[[], bytes]
+    config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, pretrained: Callable[[], bytes]
 ) -> RoundRequests:
-    """How ``config`` asks about the pool ``[inputs, …]``; ``pretrained``: see `features_of`."""
+    """How ``config`` asks about the pool ``[inputs, …]`` of that name; ``pretrained``: see `features_of`."""
+    if config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
+        return SumRequests(config, pool, pool_sha256, ledger_id)
     if config.neighbours is None:
         return TeacherRequests(config)
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:

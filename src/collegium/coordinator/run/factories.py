@@ -68,6 +68,8 @@ def announced_terms(config: RunConfig, queries: int) -> AnnouncedTerms:
     mechanism = _mechanism(config)
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
+    if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
+        queries = 1  # the one sum labels every input
     rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
     return AnnouncedTerms(
         sum_mode=config.votes.mode,
@@ -83,7 +85,9 @@ def _mechanism(config: RunConfig) -> Mechanism:
     decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
-    return create(config.mechanism.name, **(config.mechanism.parameters | known))
+    given, budget = config.mechanism.parameters | known, config.budget
+    completed = config.mechanism.kind.within_budget(given, budget.epsilon, budget.delta, budget.unit)
+    return create(config.mechanism.name, **completed)
 
 
 def open_ledger(
@@ -96,7 +100,7 @@ def open_ledger(
     """
     budget = config.budget
     orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
-    of_records = config.neighbours is not None
+    of_records = mechanism.answered_by is not AnsweredBy.TEACHERS
     return Ledger.open(
         file,
         signer=signer,
@@ -104,7 +108,7 @@ def open_ledger(
         delta=budget.delta,
         terms=LedgerTerms(
             unit=budget.unit,
-            votes_per_unit={"record": 1} if of_records else {"record": 1, "party": config.teachers.per_party},
+            votes_per_unit={budget.unit: 1} if of_records else {"record": 1, "party": config.teachers.per_party},
             adjacency=mechanism.unit(1).adjacency.value,
             noise="seeded" if config.seed is not None else "parties" if noised_sum else "system",
             epsilon_budget=budget.epsilon,

@@ -199,6 +199,25 @@ class Labeller:
             stage = self._stages[number]
             self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk), chunk, own))
 
+    def give(self, queries: Sequence[str], outcomes_of: Callable[[], IntArray], *, again: bool) -> bool:
+        """Release outcomes that one paid sum over all records decides; False where the budget does not take the sum.
+
+        Parameters
+        ----------
+        queries : distinct keys without labels.
+        outcomes_of : called once the sum is paid for; returns the outcomes, shape ``[queries]``.
+        again : the sum is asked for now with fresh noise of the parties, and paid for even if one was paid before.
+        """
+        try:
+            if again and self._for_the_run is not None and self._run_is_paid():
+                curve, whole = self._for_the_run
+                self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=whole)
+            charge = self.pay(0, queries)
+        except BudgetExceeded:
+            return False
+        self._release(charge, 0, queries, outcomes_of())
+        return True
+
     def pay(self, number: int, queries: Sequence[str]) -> int:
         """Charge stage ``number`` for ``queries``, or take up a charge for them that a crash left open.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collegium.coordinator.rounds.round_requests import RoundRequests, build_requests
+from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, prediction_quality
 from collegium.coordinator.run.labeller import Labeller
@@ -27,6 +29,9 @@ from collegium.errors import BudgetExceeded
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray
+
+if TYPE_CHECKING:
+    from collegium.models.kernel_student import NoisySums
 
 _UNCHOSEN = "a query that is not chosen yet"
 """In place of a key: whether the budget takes one more query does not depend on which query it is."""
@@ -61,7 +66,9 @@ class OpenRun:
         self._plan = Plan(config, public.spec, setup.positions)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
-        self._requests = build_requests(config, public.pool.x, ledger_id(ledger), self._trainer.pretrained_network)
+        self._requests = build_requests(
+            config, public.pool.x, public.spec.sha256, ledger_id(ledger), self._trainer.pretrained_network
+        )
         self._labeller = self._new_labeller()
         self._histograms: dict[str, IntArray] = {}
         self._label_set, self._keys = self._labels_so_far()
@@ -153,7 +160,11 @@ class OpenRun:
             queries = {key: int(index) for key, index in zip(reversed(keys), reversed(indices), strict=True)}
             queries = {key: queries[key] for key in dict.fromkeys(keys)}
             stopped = self._why_nothing_to_ask(list(queries), self._keys)
-            if stopped is None and self._labeller.pending(queries):
+            if stopped is None and isinstance(self._requests, SumRequests):
+                with self._notes.timed("labels"):
+                    fits = self._label_by_sums(runner, self._requests, queries)
+                stopped = None if fits else self._labeller.why_stopped(self._config.budget.epsilon)
+            elif stopped is None and self._labeller.pending(queries):
                 requests, predictions = self._informed_requests(queries)
                 with self._notes.timed("labels"):
                     ending = runner.ask(requests, queries, predictions, self._note_batch)
@@ -166,6 +177,46 @@ class OpenRun:
             if stopped is not None:
                 break
         self._note_labels(stopped)
+
+    def _label_by_sums(self, runner: QueryRunner, requests: SumRequests, queries: Mapping[str, int]) -> bool:
+        """Label all queries that have no label from one sum over all records; False where it does not fit the budget.
+
+        A sum that was released before labels them free.
+        """
+        from collegium.coordinator.run.class_sums import released_sums
+
+        pending = self._labeller.pending(queries)
+        if not pending:
+            return True
+        path, noised, pool = self._class_sums, self._setup.noised_sum, self._public.pool.x
+        held = self._sums(requests)
+
+        def outcomes() -> IntArray:
+            noise = None if noised else self._setup.noise
+            sigma = float(self._setup.mechanism.parameters()["sigma"])
+            classes = len(self._config.task.classes)
+            ask = lambda: runner.ask_sum(requests)  # noqa: E731
+            sums = held or released_sums(path, requests, sigma, classes, noise, ask)
+            self._note_head()
+            student = sums.classifier(pool, self._config.task, self._setup.compute.device)
+            return student.predict(pool[[queries[key] for key in pending]])
+
+        fits = self._labeller.give(pending, outcomes, again=noised and held is None)
+        self._note_batch()
+        return fits
+
+    @property
+    def _class_sums(self) -> Path:
+        """Where the noisy sums are kept: beside the ledger that paid for them, as runs may share both."""
+        return self._setup.ledger_file.with_name(self._folder.class_sums.name)
+
+    def _sums(self, requests: RoundRequests) -> NoisySums | None:
+        """The class sums that were released to this run; None where there are none."""
+        if not isinstance(requests, SumRequests):
+            return None
+        from collegium.coordinator.run.class_sums import kept_sums
+
+        return kept_sums(self._class_sums, requests)
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):
@@ -237,7 +288,7 @@ class OpenRun:
         if done is not None and done.fitted_from == origin and self._folder.student.exists():
             return
         with self._notes.timed("student"):
-            student = self._trainer.fit(self._label_set)
+            student = self._trainer.fit(self._label_set, sums=self._sums(self._requests))
         student.save(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None

@@ -9,13 +9,13 @@ import numpy as np
 
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.round_requests import RoundRequests
-from collegium.coordinator.rounds.rounds import VoteRound, quorum_count, require_quorum
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, quorum_count, require_quorum
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.public_data import PublicData
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
-from collegium.protocol.messages import PoolRange
+from collegium.protocol.messages import PoolRange, SumRecords
 
 NO_ANSWER = -1
 """Among predictions: the student is not sure enough, or there is none."""
@@ -80,12 +80,12 @@ class QueryRunner:
             teachers = self._ready(requests)
 
             def counts_of(stage: Stage, chunk: Sequence[str], teachers: Mapping[str, int] = teachers) -> IntArray:
-                return self._round(requests, [queries[key] for key in chunk], teachers, stage.name)
+                return self._round(requests, [queries[key] for key in chunk], teachers, stage.name).counts
 
             if self._setup.mechanism.sum_per_stage:
                 fitted = self._labeller.label_by_stage(asked, counts_of)
             else:
-                counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM)
+                counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM).counts
                 self._keep(asked, counts)
                 answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
                 fitted = self._labeller.label(asked, counts, answers)
@@ -95,6 +95,19 @@ class QueryRunner:
             if self._setup.watch.should_stop():
                 return Ending.TOLD_TO_STOP
         return Ending.BUDGET if self._labeller.pending(keys) else Ending.ALL_LABELLED
+
+    def ask_sum(self, requests: RoundRequests) -> tuple[IntArray, int]:
+        """Put the one sum over all records to the parties; the sum ``[length]`` and how many parties answered.
+
+        Raises
+        ------
+        QuorumNotReached
+            If too few parties are ready or answer.
+        """
+        mechanism = self._setup.mechanism
+        stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
+        result = self._round(requests, (0,), self._ready(requests), stage)
+        return result.counts[0], len(result.answered)
 
     def _ready(self, requests: RoundRequests) -> dict[str, int]:
         """The parties that can answer, with their teachers; QuorumNotReached when they are too few."""
@@ -118,8 +131,8 @@ class QueryRunner:
         indices: Sequence[int],
         teachers: Mapping[str, int],
         stage: str,
-    ) -> IntArray:
-        """Put one round to the parties; the counts, shape ``[queries, classes]``."""
+    ) -> RoundResult:
+        """Put one round to the parties; its counts are ``[queries, classes]``, or ``[1, length]`` of a sum."""
         setup, notes = self._setup, self._notes
         asked = PoolRange(self._public.spec.sha256, tuple(indices))
         request = requests.request(setup.mechanism, setup.vote_sum.mode, asked, stage)
@@ -128,7 +141,7 @@ class QueryRunner:
             VoteRound(
                 request,
                 teachers,
-                width=len(setup.config.task.classes),
+                width=request.length if isinstance(request, SumRecords) else len(setup.config.task.classes),
                 deadline_s=setup.config.votes.deadline_s,
                 quorum=self._quorum,
                 on_answer=lambda done, asked: notes.tell("votes", done, asked),
@@ -138,4 +151,4 @@ class QueryRunner:
         assert self._readiness is not None, "parties are asked once they are ready"
         self._readiness.note_round(result.outcomes)
         notes.write()
-        return result.counts
+        return result

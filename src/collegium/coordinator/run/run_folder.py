@@ -39,6 +39,8 @@ class RunFolder:
         self.report = path / "report.html"
         self.begun_sums = path / "begun-sums.json"
         """Which parties the latest sums were opened with; see `BegunSums`."""
+        self.class_sums = path / "class-sums.safetensors"
+        """The noisy class sums as they were released: public. Whoever deletes them pays for new ones."""
         self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
         self.secret_votes = path / "SECRET-votes"

@@ -24,6 +24,7 @@ from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
     from collegium.coordinator.students.pretraining import Encoder, Pretraining
+    from collegium.models.kernel_student import NoisySums
     from collegium.models.students import Student
 
 
@@ -63,12 +64,13 @@ class StudentTrainer:
         made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def fit(self, label_set: LabelSet, step: str = "student") -> Student:
+    def fit(self, label_set: LabelSet, step: str = "student", sums: NoisySums | None = None) -> Student:
         """Fit a student on these labels and the pool; see `fit_student` for errors.
 
         Parameters
         ----------
         step : the name under which progress is told.
+        sums : the class sums that the labels come from, where they do.
         """
         from collegium.coordinator import students
 
@@ -84,6 +86,7 @@ class StudentTrainer:
             options=self._config.student.options,
             progress=lambda done, total: self._tell(step, done, total),
             cache=self._cache,
+            sums=sums,
         )
 
     def interim(self, label_set: LabelSet) -> Student:

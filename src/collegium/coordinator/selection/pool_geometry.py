@@ -34,7 +34,8 @@ def fit_features(
 
     Raises ConfigurationError when fewer than ``kept`` components exist; DataError when the extractor does not suit.
     """
-    plain = Features(name, scaling=standard_scaling(pool) if name == "standard" else None, network=network)
+    scaling = {"standard": standard_scaling, "ranks": rank_knots}.get(name, lambda pool: None)(pool)
+    plain = Features(name, scaling=scaling, network=network)
     if kept is None:
         return plain
     return replace(plain, projection=principal_components(extract(plain, pool, inputs), kept))
@@ -46,6 +47,23 @@ def standard_scaling(pool: NDArray[Any]) -> NDArray[np.float32]:
     deviation = columns.std(axis=0)
     factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
     return np.stack([columns.mean(axis=0), factor]).astype(np.float32)
+
+
+_KNOTS = 64
+
+
+def rank_knots(pool: NDArray[Any]) -> NDArray[np.float32]:
+    """Quantiles of each of the pool's columns, ``[64, columns]``, for the features ``ranks``.
+
+    A column of at most two values has its knots between them, so that these are ranked 0 and 1.
+    """
+    columns = pool.reshape(len(pool), -1).astype(np.float32)
+    knots = np.quantile(columns, (np.arange(_KNOTS) + 0.5) / _KNOTS, axis=0, method="inverted_cdf")
+    for number, values in enumerate(columns.T):
+        distinct = np.unique(values)
+        if len(distinct) <= 2:
+            knots[:, number] = (distinct[0] + (distinct[1] if len(distinct) == 2 else distinct[0] + 1.0)) / 2.0
+    return np.asarray(knots, dtype=np.float32)
 
 
 def nearest_edges_squared(
@@ -80,14 +98,23 @@ def principal_components(values: NDArray[np.int16], kept: int) -> NDArray[np.flo
         raise ConfigurationError(
             f"neighbours.dimensions is {kept}, but the pool's features have at most {most} components: set fewer"
         )
+    projection: NDArray[np.float32] = np.rint(principal_axes(values, kept) * PROJECTION_ONE).astype(np.float32)
+    return projection
+
+
+def principal_axes(values: NDArray[Any], kept: int) -> NDArray[np.float64]:
+    """The first ``kept`` axes of ``values`` ``[n, d]``, of length 1 each, ``[d, kept]``."""
     centred = values.astype(np.float64)
     centred -= centred.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)
-    chosen = axes[:, ::-1][:, :kept]
+    if centred.shape[1] > len(centred):  # the smaller of the two products has the same axes
+        _, sides = np.linalg.eigh(centred @ centred.T)
+        chosen = centred.T @ sides[:, ::-1][:, :kept]
+        chosen /= np.maximum(np.linalg.norm(chosen, axis=0), 1e-300)
+    else:
+        chosen = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :kept]
     # An axis has two directions: one is fixed, so that the same pool names the same projection.
     signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(kept)])
-    projection: NDArray[np.float32] = np.rint(chosen * signs * PROJECTION_ONE).astype(np.float32)
-    return projection
+    return np.asarray(chosen * np.where(signs == 0.0, 1.0, signs))
 
 
 def public_radii_squared(features: NDArray[np.int16], queries: NDArray[np.int64], share: float) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ from collegium.data.feature_spec import Features
 from collegium.data.features import dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import IntArray
+from collegium.privacy.mechanisms import AnsweredBy, IntArray
 from collegium.protocol.messages import ArraySpec
 
 COMPONENTS = 64
@@ -51,7 +51,8 @@ class Plan:
     Parameters
     ----------
     spec : names the pool.
-    positions : the inputs to ask, in one round; chosen by the configuration where it is None.
+    positions : the inputs to ask, in one round; where it is None, chosen by the configuration, and all of the pool
+        where one sum over all records labels them.
 
     Raises
     ------
@@ -61,6 +62,8 @@ class Plan:
 
     def __init__(self, config: RunConfig, spec: ArraySpec, positions: Sequence[int] | None = None) -> None:
         self._config, self._spec = config, spec
+        if positions is None and config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
+            positions = range(spec.shape[0])  # one sum labels every input
         self.positions = None if positions is None else np.asarray(positions, dtype=np.int64)
         self.sizes = config.queries.round_sizes() if self.positions is None else (len(self.positions),)
         check_count(sum(self.sizes), spec.shape[0])

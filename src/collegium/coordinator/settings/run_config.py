@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from collegium.data import DataSource
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
-from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_NEIGHBOUR_COUNT
+from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
@@ -170,6 +170,21 @@ class NeighboursConfig(Frozen):
             raise StorageError(f"cannot read {self.network}: {error.strerror}") from error
 
 
+class SumsConfig(Frozen):
+    """What class sums (``class-sums``) are taken under: a public kernel, made from the pool alone."""
+
+    features: Literal["hog", "hog+raw", "raw", "standard", "ranks"] | None = None
+    """Gradient histograms of images; these and the pixels; the inputs themselves; columns scaled by the pool's means
+    and deviations; columns ranked among the pool's values. Where it is left out: hog+raw for images, ranks for tables.
+    """
+    dimensions: int = Field(default=128, ge=1)
+    """Of images: principal components of the pool's features that are kept."""
+    landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
+    """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
+    bandwidth: float = Field(default=0.6, gt=0, le=100)
+    """Of the Gaussian kernel, in units of the median distance of inputs from landmarks."""
+
+
 class StudentConfig(Frozen):
     """Which student learns from the labels."""
 
@@ -194,13 +209,14 @@ class RunConfig(Frozen):
     budget: BudgetConfig
     queries: QueriesConfig = QueriesConfig()
     neighbours: NeighboursConfig | None = None
+    sums: SumsConfig = SumsConfig()
     student: StudentConfig = StudentConfig()
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> RunConfig:
         name, kind, mode = self.mechanism.name, self.mechanism.kind, self.votes.mode
         if mode not in kind.sum_modes:
-            voters = (AnsweredBy.TEACHERS,) if kind.answered_by is AnsweredBy.TEACHERS else _RECORDS
+            voters = _RECORDS if kind.answered_by in _RECORDS else (kind.answered_by,)
             others = [one for one in _names(*voters) if mode in mechanism_named(one).sum_modes]
             instead = f"; mechanisms for it are {' and '.join(others)}" if others else ""
             modes = " or ".join(repr(one.value) for one in kind.sum_modes) or "none"
@@ -215,7 +231,7 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _neighbours_fit(self) -> RunConfig:
         name, answered_by = self.mechanism.name, self.mechanism.kind.answered_by
-        if (answered_by is not AnsweredBy.TEACHERS) != (self.neighbours is not None):
+        if (answered_by in _RECORDS) != (self.neighbours is not None):
             raise ValueError(
                 f"the section neighbours and the mechanism {' or '.join(_names(*_RECORDS))} belong together"
             )

@@ -24,6 +24,7 @@ from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
 
 if TYPE_CHECKING:
+    from collegium.models.kernel_student import NoisySums
     from collegium.models.training import StepCallback
 
 
@@ -39,6 +40,7 @@ class LearningProblem:
     soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
         code that holds the teachers has them.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
+    sums : the class sums that the labels come from, where they do.
     """
 
     task: Task
@@ -50,6 +52,7 @@ class LearningProblem:
     progress: StepCallback
     cache: Path | None = None
     soft_targets: NDArray[np.float64] | None = None
+    sums: NoisySums | None = None
 
 
 class StudentMethod(Protocol):
@@ -75,6 +78,7 @@ METHODS: dict[str, type[BaseModel]] = {}
 BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
     "contrastive": "collegium.coordinator.students.contrastive",
+    "kernel": "collegium.coordinator.students.kernel",
     "random-forest": "collegium.coordinator.students.forest",
     "supervised": "collegium.coordinator.students.networks",
 }
@@ -143,12 +147,14 @@ def fit_student(
     progress: StepCallback | None = None,
     cache: Path | None = None,
     soft_targets: NDArray[np.float64] | None = None,
+    sums: NoisySums | None = None,
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
     Raises ConfigurationError for an unknown method or option, MissingExtra for a method whose package is not
     installed, DataError when the labels cannot teach anything (none at all, one class only, a class the task does
-    not have), TrainingDiverged when the training came to nothing. ``soft_targets`` are what `LearningProblem` says.
+    not have), TrainingDiverged when the training came to nothing. ``soft_targets`` and ``sums`` are what
+    `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
     require_soft_targets(method, soft_targets)
@@ -158,7 +164,7 @@ def fit_student(
     set_threads(threads)
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)
-    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets)
+    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets, sums)
     with seeded_draws(seed, target):
         return chosen.fit(problem)
 

@@ -232,6 +232,11 @@ class Mechanism(ABC):
         """``given`` parameters and those that follow from an account for ``queries`` queries at ``delta``."""
         return dict(given)
 
+    @classmethod
+    def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float, unit: str) -> dict[str, Any]:
+        """``given`` parameters and those that follow from a budget of (``epsilon``, ``delta``) for the named unit."""
+        return dict(given)
+
     # Release.
 
     def release(

@@ -25,18 +25,22 @@ Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICM
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.limits import MAX_CLASSES
+from collegium.limits import MAX_CLASSES, MAX_SUM_LENGTH
+from collegium.privacy.accounting.game.laws import Law, discrete_vector
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import RenyiCurve
+from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.privacy.vote_counts import checked_counts, winners
 
@@ -68,6 +72,10 @@ def moved(unit: Unit) -> float:
     return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
 
 
+def _epsilon_of(sigma: float, delta: float) -> float:
+    return RenyiCurve(WIDE_ORDERS, np.array(WIDE_ORDERS) / (2.0 * sigma**2)).to_epsilon(delta).epsilon
+
+
 @register
 @dataclass(frozen=True)
 class ClassSums(Mechanism):
@@ -90,12 +98,25 @@ class ClassSums(Mechanism):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return (SumRelease("sums", self.sigma),)
+        return (SumRelease("sums", self.sigma, math.sqrt(bound_squared(self.classes))),)
 
     @property
     def noise_scale(self) -> float:
         """σ·Δ, in the units of the sum's entries."""
         return self.sigma * math.sqrt(bound_squared(self.classes))
+
+    @classmethod
+    def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float, unit: str) -> dict[str, Any]:
+        """With the smallest noise whose ε fits the budget where ``given`` names no sigma; 4 digits, rounded up."""
+        if "sigma" in given:
+            return dict(given)
+        low, high = 2.0**-10, 2.0**30
+        while high - low > 1e-5 * high:
+            middle = math.sqrt(low * high)
+            fits = _epsilon_of(middle, delta) <= epsilon
+            low, high = (low, middle) if fits else (middle, high)
+        step = 10.0 ** (math.floor(math.log10(high)) - 3)
+        return {**given, "sigma": float(f"{math.ceil(high / step) * step:.4g}")}
 
     def charged_queries(self, queries: int) -> int:
         """1, however many inputs are labelled from the one sum."""
@@ -111,7 +132,15 @@ class ClassSums(Mechanism):
 
 @dataclass(frozen=True)
 class SumRelease(GaussianStage):
-    """One noisy vector, of which neighbours move the sum by `moved` and the noise is ``sigma`` on every entry."""
+    """One noisy vector, which neighbours change by `moved` under noise of ``sigma`` on every entry.
+
+    Both are in units of a largest contribution, which is ``bound`` in units of the entries.
+    """
+
+    bound: float
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        return discrete_vector(moved(unit) * self.bound, self.sigma * self.bound, MAX_SUM_LENGTH)
 
     def moved(self, unit: Unit) -> float:
         return moved(unit)
@@ -154,9 +183,6 @@ class NoisedClassSums(NoisedByParties):
         return self.unit(1, adjacency)
 
 
-_ENTRIES_AT_MOST = 2**26
-
-
 @dataclass(frozen=True)
 class NoisedSumRelease(NoisedRelease):
     """A noised vector whose entries count in units of 1/``bound`` of a largest contribution."""
@@ -167,6 +193,11 @@ class NoisedSumRelease(NoisedRelease):
     def noise_votes(self) -> float:
         return self.noise.sigma / self.bound
 
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        # Shares of this size add up to one discrete Gaussian but for factors that no float tells from 1.
+        closeness = closeness_to_one_gaussian(self.noise.sigma_share, self.noise.honest_survivors)
+        return discrete_vector(moved(unit) * self.bound, self.noise.sigma, MAX_SUM_LENGTH, closeness)
+
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         # Any entry may change, of the longest vector that is summed: at these scales it costs nothing to say so.
-        return self.noise.curve(orders, l2_squared=(moved(unit) * self.bound) ** 2, changed_entries=_ENTRIES_AT_MOST)
+        return self.noise.curve(orders, l2_squared=(moved(unit) * self.bound) ** 2, changed_entries=MAX_SUM_LENGTH)

@@ -44,6 +44,10 @@ class SystemNoise:
         return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
 
 
+_COARSE = 2.0**12
+"""Above this, seeded discrete Gaussian noise is rounded continuous noise: no test can tell, and no table is needed."""
+
+
 class SeededNoise:
     """Reproducible noise for tests and for the papers' tables; never private.
 
@@ -72,6 +76,8 @@ class SeededNoise:
         """Gaussian noise; discrete by inverting its distribution function, cut where the mass is below 1e-300."""
         if self._continuous:
             return self._generator.normal(0.0, _positive(sigma), shape)
+        if sigma > _COARSE:
+            return np.rint(self._generator.normal(0.0, sigma, shape)).astype(np.int64)
         reach = math.ceil(37.0 * _positive(sigma)) + 1
         support = np.arange(-reach, reach + 1)
         mass = np.exp(-0.5 * (support / sigma) ** 2)

@@ -1,0 +1,76 @@
+"""Class sums of a run: paid for, asked once, made noisy, kept, and turned into labels of the whole pool.
+
+The noisy sums are kept in the run's folder under the name of what they answer. A run that is started again finds them
+there and asks nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from collegium.coordinator.rounds.round_requests import SumRequests
+from collegium.coordinator.run.labeller import NoiseStrategy
+from collegium.errors import StorageError
+from collegium.models.kernel_student import NoisySums
+from collegium.privacy.mechanisms import IntArray, SeededNoise, SystemNoise
+from collegium.privacy.mechanisms.class_sums import bound_squared
+from collegium.whole_files import replacing
+
+Ask = Callable[[], tuple[IntArray, int]]
+"""Puts the round to the parties; returns the sum, ``[length]``, and how many parties answered."""
+
+
+def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
+    """The noisy sums in the file, None where there are none or they answer another question.
+
+    Raises
+    ------
+    StorageError
+        If the file is damaged: what it held was paid for.
+    """
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about, values = json.loads((file.metadata() or {})["sums"]), file.get_tensor("values")
+        if about["question"] != requests.question:
+            return None
+        answered = about["answered"]
+        return NoisySums(requests.spec, values, float(about["noise"]), _contributions(requests, answered))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"cannot read {path}: {error}; restore it from a copy") from error
+
+
+def released_sums(
+    path: Path, requests: SumRequests, sigma: float, classes: int, noise: NoiseStrategy | None, ask: Ask
+) -> NoisySums:
+    """Ask, add noise and keep the result in the file; the sums were paid for before.
+
+    Parameters
+    ----------
+    sigma : the noise, in units of the largest contribution.
+    noise : what draws the noise; None where the parties' is in the sum already.
+    """
+    values, answered = ask()
+    scale = sigma * math.sqrt(bound_squared(classes))
+    if noise is not None:
+        source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
+        values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
+    about = {"question": requests.question, "noise": scale, "answered": answered}
+    try:
+        with replacing(path, "keep the class sums") as beside:
+            save_file({"values": values}, beside, {"sums": json.dumps(about)})
+    except SafetensorError as error:
+        raise StorageError(f"cannot write {path}: {error}") from error
+    return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
+
+
+def _contributions(requests: SumRequests, answered: int) -> float | None:
+    return answered * requests.scale if requests.scale else None

@@ -1,0 +1,76 @@
+"""Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
+from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.data.feature_spec import PROJECTION_ONE, Features
+from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.task import Inputs
+from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
+from collegium.privacy.mechanisms.class_sums import ONE
+
+_SOME = 512
+
+
+def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, seed: int) -> KernelSpec:
+    """The kernel of a public pool; the same for the same pool, settings and ``seed``.
+
+    Parameters
+    ----------
+    pool : shape ``[inputs, …]`` as the task says.
+    classes : the task's; they limit the number of landmarks, as the sum has an entry for each class and landmark.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        If the features do not suit the task or the pool.
+    """
+    features = _features(settings, pool, inputs)
+    order = np.random.default_rng([seed, 0x73]).permutation(len(pool))
+    landmarks = order[: min(settings.landmarks, (MAX_SUM_LENGTH - 1) // classes)]
+    some = extract(features, pool[order[:_SOME]], inputs)
+    squared = distances_squared(some, extract(features, pool[landmarks], inputs))
+    median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
+    bandwidth_squared = max(1, round((settings.bandwidth * median) ** 2))
+    return KernelSpec(features, tuple(int(position) for position in landmarks), bandwidth_squared)
+
+
+def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
+    name = settings.features or ("hog+raw" if inputs.kind == "image" else "ranks")
+    if inputs.kind != "image":
+        return fit_features(name, None, pool, inputs)
+    plain = Features(name)
+    kept = min(settings.dimensions, len(pool) - 1, MAX_PROJECTION_ENTRIES // dimensions(plain, inputs))
+    if name != "hog+raw":
+        return fit_features(name, kept, pool, inputs)
+    values = extract(plain, pool, inputs).astype(np.float64)
+    # Gradients and pixels count the same: the median distance between two inputs is the same in both.
+    weights = np.ones(values.shape[1])
+    some, split = values[:_SOME], dimensions(Features("hog"), inputs)
+    by_gradients, by_pixels = (_median_distance(part) for part in np.split(some, [split], axis=1))
+    weights[split:] = by_gradients / by_pixels
+    axes = principal_axes(values * weights, kept) * weights[:, None]
+    projection = np.rint(axes * (PROJECTION_ONE / np.abs(axes).max())).astype(np.float32)
+    return Features(name, projection)
+
+
+def _median_distance(values: NDArray[np.float64]) -> float:
+    squared = np.square(values).sum(axis=1)
+    apart = squared[:, None] + squared - 2.0 * values @ values.T
+    return max(1.0, float(np.sqrt(max(0.0, float(np.median(apart))))))
+
+
+def mean_scale(kernel: KernelMap, pool: NDArray[Any]) -> float:
+    """The public factor on a party's mean contribution: 1 / the length of the pool's own mean vector, at most 65,536.
+
+    A party whose records are all of one class and lie as the pool does then sends about one contribution's length.
+    """
+    length = float(np.linalg.norm(kernel(pool[:: max(1, len(pool) // 2048)]).mean(axis=0))) / ONE
+    return float(min(2.0**16, 1.0 / max(length, 2.0**-16)))

@@ -1,0 +1,167 @@
+"""Noisy class sums, and the classifier that they are filtered into, which scores any input; its file is safetensors.
+
+With b the sum of φ(x) ⊗ (e_y − 1/C) over n records, and M the sum of φφᵀ over the same records, M⁻¹b is the
+least-squares estimate of Pr[y | x] − 1/C. M is estimated by n times the pool's own second moment of φ. In its
+eigenbasis, b is multiplied by λ/(λ² + λ + κ²) in a direction of eigenvalue λ, with κ = s·C/√(C − 1) for noise of s on
+an entry: the Wiener filter for coefficients that vary as much as e_y − 1/C does. The λ beside κ² stands for what the
+sample of records itself adds to the noise. n is read from the sum's last entry, which carries the same noise.
+
+References
+----------
+Wiener, "Extrapolation, interpolation, and smoothing of stationary time series", 1949.
+Balog, Tolstikhin and Schölkopf, "Differentially private database release via kernel mean embeddings", ICML 2018.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from collegium.data.feature_spec import Features
+from collegium.data.features import dimensions
+from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.task import Task
+from collegium.errors import CollegiumError, StorageError
+from collegium.limits import MAX_LANDMARKS
+from collegium.privacy.mechanisms.class_sums import ONE, count_of_one
+from collegium.privacy.units import IntArray
+
+KERNEL_FORMAT = "collegium-kernel-v1"
+"""The key of a file's metadata that describes a kernel student."""
+
+_AT_ONCE = 2048
+_FEWEST_RECORDS = 10.0
+_SMALLEST = 0.05
+"""Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """Class sums as they were released; public.
+
+    Parameters
+    ----------
+    kernel : the map under which records contributed.
+    values : int64 ``[classes · landmarks + 1]``: class by class, then the count.
+    noise : standard deviation of the noise on every entry.
+    contributions : how many contributions the sum stands for, where that is public; read from the count where None.
+    """
+
+    kernel: KernelSpec
+    values: IntArray
+    noise: float
+    contributions: float | None = None
+
+    def classifier(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> KernelStudent:
+        """The filtered classifier; ``pool`` is the one whose inputs are the landmarks."""
+        classes, kernel = len(task.classes), KernelMap.of_pool(self.kernel, pool, task.inputs, device)
+        moment = np.zeros((kernel.dimensions, kernel.dimensions))
+        for start in range(0, len(pool), _AT_ONCE):
+            vectors = kernel(pool[start : start + _AT_ONCE]) / ONE
+            moment += vectors.T @ vectors
+        count = self.contributions
+        if count is None:
+            count = max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
+        eigenvalues, axes = np.linalg.eigh(moment * (count / len(pool)))
+        sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
+        sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
+        kappa = self.noise / (ONE * np.sqrt(classes - 1.0))
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
+        coefficients = axes @ (filtered[:, None] * (axes.T @ sums))
+        return KernelStudent(task, self.kernel.features, self.kernel.bandwidth_squared, kernel.landmarks,
+                             kernel.weights_of(coefficients), device)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class KernelStudent:
+    """Scores k(x)ᵀ·weights; k(x) is the Gaussian kernel of an input and the landmarks.
+
+    Parameters
+    ----------
+    landmarks : their features, int16 ``[landmarks, features]``.
+    weights : float64 ``[landmarks, classes]``.
+    """
+
+    task: Task
+    features: Features
+    bandwidth_squared: int
+    landmarks: NDArray[np.int16]
+    weights: NDArray[np.float64]
+    device: str = "cpu"
+
+    def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``."""
+        nothing = np.empty((len(self.landmarks), 0))
+        kernel = KernelMap(
+            self.features, self.task.inputs, self.bandwidth_squared, self.landmarks, nothing, self.device
+        )
+        blocks = [kernel.kernel(x[start : start + _AT_ONCE]) for start in range(0, len(x), _AT_ONCE)]
+        return np.concatenate([np.empty((0, self.weights.shape[1])), *(block @ self.weights for block in blocks)])
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """The scores + 1/C, at least 0.05/C, made to add up to 1; ``[n, classes]``."""
+        share = 1.0 / len(self.task.classes)
+        raised = np.maximum(self.scores(x) + share, _SMALLEST * share)
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """The class of the highest score, ``[n]``."""
+        return np.asarray(self.scores(x).argmax(axis=1), dtype=np.int64)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays as safetensors, with the task; StorageError if that fails."""
+        about = {
+            "task": self.task.model_dump(mode="json"),
+            "features": self.features.name,
+            "bandwidth_squared": self.bandwidth_squared,
+        }
+        arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "weights": self.weights}
+        for name in ("projection", "scaling"):
+            if (array := getattr(self.features, name)) is not None:
+                arrays[name] = array
+        if self.features.network is not None:
+            arrays["network"] = np.frombuffer(self.features.network, dtype=np.uint8)
+        try:
+            save_file(
+                {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+                path,
+                {KERNEL_FORMAT: json.dumps(about, sort_keys=True)},
+            )
+        except (OSError, SafetensorError) as error:
+            raise StorageError(f"cannot write the student {path}: {error}") from error
+
+
+def read_student(path: Path, *, device: str) -> KernelStudent:
+    """What `KernelStudent.save` wrote; raises StorageError for another or a damaged file."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {})[KERNEL_FORMAT])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        task = Task.model_validate(about["task"])
+        network = arrays["network"].tobytes() if "network" in arrays else None
+        features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
+        landmarks, weights, bandwidth = arrays["landmarks"], arrays["weights"], int(about["bandwidth_squared"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
+        raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
+    fits = (
+        landmarks.dtype == np.int16
+        and weights.dtype == np.float64
+        and landmarks.ndim == weights.ndim == 2
+        and 1 <= len(landmarks) == len(weights) <= MAX_LANDMARKS
+        and landmarks.shape[1] == dimensions(features, task.inputs)
+        and weights.shape[1] == len(task.classes)
+        and bool(np.isfinite(weights).all())
+        and 1 <= bandwidth < 2**40
+    )
+    if not fits:
+        raise StorageError(f"{path.name} holds a damaged kernel student")
+    return KernelStudent(task, features, bandwidth, landmarks, weights, device)

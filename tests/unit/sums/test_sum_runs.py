@@ -1,0 +1,157 @@
+"""A run over class sums: one round labels the whole pool, the student comes from the same sums, and ε is paid once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import BudgetExceeded, StorageError
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.students import read_student
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+
+TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+POLICY = PolicyConfig(minimum_noise_sums=0.5, queries=100, times_per_query=100)
+
+
+@pytest.fixture(scope="module")
+def shuffled(digits: Examples) -> Examples:
+    """The digits are sorted by their writers."""
+    return digits.take(np.random.default_rng(0).permutation(len(digits)))
+
+
+def institutions(shuffled: Examples, policy: PolicyConfig) -> LocalParties:
+    parts = {name: slice(number, 1200, len(NAMES)) for number, name in enumerate(NAMES)}
+    records = {name: (shuffled.x[rows, ..., 0], shuffled.labels()[rows]) for name, rows in parts.items()}
+    return LocalParties(records, TASK, policy=policy)
+
+
+@pytest.fixture(scope="module")
+def parties(shuffled: Examples) -> LocalParties:
+    return institutions(shuffled, POLICY)
+
+
+@pytest.fixture(scope="module")
+def public(shuffled: Examples) -> PublicData:
+    return PublicData(shuffled.take(np.arange(1200, 1500)), shuffled.take(np.arange(1500, 1797)))
+
+
+def config(**changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "name": "local",
+        "task": TASK,
+        "pool": {"source": "digits"},
+        "mechanism": {"name": "class-sums"},
+        "budget": {"epsilon": 1.0},
+        "student": {"method": "kernel"},
+    }
+    return validate_config(values | changes, RunConfig, "test")
+
+
+def driven(asked: RunConfig, parties: LocalParties, public: PublicData, folder: Path) -> run.Coordinator:
+    return run.Coordinator(
+        asked, run.Reach(parties, signing_keys=parties.signing_keys), run.Storage(folder), public=public
+    )
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked", "masked+noised"])
+def test_one_round_labels_the_whole_pool_and_makes_the_student(
+    shuffled: Examples, public: PublicData, tmp_path: Path, mode: str
+) -> None:
+    policy = PolicyConfig(minimum_noise_sums=0.5, queries=2, record_epsilon=2.0, sum_modes=(mode,))
+    parties = institutions(shuffled, policy)
+    record = driven(config(votes={"mode": mode}), parties, public, tmp_path).run()
+    assert record.state == "finished" and len(record.rounds) == 1
+    assert record.labels is not None and record.labels.answered == 300
+    assert record.label_accuracy is not None and record.label_accuracy > 0.88
+    assert record.student_accuracy is not None and record.student_accuracy > 0.86
+    assert record.privacy is not None and 0.9 < record.privacy.guarantee <= 1.0
+    again = driven(config(votes={"mode": mode}), parties, public, tmp_path).run()
+    assert len(again.rounds) == 1 and again.privacy == record.privacy
+
+
+def test_a_party_unit_is_served_by_means(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
+    """Five parties cannot hide one of them and show a digit: what counts is that the round is paid per party."""
+    asked = config(budget={"epsilon": 4.0, "unit": "party"})
+    record = driven(asked, parties, public, tmp_path).label()
+    assert record.privacy is not None and record.privacy.terms.unit == "party"
+    assert set(record.privacy.units) == {"party"} and 3.6 < record.privacy.guarantee <= 4.0
+
+
+def test_a_crash_before_the_sums_are_kept_pays_again_where_the_parties_noise_was_opened(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spent(mode: str) -> list[float]:
+        folder = tmp_path / mode.replace("+", "-")
+        asked = config(votes={"mode": mode}, budget={"epsilon": 9.0}, mechanism={
+            "name": "class-sums", "parameters": {"sigma": 3.0}})  # fmt: skip
+        with monkeypatch.context() as patched:
+            patched.setattr("collegium.coordinator.run.class_sums.save_file", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                driven(asked, parties, public, folder).label()
+        with Ledger.read(folder / "ledger.sqlite") as ledger:
+            first = ledger.epsilon().epsilon
+        driven(asked, parties, public, folder).label()
+        with Ledger.read(folder / "ledger.sqlite") as ledger:
+            return [first, ledger.epsilon().epsilon]
+
+    first, second = spent("masked")
+    assert first == second  # nobody saw the noise that the coordinator drew
+    first, second = spent("masked+noised")
+    assert second > 1.3 * first
+
+
+def _dies(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_damaged_sums_are_not_bought_again(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
+    driven(config(), parties, public, tmp_path).label()
+    RunFolder(tmp_path).class_sums.write_bytes(b"damaged")
+    with pytest.raises(StorageError, match="restore it from a copy"):
+        driven(config(), parties, public, tmp_path).fit()
+
+
+def test_a_sum_that_the_budget_does_not_take_is_not_asked_for(
+    parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    asked = config(mechanism={"name": "class-sums", "parameters": {"sigma": 1.0}})
+    with pytest.raises(BudgetExceeded, match="class-sums"):
+        driven(asked, parties, public, tmp_path).label()
+
+
+def test_the_student_is_the_same_from_its_file(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
+    driven(config(), parties, public, tmp_path).run()
+    student = read_student(RunFolder(tmp_path).student, device="cpu")
+    assert isinstance(student, KernelStudent)
+    probabilities = student.probabilities(public.pool.x)
+    assert np.allclose(probabilities.sum(axis=1), 1.0) and (probabilities > 0.0).all()
+    assert (student.predict(public.pool.x) == probabilities.argmax(axis=1)).all()
+    student.save(tmp_path / "copy.safetensors")
+    assert (tmp_path / "copy.safetensors").read_bytes() == RunFolder(tmp_path).student.read_bytes()
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.3, 2.0])
+def test_the_noise_follows_from_the_budget(budget: float) -> None:
+    from collegium.privacy.mechanisms.class_sums import ClassSums
+
+    chosen: Callable[..., dict[str, Any]] = ClassSums.within_budget
+    sigma = chosen({"classes": 3}, budget, 1e-5, "record")["sigma"]
+    assert chosen({"classes": 3, "sigma": 7.0}, budget, 1e-5, "record")["sigma"] == 7.0
+    assert 1.0 / budget < sigma < 5.0 / budget
