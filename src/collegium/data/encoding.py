@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
 from collegium.privacy.multilabel import numbers_of
 
@@ -174,6 +174,21 @@ def encode_matrix(
         f"{origin}: x has {matrix.shape[1]} columns; the task has {len(inputs.columns)} "
         f"({inputs.shape[0]} when encoded, as float32)"
     )
+
+
+def encode_vectors(vectors: ArrayLike, inputs: VectorInputs, *, origin: str) -> NDArray[np.float32]:
+    """Vectors as float32 ``[n, size]``; DataError for another size, or for what is no finite number."""
+    try:
+        numbers = np.ascontiguousarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise DataError(f"{origin}: a vector holds something that is no number: correct it") from None
+    if numbers.ndim != 2 or numbers.shape[1] != inputs.size:
+        raise DataError(
+            f"{origin}: inputs of shape {list(numbers.shape)}, but the task has vectors of {inputs.size} numbers"
+        )
+    if not np.isfinite(numbers).all():
+        raise DataError(f"{origin}: a vector holds a number that is missing or not finite: leave its row out")
+    return numbers
 
 
 def _encode_numbers(

@@ -138,7 +138,8 @@ def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
     flat = x.reshape(len(x), -1)
     if flat.dtype == np.uint8:
         return flat.astype(np.int64)
-    return np.floor(flat.astype(np.float64) * ONE + 0.5).astype(np.int64)
+    values = np.floor(flat.astype(np.float64) * ONE + 0.5)
+    return np.clip(values, -_LARGEST, _LARGEST).astype(np.int64)
 
 
 def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, text_of
+from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, encode_vectors, text_of
 from collegium.data.examples import Examples
-from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import DataError
 
 _ORIGIN = "the array"
@@ -78,7 +78,8 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     Returns
     -------
     array
-        float32 ``[n, values]`` in [0, 1] for tables, uint8 ``[n, height, width, channels]`` for images.
+        float32 ``[n, values]`` in [0, 1] for tables, float32 ``[n, size]`` for vectors, uint8
+        ``[n, height, width, channels]`` for images.
 
     Raises
     ------
@@ -90,6 +91,8 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     raw = np.asarray(inputs)
     if isinstance(task.inputs, ImageInputs):
         return encode_images(raw, task.inputs, origin=_ORIGIN)
+    if isinstance(task.inputs, VectorInputs):
+        return encode_vectors(raw, task.inputs, origin=_ORIGIN)
     return encode_matrix(raw, task.inputs, origin=_ORIGIN, unknown=unknown)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from collegium.limits import MAX_CLASSES
+from collegium.limits import MAX_CLASSES, MAX_FEATURES
 from collegium.privacy.multilabel import MAX_LABELS
 from collegium.settings import Frozen
 
@@ -96,7 +96,22 @@ class TableInputs(Frozen):
         return "float32"
 
 
-Inputs = Annotated[ImageInputs | TableInputs, Field(discriminator="kind")]
+class VectorInputs(Frozen):
+    """Vectors of ``size`` numbers, such as the embeddings of texts by a public encoder; taken as they are."""
+
+    kind: Literal["vector"] = "vector"
+    size: int = Field(gt=0, le=MAX_FEATURES)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    @property
+    def dtype(self) -> str:
+        return "float32"
+
+
+Inputs = Annotated[ImageInputs | TableInputs | VectorInputs, Field(discriminator="kind")]
 
 
 class Task(Frozen):

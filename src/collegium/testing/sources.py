@@ -11,7 +11,7 @@ from collegium.data import DataSource, Examples
 from collegium.data.loading.loading import encoded
 from collegium.data.loading.named import NamedSource, source_named
 from collegium.data.loading.sources import Records
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError
 from collegium.testing.promises import promise, random_state
 
@@ -101,7 +101,7 @@ def _check_records(name: str, task: Task, records: Records) -> None:
         records.sorted_by_class or not sorted_by_class,
         f"{name}: the records are sorted by class: say so with sorted_by_class, or a part of them lacks classes",
     )
-    if not isinstance(task.inputs, ImageInputs):
+    if isinstance(task.inputs, TableInputs):
         columns = [column.name for column in task.inputs.columns]
         promise(records.label not in columns, f"{name}: the label {records.label!r} is one of the task's inputs")
         leaks = [column for column in columns if column in records.frame and _decides(records.frame[column], y)]

@@ -43,7 +43,9 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
 
 
 def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
-    name = settings.features or ("hog+raw" if inputs.kind == "image" else "ranks")
+    name = settings.features or {"image": "hog+raw", "vector": "raw"}.get(inputs.kind, "ranks")
+    if inputs.kind == "vector" and name == "raw":
+        return Features("standard", scaling=_one_scale(pool))
     if inputs.kind != "image":
         return fit_features(name, None, pool, inputs)
     plain = Features(name)
@@ -59,6 +61,13 @@ def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Featu
     axes = principal_axes(values * weights, kept) * weights[:, None]
     projection = np.rint(axes * (PROJECTION_ONE / np.abs(axes).max())).astype(np.float32)
     return Features(name, projection)
+
+
+def _one_scale(pool: NDArray[Any]) -> NDArray[np.float32]:
+    """A scaling of vectors that takes the pool's mean off and has one factor for all numbers: 1 / their deviation."""
+    mean = pool.mean(axis=0, dtype=np.float64)
+    deviation = max(float(np.sqrt(np.square(pool - mean).mean())), 1e-30)
+    return np.stack([mean, np.full(len(mean), 1.0 / deviation)]).astype(np.float32)
 
 
 def _median_distance(values: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.encoding import (
     MISSING,
@@ -18,6 +18,7 @@ from collegium.data.encoding import (
     encode_matrix,
     encode_several,
     encode_table,
+    encode_vectors,
     text_of,
     texts_of,
 )
@@ -25,7 +26,7 @@ from collegium.data.examples import Examples
 from collegium.data.loading.files import find, read_file
 from collegium.data.loading.named import source_named
 from collegium.data.loading.sources import DataSource, Indices, Records
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
 
 
@@ -88,7 +89,7 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
         _encoded(records, _renamed(records, frame, source), inputs, source, task),
         _labels(records, frame, source, task),
         _groups(records, frame, source),
-        _other_columns(frame, source, task),
+        _other_columns(records, frame, source, task),
         *_rows(frame, inputs, labels),
         source.group or records.group or "",
     )
@@ -144,10 +145,27 @@ def _encoded(
         if inputs is None:
             raise DataError(f"{records.origin} is a table, but the task has images")
         return encode_images(inputs, task.inputs, origin=records.origin)
+    if isinstance(task.inputs, VectorInputs):
+        vectors = _vectors(records, frame, source) if inputs is None else inputs
+        return encode_vectors(vectors, task.inputs, origin=records.origin)
     if inputs is None:
         encoding = {"decimal": source.decimal, "absent": source.absent, "unknown": source.unknown}
         return encode_table(frame, task.inputs, origin=records.origin, **encoding)
     return encode_matrix(inputs, task.inputs, origin=records.origin, unknown=source.unknown)
+
+
+def _vector_columns(records: Records, frame: pd.DataFrame, source: DataSource) -> list[str]:
+    others = {source.label or records.label, source.group or records.group}
+    return [name for name in frame.columns if name not in others]
+
+
+def _vectors(records: Records, frame: pd.DataFrame, source: DataSource) -> ArrayLike:
+    """All columns but the label's and the group's, in their order; or the lists that the only such column holds."""
+    names = _vector_columns(records, frame, source)
+    if len(names) == 1 and len(frame) and np.ndim(frame[names[0]].iloc[0]) == 1:
+        return np.array(frame[names[0]].tolist())
+    values = frame[names].to_numpy()
+    return np.char.replace(values.astype(np.str_), ",", ".") if source.decimal == "," else values
 
 
 def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:
@@ -191,8 +209,12 @@ def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArra
     return groups
 
 
-def _other_columns(frame: pd.DataFrame, source: DataSource, task: Task) -> dict[str, NDArray[np.str_]]:
-    inputs = set() if isinstance(task.inputs, ImageInputs) else {column.name for column in task.inputs.columns}
+def _other_columns(
+    records: Records, frame: pd.DataFrame, source: DataSource, task: Task
+) -> dict[str, NDArray[np.str_]]:
+    inputs = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    if isinstance(task.inputs, VectorInputs) and records.inputs is None:
+        inputs = set(_vector_columns(records, frame, source))
     others = [name for name in frame.columns if source.rename.get(name, name) not in inputs]
     return {str(name): texts_of(frame[name]) for name in others}
 
