@@ -70,6 +70,9 @@ def query_key(one_input: NDArray[Any]) -> str:
 _FEW_CLUSTERS = 256
 """Up to so many, k-means is started four times and the best kept; beyond, one start is as good and takes long."""
 
+_CLUSTERED_INPUTS = 2**15
+"""Of a larger pool, the centres of clusters are found among so many inputs at random: its time then grows linearly."""
+
 
 def representatives(features: NDArray[Any], count: int, asked: IntArray, seed: int) -> IntArray:
     """``count`` positions of the pool: the inputs nearest to the centres of clusters without an input asked before.
@@ -92,17 +95,19 @@ def representatives(features: NDArray[Any], count: int, asked: IntArray, seed: i
     _check_distinct(features, len(asked) + count)
     values = np.asarray(features, dtype=np.float32)
     number = len(asked) + count
-    clusters = KMeans(number, n_init=4 if number <= _FEW_CLUSTERS else 1, random_state=seed).fit(values)
-    distances = clusters.transform(values)
-    taken = set(asked.tolist())
-    covered = set(clusters.labels_[asked].tolist())
+    clusters = KMeans(number, n_init=4 if number <= _FEW_CLUSTERS else 1, random_state=seed)
+    few = max(_CLUSTERED_INPUTS, 16 * number)
+    some = values if len(values) <= few else values[np.random.default_rng([seed, 0x72]).permutation(len(values))[:few]]
+    distances = clusters.fit(some).transform(values)
+    labels = distances.argmin(axis=1)
+    covered = set(labels[asked].tolist())
+    distances[asked] = np.inf
     chosen: list[int] = []
-    sizes = np.bincount(clusters.labels_, minlength=number)
+    sizes = np.bincount(labels, minlength=number)
     for cluster in np.argsort(-sizes, kind="stable"):
         if len(chosen) < count and int(cluster) not in covered:
-            nearest = np.argsort(distances[:, cluster], kind="stable")
-            chosen.append(int(next(position for position in nearest.tolist() if position not in taken)))
-            taken.add(chosen[-1])
+            chosen.append(int(distances[:, cluster].argmin()))
+            distances[chosen[-1]] = np.inf
     return np.array(chosen, dtype=np.int64)
 
 
@@ -160,7 +165,7 @@ def _within(features: NDArray[Any], members: IntArray, wanted: int, seed: int) -
 
 
 def _check_distinct(features: NDArray[Any], wanted: int) -> None:
-    if len(np.unique(features, axis=0)) < wanted:
+    if all(len(np.unique(part, axis=0)) < wanted for part in (features[: 4 * wanted], features)):
         raise ConfigurationError(f"{wanted} queries are wanted, but the pool has fewer distinct inputs: ask fewer")
 
 

@@ -231,9 +231,14 @@ def plan_graph(
         secrecy, isolated = secrecy_failure(parties, colluding, neighbours, threshold, target)
         return GraphPlan(parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure, isolated)
 
-    # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap.
-    low, high = 3, min(quorum - 2, (parties - 2) // 2)
+    # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap. To try k
+    # takes time in n·k, and the k that is found grows with log n: small ones are tried first.
+    low, highest = 3, min(quorum - 2, (parties - 2) // 2)
+    high = min(64, highest)
     best = plan_with(high) if high >= low else None
+    while best is None and low <= high < highest:
+        low, high = high + 1, min(2 * high, highest)
+        best = plan_with(high)
     while best is not None and low < high:
         middle = (low + high) // 2
         found = plan_with(middle)
