@@ -4,8 +4,6 @@ The names that a program or a notebook needs are here; docs/python.md shows them
 first used, so that ``import collegium`` takes no time.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The system's clock, as everything that takes a clock has it by default."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

@@ -4,8 +4,6 @@ An error has a stable ``code``, which messages and logs carry, and an exit statu
 error, add a class here: nothing else lists them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 

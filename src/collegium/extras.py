@@ -1,7 +1,5 @@
 """What is installed on request: the extras of this package, and what other packages add to it by entry points."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint

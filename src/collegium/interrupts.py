@@ -4,8 +4,6 @@ A shell that starts a command in the background of a script has it ignore SIGINT
 Commands therefore install their own.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Locks between processes: one file each, held by one process at a time and released when that process ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ An event has a name and fields: ``logger.info("%s is here", name, extra=event("a
 contains the text of an unexpected exception, because that text may quote a record.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

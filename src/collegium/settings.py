@@ -1,7 +1,5 @@
 """Settings in TOML files. They are checked when they are read, and an error names the key of every mistake."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

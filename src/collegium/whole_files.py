@@ -4,8 +4,6 @@ A process writes to a temporary file with its process number in the name, and re
 killed, nobody reads that file, and a later process removes it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

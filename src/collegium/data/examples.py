@@ -1,7 +1,5 @@
 """Records as teachers and students take them: encoded inputs, class numbers, and who belongs together."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +37,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, indices: NDArray[np.int64]) -> Examples:
+    def take(self, indices: NDArray[np.int64]) -> "Examples":
         """The records at ``indices``, in that order."""
         return Examples(
             self.x[indices],

@@ -1,7 +1,5 @@
 """Which features describe an input: the public description that both sides of a request for neighbours share."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any

@@ -18,8 +18,6 @@ References
 Williams and Seeger, "Using the Nyström method to speed up kernel machines", NIPS 2000.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import OrderedDict
@@ -103,7 +101,7 @@ class KernelMap:
     device: str = "cpu"
 
     @classmethod
-    def of_pool(cls, spec: KernelSpec, pool: NDArray[Any], inputs: Inputs, device: str = "cpu") -> KernelMap:
+    def of_pool(cls, spec: KernelSpec, pool: NDArray[Any], inputs: Inputs, device: str = "cpu") -> "KernelMap":
         """The map that ``spec`` describes over a public pool of shape ``[inputs, …]``.
 
         Raises

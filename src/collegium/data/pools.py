@@ -4,8 +4,6 @@ A pool in a folder is ``<sha256>.bin`` and, written last, ``<sha256>.json``; wha
 name of its own, so that a reader never meets half a pool and two writers never meet each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

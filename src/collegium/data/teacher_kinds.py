@@ -1,7 +1,5 @@
 """The kinds of teachers that a configuration may name. Nothing of a teacher is imported here."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.metadata import entry_points

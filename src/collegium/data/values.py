@@ -1,7 +1,5 @@
 """What requests and replies are made of: checked names, and arrays, named by a digest and sent in pieces."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

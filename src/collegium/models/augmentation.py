@@ -3,8 +3,6 @@
 Teachers and students use the same ones. Strengths are public constants: nothing here looks at data.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Where torch computes: the device, its threads and its precision. Torch is imported only when it is needed."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ scikit-learn grows the trees; their nodes are then five arrays that this module 
 kept forest needs no pickle and outlives an update of scikit-learn.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +52,7 @@ class Forest:
     share: NDArray[np.float64]
 
     @classmethod
-    def of_trees(cls, forest: Any, classes: int) -> Forest:
+    def of_trees(cls, forest: Any, classes: int) -> "Forest":
         """The arrays of a fitted scikit-learn forest whose labels are class numbers below ``classes``."""
         sizes = [tree.tree_.node_count for tree in forest.estimators_]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
@@ -81,7 +79,7 @@ class Forest:
         )
 
     @classmethod
-    def checked(cls, arrays: Mapping[str, NDArray[Any]], features: int, classes: int, name: str) -> Forest:
+    def checked(cls, arrays: Mapping[str, NDArray[Any]], features: int, classes: int, name: str) -> "Forest":
         """A forest of arrays that came from a file called ``name``.
 
         Raises

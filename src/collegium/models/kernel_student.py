@@ -12,8 +12,6 @@ Wiener, "Extrapolation, interpolation, and smoothing of stationary time series",
 Balog, Tolstikhin and Schölkopf, "Differentially private database release via kernel mean embeddings", ICML 2018.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +58,7 @@ class NoisySums:
     noise: float
     contributions: float | None = None
 
-    def classifier(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> KernelStudent:
+    def classifier(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "KernelStudent":
         """The filtered classifier; ``pool`` is the one whose inputs are the landmarks."""
         classes, kernel = len(task.classes), KernelMap.of_pool(self.kernel, pool, task.inputs, device)
         moment = np.zeros((kernel.dimensions, kernel.dimensions))

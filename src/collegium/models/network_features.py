@@ -7,8 +7,6 @@ gives alone, and a record with a value that close to where rounding turns is com
 features are those that it gives alone.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -4,8 +4,6 @@ A network is a name, a task and a few options, so that both sides build the same
 safetensors file with those three in its metadata. No pickle is read from anyone.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

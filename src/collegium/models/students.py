@@ -3,8 +3,6 @@
 Parties read the files that they are sent; no pickle is read, and no code is run but that of methods installed here.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from importlib.metadata import entry_points

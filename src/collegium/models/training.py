@@ -4,8 +4,6 @@ A method gives a function that computes the loss of one step; the loop minimises
 (which inputs a step sees, how they are augmented, what the loss is) is in that function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class Learner:
         *,
         weight_decay: float = 0.02,
         warm_up: float = 0.3,
-    ) -> Learner:
+    ) -> "Learner":
         """AdamW (Loshchilov and Hutter 2019) with one cycle of the learning rate (Smith and Topin 2018).
 
         Parameters

@@ -5,8 +5,6 @@ that fits for another one records in the same folder. A teacher's curve comes fr
 the folder that its institution named and to no other place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path

@@ -7,8 +7,6 @@ those who collude, so an honest party would have signed both: two exact sums of 
 parties, are never opened. Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -41,7 +39,7 @@ class Answer:
     uses: Sequence[bytes]
 
     @classmethod
-    def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> Answer:
+    def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> "Answer":
         """The answer that ``body`` asks for within a run.
 
         Parameters

@@ -5,8 +5,6 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -37,7 +35,7 @@ class RecordsOfClasses:
     device : where a network for features computes.
     """
 
-    def __init__(self, examples: Examples, task: Task, device: str = "cpu") -> None:
+    def __init__(self, examples: "Examples", task: Task, device: str = "cpu") -> None:
         self._examples, self._classes, self.device = examples, len(task.classes), device
 
     def sums(self, kernel: KernelMap) -> IntArray:

@@ -1,7 +1,5 @@
 """What every answer passes before it leaves this party: it is counted and charged, or it stays."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ class AnswerGate:
         Ed25519 public key of each party that answers are summed with, by name; empty without secure sums.
     """
 
-    def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
+    def __init__(self, account: Account | None, pools: "PoolStore", roster: Mapping[str, bytes]) -> None:
         self._account, self._pools, self._roster = account, pools, roster
 
     def check(self, request: Request) -> None:
@@ -45,7 +43,7 @@ class AnswerGate:
         leaving.let_out()
         return leaving.counts
 
-    def summed(self, run_id: str, asked: VoteRequest, counts: IntArray, roster: Mapping[str, bytes]) -> LeavingAnswer:
+    def summed(self, run_id: str, asked: VoteRequest, counts: IntArray, roster: Mapping[str, bytes]) -> "LeavingAnswer":
         """The answer to ``asked`` on its way into the sum over a roster; nothing is counted yet."""
         if self._account is None:
             return LeavingAnswer(counts, None, None)

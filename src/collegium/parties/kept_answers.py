@@ -1,7 +1,5 @@
 """What a party keeps: its latest answers, the counts of masked rounds, and the ids of all sums that it has begun."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import OrderedDict

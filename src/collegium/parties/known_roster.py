@@ -4,8 +4,6 @@ The coordinator's word is not enough for a change, and neither is a certificate,
 Who may be summed with this party is the institution's own list of names, and a name keeps the key it was seen with.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The policy of an institution: which requests it answers. The party checks it before any vote is cast."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -47,7 +45,7 @@ class PolicyConfig(Frozen):
     """Answers only from the first to before the second hour of the day, UTC; may span midnight."""
 
     @classmethod
-    def read(cls, path: Path) -> PolicyConfig:
+    def read(cls, path: Path) -> "PolicyConfig":
         """Read the file at ``path``; StorageError or ConfigurationError says what is wrong with it."""
         return read_config(path, cls)
 

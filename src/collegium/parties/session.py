@@ -5,8 +5,6 @@ reading of messages. A request that is repeated while it is being answered is an
 gets the answer that the Party remembers.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import random
@@ -195,7 +193,7 @@ class PartySession:
                 outbox.put(None)
                 call.cancel()
 
-    def _take_welcome(self, welcome: pb.Welcome) -> Worker:
+    def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
         if welcome.protocol_version != limits.PROTOCOL_VERSION:
             raise VersionMismatch(
                 f"the coordinator speaks version {welcome.protocol_version} of the protocol, this party "

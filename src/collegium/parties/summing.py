@@ -4,8 +4,6 @@ Which votes, how many of them and with how much noise follow from the request fo
 answered with ``Prepared``; the coordinator's proposal for the sum must agree with it.
 """
 
-from __future__ import annotations
-
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableSet

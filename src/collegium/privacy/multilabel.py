@@ -4,8 +4,6 @@ A vote is fractions, and sums are of integers: votes travel in whole parts of 1/
 which keeps L1 ≤ τ.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A curve holds, for each order α of one grid, a bound on the Rényi divergence o
 on the same grid add up (composition), scale (repetition) and convert to (ε, δ).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,24 +81,24 @@ class RenyiCurve:
         object.__setattr__(self, "values", values)
 
     @classmethod
-    def zero(cls, orders: Sequence[float]) -> RenyiCurve:
+    def zero(cls, orders: Sequence[float]) -> "RenyiCurve":
         """Nothing charged yet."""
         grid = check_orders(orders)
         return cls(grid, np.zeros(len(grid)))
 
-    def __add__(self, other: RenyiCurve) -> RenyiCurve:
+    def __add__(self, other: "RenyiCurve") -> "RenyiCurve":
         """Adaptive composition (Mironov 2017, Proposition 1)."""
         if self.orders != other.orders:
             raise ConfigurationError("curves over different orders cannot be composed")
         return RenyiCurve(self.orders, self.values + other.values, self.delta + other.delta)
 
-    def __mul__(self, times: int) -> RenyiCurve:
+    def __mul__(self, times: int) -> "RenyiCurve":
         """The same mechanism ``times`` times."""
         return RenyiCurve(self.orders, self.values * times if times else np.zeros_like(self.values), self.delta * times)
 
     __rmul__ = __mul__
 
-    def at_least(self, values: FloatArray) -> RenyiCurve:
+    def at_least(self, values: FloatArray) -> "RenyiCurve":
         """The larger of the two at each order: a bound for whichever of two mechanisms runs."""
         return RenyiCurve(self.orders, np.maximum(self.values, values), self.delta)
 

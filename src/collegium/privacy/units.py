@@ -1,7 +1,5 @@
 """Privacy units: what a neighbouring data set may change, counted in votes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

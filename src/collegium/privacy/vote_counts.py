@@ -1,7 +1,5 @@
 """What every mechanism checks and does to a batch of vote histograms."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -1,7 +1,5 @@
 """gRPC as both sides use it: mutual TLS 1.3, limits and keepalive, waiting times, errors to status codes and back."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import resource
@@ -162,7 +160,7 @@ def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(credentials.authority_pem, credentials.tls_key_pem, credentials.certificate_pem)
 
 
-def certified(context: grpc.aio.ServicerContext[bytes, bytes], role: Role) -> Subject:
+def certified(context: "grpc.aio.ServicerContext[bytes, bytes]", role: Role) -> Subject:
     """The holder of the peer's certificate, which TLS has checked against the authority.
 
     Raises IdentityError if it is not a certificate of this role.

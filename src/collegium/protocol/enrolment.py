@@ -6,8 +6,6 @@ public, and the fingerprint that the party was given shows whether it is right. 
 over a connection whose certificate that authority issued, so that nobody else receives the join code.
 """
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import hmac

@@ -5,8 +5,6 @@ it may use. The suite named here needs an RSA certificate. Our certificates are 
 `channels.require_tls13` checks this on the open port. Afterwards the environment is as it was before.
 """
 
-from __future__ import annotations
-
 import os
 
 _WHILE_LOADING = {

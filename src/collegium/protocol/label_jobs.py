@@ -3,8 +3,6 @@
 Every decoder raises ProtocolViolation.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,7 +114,7 @@ class JobLabels:
         ).SerializeToString()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> JobLabels:
+    def from_bytes(cls, data: bytes) -> "JobLabels":
         message = parse(jobs_pb.JobLabels, data)
         require(len(message.positions) == len(message.labels), "a label for each position")
         require(all(-1 <= label < limits.MAX_CLASSES for label in message.labels), "a label is a class or -1")

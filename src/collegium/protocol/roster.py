@@ -4,8 +4,6 @@ The roster names a party's Ed25519 key, so that its certificate can be renewed w
 certificate is revoked by its fingerprint. A party that leaves is no longer ``admitted``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -45,13 +43,13 @@ class Roster(Frozen):
     parties: dict[PartyName, RosterEntry] = Field(max_length=MAX_PARTIES)
 
     @classmethod
-    def of(cls, consortium: str, signing_keys: Mapping[str, bytes]) -> Roster:
+    def of(cls, consortium: str, signing_keys: Mapping[str, bytes]) -> "Roster":
         """A roster that admits these parties; ``signing_keys`` are Ed25519 public keys by name."""
         entries = {name: RosterEntry(signing_key=key.hex()) for name, key in sorted(signing_keys.items())}
         return cls(consortium=consortium, parties=entries)
 
     @classmethod
-    def load(cls, path: Path) -> Roster:
+    def load(cls, path: Path) -> "Roster":
         """Read a roster file. Raises StorageError or IdentityError if it cannot be used."""
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -79,12 +77,12 @@ class Roster(Frozen):
         with replacing(path, "write the roster") as beside:
             beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
-    def with_party(self, subject: Subject) -> Roster:
+    def with_party(self, subject: Subject) -> "Roster":
         """The roster with one more party, or with a new signing key of a party."""
         entry = RosterEntry(signing_key=subject.signing_key.hex())
         return self.model_copy(update={"parties": {**self.parties, subject.name: entry}})
 
-    def remembering(self, earlier: Roster) -> Roster:
+    def remembering(self, earlier: "Roster") -> "Roster":
         """This roster plus the parties that only ``earlier`` has, no longer admitted: their keys stay known."""
         gone = {
             name: entry.model_copy(update={"admitted": False})

@@ -1,7 +1,5 @@
 """The commands `demo`, `simulate` and `launch`: runs whose parties are all on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,7 +102,7 @@ def launch(
     run_and_show(settings, folder, find_data_root(data_root), drive, "party processes", as_json=as_json)
 
 
-def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None) -> tuple[SimulationConfig, Path]:
+def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None) -> "tuple[SimulationConfig, Path]":
     """The configuration with what the command line says instead, and the run's folder."""
     from collegium.settings import read_config
     from collegium.simulations.config import SimulationConfig, with_changes
@@ -114,10 +112,10 @@ def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None
 
 
 def run_and_show(
-    settings: SimulationConfig,
+    settings: "SimulationConfig",
     folder: Path,
     data_root: Path | None,
-    drive: Callable[[PreparedRun, RunProgress], RunRecord],
+    drive: "Callable[[PreparedRun, RunProgress], RunRecord]",
     parties: str,
     *,
     as_json: bool,

@@ -4,8 +4,6 @@ Each party's records are written to a file of its own in the run's folder. Virtu
 read the same files, under the same names, with the same keys.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

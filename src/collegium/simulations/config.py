@@ -1,7 +1,5 @@
 """What `simulate`, `launch` and `demo` read: a run, and where its virtual institutions get their records."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from collegium.coordinator.settings.run_config import QueriesConfig, RunConfig

@@ -3,8 +3,6 @@
 Both read the folder of a prepared run from the configuration of Flower's run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from flwr.app import Context, Message

@@ -1,7 +1,5 @@
 """Flower's environment, set before it is imported: telemetry off, nothing fetched, no home folder written."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A request travels as bytes in a ConfigRecord of a ``query.collegium`` message; so does the reply.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Certificates are made for the run and kept in its folder, so that a run that is 
 same key.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -3,8 +3,6 @@
 What is divided are units: groups of records that belong together, or else single records.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -36,7 +34,7 @@ class PartitionConfig(Frozen):
     column: str | None = None
 
     @model_validator(mode="after")
-    def _complete(self) -> PartitionConfig:
+    def _complete(self) -> "PartitionConfig":
         if (self.kind == "column") != (self.column is not None):
             raise ValueError('column goes with kind = "column", and only with it')
         if self.kind != "column" and self.parties is None:

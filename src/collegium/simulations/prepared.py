@@ -1,7 +1,5 @@
 """A run with its cohort and its data, before any party is started; on a GPU also with the teachers of all parties."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The closing table of a run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

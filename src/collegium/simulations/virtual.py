@@ -1,7 +1,5 @@
 """A virtual party: the same `Party` object that a real process serves, made from the run's folder."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

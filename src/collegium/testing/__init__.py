@@ -5,8 +5,6 @@ with the promise that is broken otherwise. Nothing is skipped silently. Where a 
 keeps its promises fails it with probability at most 1e-6. Collegium's own parts run through the same functions.
 """
 
-from __future__ import annotations
-
 from collegium.testing.mechanisms import check_mechanism
 from collegium.testing.sources import check_source
 from collegium.testing.students import check_student

@@ -5,8 +5,6 @@ on a pilot; fresh runs then give the two rates with Clopper-Pearson bounds, and 
 divergence of the mechanism is at least the divergence of that one event. A charge below it is refuted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What the suites share: one way to state a broken promise, small tasks and records, and what a file may hold."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The suite for student methods: what is published predicts classes of its task and is a file of arrays alone."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Teachers are fitted through the party's own `TeacherEnsemble`, in fresh processe
 behind in its class, its module or its process is noticed where it would matter: at the party.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

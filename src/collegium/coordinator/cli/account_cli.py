@@ -1,7 +1,5 @@
 """`collegium account`, `plan` and `audit`: the accountant at the command line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`collegium init`: a first consortium.toml from a public file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

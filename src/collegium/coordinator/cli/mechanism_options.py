@@ -5,8 +5,6 @@ parameters: ``--sampling-rate`` for the field ``sampling_rate``. Where several h
 share the option. The options are made when a command is parsed or its help is printed, not when it is imported.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

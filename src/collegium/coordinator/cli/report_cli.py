@@ -1,7 +1,5 @@
 """`collegium report`: render a run's page again, from its run.json alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

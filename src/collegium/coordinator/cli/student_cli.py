@@ -1,7 +1,5 @@
 """`collegium student enrol | fit | evaluate | predict | export`: from issued labels to a classifier in use."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How a student outside calls the label job service: over TLS with its own certificate, until a call gets through."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading
@@ -131,7 +129,7 @@ class LabelJobClient:
 
         return self._patiently(ask)
 
-    def _patiently(self, work: Callable[[_Call], Result]) -> Result:
+    def _patiently(self, work: "Callable[[_Call], Result]") -> Result:
         """Do it over a connection of its own, and again while the coordinator cannot be reached."""
         failures = 0
         while True:

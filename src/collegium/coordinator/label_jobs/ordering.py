@@ -4,8 +4,6 @@ The job is written down before it is submitted, so that the same command goes on
 crash, and no input is asked for twice under two names.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

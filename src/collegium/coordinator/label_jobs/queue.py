@@ -4,8 +4,6 @@ Labels are not kept here. They are in the ledger, which pays for each input once
 pool and how far it has come.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager

@@ -4,8 +4,6 @@ Privacy: a job names inputs of the public pool alone, a label leaves only throug
 paid for once is free for whoever asks again. So jobs spend the consortium's one budget and nothing beside it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ A call is taken up before its message is read: who calls is known first, and a m
 only when its turn has come, so that the memory which students can make the coordinator use does not grow with them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter, defaultdict

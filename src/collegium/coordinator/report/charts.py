@@ -1,7 +1,5 @@
 """Charts as inline SVG whose colours come from the page's style sheet, so that they follow dark mode and print."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 It is Markdown with the front matter that Hugging Face reads.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from collegium.coordinator.report.page import promises_of, templates

@@ -4,8 +4,6 @@ Every figure here is computed from the votes themselves, so it is as private as 
 under ``research_only`` and shown to outsiders never.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

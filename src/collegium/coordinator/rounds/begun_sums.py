@@ -1,7 +1,5 @@
 """The parties of each exact sum whose opening began, on disk: after a crash the same parties are asked again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

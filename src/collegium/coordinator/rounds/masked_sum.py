@@ -1,7 +1,5 @@
 """The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -15,8 +15,6 @@ out between the two sums, the second is not opened, and both are asked for again
 parties agree to that only where their policies take two sums of an input (times_per_query = 2).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 

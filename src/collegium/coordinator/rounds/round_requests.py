@@ -4,8 +4,6 @@ A new kind of request needs a class here, a line in `build_requests` and, where 
 way, a sum in `factories.vote_sum_of`.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from abc import ABC, abstractmethod
@@ -52,7 +50,7 @@ def features_of(
     pool: NDArray[Any],
     inputs: Inputs,
     pretrained: Callable[[], bytes],
-    student: Student | None = None,
+    student: "Student | None" = None,
 ) -> Features:
     """The features by which records near a query are found. They are made from the pool and from ``student`` alone.
 
@@ -81,7 +79,7 @@ def features_of(
     return fit_features(name, kept, pool, inputs, network)
 
 
-def _network_of(student: Student, inputs: Inputs) -> bytes:
+def _network_of(student: "Student", inputs: Inputs) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "student.safetensors"
         student.save(path)
@@ -105,7 +103,7 @@ class RoundRequests(ABC):
     want_student = False
     """Whether a student changes the requests of later rounds: `informed_by` is called then."""
 
-    def informed_by(self, student: Student) -> RoundRequests:
+    def informed_by(self, student: "Student") -> "RoundRequests":
         """The requests that use what the student of all labels so far has learned. It is public: it may be sent.
 
         Equal students must give equal requests, so that a round that is taken up again is asked as it was.
@@ -151,7 +149,7 @@ class RecordRequests(RoundRequests):
         pool: NDArray[Any],
         ledger_id: str,
         pretrained: Callable[[], bytes],
-        student: Student | None = None,
+        student: "Student | None" = None,
     ) -> None:
         self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
         self._pretrained = pretrained
@@ -159,7 +157,7 @@ class RecordRequests(RoundRequests):
         self.features = features_of(settings, pool, config.task.inputs, pretrained, student)
         self._values = extract(self.features, pool, config.task.inputs)
 
-    def informed_by(self, student: Student) -> Self:
+    def informed_by(self, student: "Student") -> Self:
         return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:

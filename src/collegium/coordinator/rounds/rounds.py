@@ -3,8 +3,6 @@
 How the votes are added up is behind `VoteSum`; what is said of a party that does not count is here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -4,8 +4,6 @@ The noisy sums are kept in the run's folder under the name of what they answer. 
 there and asks nobody.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The queries so far and their labels, which are all that later choices and students may use; how good labels are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -113,11 +111,11 @@ class LabelSet:
     labels: IntArray
 
     @staticmethod
-    def nothing() -> LabelSet:
+    def nothing() -> "LabelSet":
         return LabelSet(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @staticmethod
-    def of(indices: IntArray, keys: list[str], held: Mapping[str, int]) -> LabelSet:
+    def of(indices: IntArray, keys: list[str], held: Mapping[str, int]) -> "LabelSet":
         """The queries at ``indices`` with the labels that a ledger has for their ``keys``.
 
         Parameters
@@ -141,6 +139,6 @@ class LabelSet:
         """Whether a student can learn from it: two classes or more."""
         return len(np.unique(self.classes)) >= 2
 
-    def followed_by(self, later: LabelSet) -> LabelSet:
+    def followed_by(self, later: "LabelSet") -> "LabelSet":
         """These queries, then those of ``later``."""
         return LabelSet(np.concatenate([self.indices, later.indices]), np.concatenate([self.labels, later.labels]))

@@ -1,7 +1,5 @@
 """The folder of one run: what lies where, written so that an interruption leaves either the old or the new file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

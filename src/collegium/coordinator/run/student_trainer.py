@@ -3,8 +3,6 @@
 It is learned from public data and released labels alone. Torch is loaded when something is learned, not before.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
@@ -64,7 +62,7 @@ class StudentTrainer:
         made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def fit(self, label_set: LabelSet, step: str = "student", sums: NoisySums | None = None) -> Student:
+    def fit(self, label_set: LabelSet, step: str = "student", sums: "NoisySums | None" = None) -> "Student":
         """Fit a student on these labels and the pool; see `fit_student` for errors.
 
         Parameters
@@ -89,7 +87,7 @@ class StudentTrainer:
             sums=sums,
         )
 
-    def interim(self, label_set: LabelSet) -> Student:
+    def interim(self, label_set: LabelSet) -> "Student":
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
         from collegium.models.students import read_student
 
@@ -119,7 +117,7 @@ class StudentTrainer:
         encoder = self._pretrained()
         return network_bytes(encoder.network, encoder.architecture, encoder.task)
 
-    def _pretrained(self) -> Encoder:
+    def _pretrained(self) -> "Encoder":
         with optional_import("pretraining"):
             from collegium.coordinator.students import LearningProblem
             from collegium.coordinator.students.pretraining import pretrained
@@ -158,7 +156,7 @@ class StudentTrainer:
             )
         return network_features(student.network, self._pool, student.device)
 
-    def _pretraining(self) -> Pretraining:
+    def _pretraining(self) -> "Pretraining":
         """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""
         from pydantic import ValidationError
 
@@ -176,7 +174,7 @@ class StudentTrainer:
             place = ".".join(str(part) for part in wrong["loc"])
             raise ConfigurationError(f"queries.pretraining.{place}: {wrong['msg']}") from error
 
-    def _kept(self, kept: Path) -> Student | None:
+    def _kept(self, kept: Path) -> "Student | None":
         """The student in the file ``kept``; None where there is none, or where it cannot be read."""
         from collegium.models.students import read_student
 

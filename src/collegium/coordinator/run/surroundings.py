@@ -1,7 +1,5 @@
 """The surroundings of a run: parties, folders, devices, and callbacks for progress."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +73,7 @@ class Storage:
     folder: Path
     ledger: Path | None = None
     cache: Path | None = None
-    signer: Ed25519PrivateKey | None = None
+    signer: "Ed25519PrivateKey | None" = None
 
 
 @dataclass(frozen=True)

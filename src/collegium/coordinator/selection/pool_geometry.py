@@ -4,8 +4,6 @@ Nothing here may look at anything but public data: the privacy of individual nei
 (docs/individual-neighbours.md), and of sampled ones their bins (docs/private-knn.md).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ A choice uses the pool and released labels alone, so it is post-processing and c
 chosen inputs with a digest of what they were chosen from, so that a resumed run asks the same inputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

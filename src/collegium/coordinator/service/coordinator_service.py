@@ -7,8 +7,6 @@ A consortium with students stays up after its own run. Their label jobs are runs
 first come first served, under the one ledger and its one budget.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -93,7 +91,7 @@ class CoordinatorService:
             self._sessions.on_members = self._jobs.tell
 
     @contextmanager
-    def listening(self) -> Iterator[CoordinatorService]:
+    def listening(self) -> "Iterator[CoordinatorService]":
         """Serve both ports within; StorageError when one is in use or another process serves this folder."""
         with exclusive(self._folder.lock, f"another process serves {self._folder.path}; stop it first"):
             remove_stale_temp_files(self._folder.path)

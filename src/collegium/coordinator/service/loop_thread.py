@@ -1,7 +1,5 @@
 """An asyncio loop on a thread of its own, for callers that know nothing of asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -4,8 +4,6 @@ Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Oth
 ``changed`` alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -163,7 +161,7 @@ class PartyServicer:
 
     # -- one stream ------------------------------------------------------------------------------
 
-    async def _attend(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _attend(self, _: Any, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         peer, name = context.peer(), None
         try:
             try:
@@ -179,7 +177,7 @@ class PartyServicer:
             status, details, metadata = refusal(error)
             await context.abort(status, details, metadata)
 
-    async def _take_hello(self, subject: Subject, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _take_hello(self, subject: Subject, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Read the Hello of whoever opened this stream, and answer with a Welcome; raise what is wrong with it."""
         message = _parse(await self._first_message(subject.name, context))
         if message.WhichOneof("body") != "hello":
@@ -198,7 +196,7 @@ class PartyServicer:
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
 
-    async def _first_message(self, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Any:
+    async def _first_message(self, name: str, context: "grpc.aio.ServicerContext[bytes, bytes]") -> Any:
         """The first message of a stream. Only the newest stream of a party is read, as older ones may be dead.
 
         So memory does not grow with the number of streams that a party opens.
@@ -220,7 +218,7 @@ class PartyServicer:
             raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s")
         return reading.result()
 
-    async def _hold(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _hold(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
         self._enter(session)
         sending = asyncio.ensure_future(self._send_all(session, context))
@@ -245,7 +243,7 @@ class PartyServicer:
             sending.cancel()
             sending.add_done_callback(look_at)
 
-    async def _send_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _send_all(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (item := await session.outbox.get()) is not None:
             if isinstance(item, CollegiumError):
                 raise item
@@ -258,7 +256,7 @@ class PartyServicer:
         farewell = pb.Farewell(reason=self._farewell or "the run is over")
         await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
 
-    async def _receive_all(self, session: _Session, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _receive_all(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
             if message.WhichOneof("body") != "reply":

@@ -1,7 +1,5 @@
 """What happens to connections at the coordinator's port, and how a task reads from one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass

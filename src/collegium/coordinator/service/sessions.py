@@ -4,8 +4,6 @@ Everything about sessions happens on one asyncio loop in a thread of its own (`P
 is the synchronous face that rounds call from other threads.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import secrets
@@ -205,7 +203,7 @@ class GrpcParties:
             await self._server.stop(grace=None)
             self._server = None
 
-    def __enter__(self) -> GrpcParties:
+    def __enter__(self) -> "GrpcParties":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,8 +3,6 @@
 Ranges and categories are taken from the file, which must therefore hold no private record.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

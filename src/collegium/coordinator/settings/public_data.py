@@ -1,7 +1,5 @@
 """What the coordinator holds: the public pool and the labelled inputs that the student is measured on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

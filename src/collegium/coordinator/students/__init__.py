@@ -4,8 +4,6 @@ This module says what a student learns from, and finds its method by name. A met
 imported when it is chosen, so that a student that is a forest needs no torch.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,10 +47,10 @@ class LearningProblem:
     labels: NDArray[np.int64]
     seed: int
     device: str
-    progress: StepCallback
+    progress: "StepCallback"
     cache: Path | None = None
     soft_targets: NDArray[np.float64] | None = None
-    sums: NoisySums | None = None
+    sums: "NoisySums | None" = None
 
 
 class StudentMethod(Protocol):
@@ -144,10 +142,10 @@ def fit_student(
     device: str = "auto",
     threads: int = 1,
     options: Mapping[str, float | int | str | bool] | None = None,
-    progress: StepCallback | None = None,
+    progress: "StepCallback | None" = None,
     cache: Path | None = None,
     soft_targets: NDArray[np.float64] | None = None,
-    sums: NoisySums | None = None,
+    sums: "NoisySums | None" = None,
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 

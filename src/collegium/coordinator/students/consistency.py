@@ -7,8 +7,6 @@ frequencies of the issued labels (distribution alignment, Berthelot et al. 2020)
 from swallowing others.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import ClassVar
 

@@ -7,8 +7,6 @@
 3. Learn: the network learns the answers that are most certain in each class as if they were labels.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import ClassVar
 

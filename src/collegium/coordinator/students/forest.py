@@ -1,7 +1,5 @@
 """A random forest for tables, as in PATE (Papernot et al. 2017, Appendix C): fitted to the issued labels alone."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

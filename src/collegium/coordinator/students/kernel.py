@@ -1,7 +1,5 @@
 """The student of class sums: the noisy sums themselves, filtered into a classifier; see `models.kernel_student`."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from collegium.coordinator.students import LearningProblem, register

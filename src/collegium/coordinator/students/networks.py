@@ -1,7 +1,5 @@
 """Students that are networks: what their methods share, and the plain one, which learns the issued labels alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar
 

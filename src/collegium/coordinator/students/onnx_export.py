@@ -5,8 +5,6 @@ column's name. A student says how its own part looks in a method ``to_onnx(graph
 probabilities.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ By contrast, two strong changes of one image should be alike, and unlike all oth
 network: it is kept by what it was made from and made once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A published student in use: raw inputs in, names of classes and probabilities out, as in scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Watching a coordinator that serves: a page for people, metrics for Prometheus, both without a vote or a secret."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ logger = logging.getLogger("collegium.coordinator")
 
 
 @contextmanager
-def shown_at(address: str | None, config: ConsortiumConfig, live: LiveState) -> Iterator[None]:
+def shown_at(address: str | None, config: "ConsortiumConfig", live: "LiveState") -> Iterator[None]:
     """Show the consortium's status at ``host:port`` within; nothing at all where the address is None.
 
     ConfigurationError or StorageError when the address is none, or cannot be had.

@@ -3,8 +3,6 @@
 Connections, refusals and the present step are in no file. `Snapshots` puts both together as status.json says them.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
@@ -58,7 +56,7 @@ class LiveState:
         self._refused: Counter[str] = Counter()
         self._violations = self._disconnections = 0
 
-    def take_event(self, event: SessionEvent) -> None:
+    def take_event(self, event: "SessionEvent") -> None:
         """An `OnEvent`; quick, as one must be."""
         with self._lock:
             match event.kind, event.party:

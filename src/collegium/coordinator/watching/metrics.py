@@ -3,8 +3,6 @@
 There are few names and few labels: errors are labelled by their code, units by their name; no label names a party.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime

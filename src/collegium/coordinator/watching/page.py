@@ -1,7 +1,5 @@
 """The live page: a snapshot in words, and the policy under which a browser shows it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ is told another address; what it shows is meant to be seen. A name in the Host h
 refused, so that no web site can have a visitor's browser read it (DNS rebinding).
 """
 
-from __future__ import annotations
-
 import io
 import ipaddress
 import json
@@ -75,7 +73,7 @@ class StatusServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}/"
 
-    def __enter__(self) -> StatusServer:
+    def __enter__(self) -> "StatusServer":
         try:
             self._server = _Server(self._host, self._port, self._snapshot, self._report)
         except OSError as error:

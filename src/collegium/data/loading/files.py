@@ -1,7 +1,5 @@
 """Read the user's own files: ``.npz``, ``.csv``, ``.parquet`` and folders of images. No pickle is read."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """Named sources: the sets that scikit-learn brings (tasks in ``tasks/NAME.toml``) and those of installed packages."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass

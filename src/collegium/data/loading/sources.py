@@ -1,7 +1,5 @@
 """Where records come from (a named public set or the user's own file, and which part), and records once read."""
 
-from __future__ import annotations
-
 import codecs
 import os
 from collections.abc import Callable
@@ -40,7 +38,7 @@ class Records:
     """
 
     origin: str
-    frame: pd.DataFrame
+    frame: "pd.DataFrame"
     inputs: Callable[[Indices], NDArray[Any]] | None = None
     label: str = "y"
     group: str | None = None
@@ -121,7 +119,7 @@ class DataSource(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> DataSource:
+    def _consistent(self) -> "DataSource":
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
         if self.shuffle_seed is not None and not self.is_named:

@@ -8,8 +8,6 @@ transaction: what was answered is paid, what was paid is answered, and a repetit
 The tables hold nothing but keyed digests, sums and answers; they are private and never leave the party.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import os
@@ -96,7 +94,7 @@ class RecordBudgets:
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
-    def transaction(self, run: str, terms: RecordBudget) -> Iterator[BudgetTransaction]:
+    def transaction(self, run: str, terms: RecordBudget) -> "Iterator[BudgetTransaction]":
         """What the records have spent in a run, to be charged within; on the disk when the block ends, else unchanged.
 
         Raises

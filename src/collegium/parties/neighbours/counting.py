@@ -5,8 +5,6 @@ again finds the same sample and cannot be averaged, another question (another st
 fresh one, and a person who comes or goes changes nobody else's coin.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -93,7 +91,7 @@ class SampledRecords:
     more or less is one record more or less, whichever it is.
     """
 
-    def __init__(self, examples: Examples, inputs: Inputs, key: bytes, device: str = "cpu") -> None:
+    def __init__(self, examples: "Examples", inputs: Inputs, key: bytes, device: str = "cpu") -> None:
         self._sampler = Sampler(key, examples.identities())
         person = self._sampler.person
         self._shared = np.bincount(person)[person] > 1

@@ -1,7 +1,5 @@
 """Answers requests for neighbours within a radius: find them, charge each, keep the answer, and only then send it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -34,7 +32,7 @@ class NeighbourIndex:
     person : number of the one whose record it is, shape ``[records]``.
     """
 
-    def __init__(self, examples: Examples, inputs: Inputs, person: IntArray, device: str = "cpu") -> None:
+    def __init__(self, examples: "Examples", inputs: Inputs, person: IntArray, device: str = "cpu") -> None:
         self._searches = Searches(examples, inputs, device)
         self._person = person
         self._labels = examples.labels()

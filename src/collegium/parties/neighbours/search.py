@@ -5,8 +5,6 @@ bound does not decide are measured again in whole numbers. The result is the sam
 threads and linear algebra libraries.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -247,7 +245,7 @@ class Search:
 class Searches:
     """A `Search` of some records for each description of features that is asked for; the last two are remembered."""
 
-    def __init__(self, examples: Examples, inputs: Inputs, device: str) -> None:
+    def __init__(self, examples: "Examples", inputs: Inputs, device: str) -> None:
         self.features_of = partial(extract, inputs=inputs, device=device)
         self._examples = examples
         self._device = device

@@ -3,8 +3,6 @@
 Files are safetensors: nothing in them is executed when they are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,7 +51,7 @@ class ConstantTeacher:
         self._classes = len(task.classes)
         self._label = 0
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         assert examples.y is not None
         counts = np.bincount(examples.y, minlength=self._classes)
         self._label = int(counts.argmax())
@@ -91,7 +89,7 @@ class RandomForestTeacher:
         self._features = int(np.prod(task.inputs.shape))
         self._forest: Forest | None = None
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
         forest = RandomForestClassifier(

@@ -4,8 +4,6 @@ A teacher sees the records of its own split alone: scaling, feature choice and t
 fixed constants, public options or follow from that split, never from the party's other records.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,7 +31,7 @@ class Teacher(Protocol):
     def version(self) -> str:
         """The version of the algorithm; a plain class attribute is enough."""
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         """Learn from records of at least two classes; the same records and seed give the same teacher."""
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:

@@ -6,8 +6,6 @@ number by itself. So no teacher's result depends on who else is in the program, 
 sums that the device takes in another order.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass

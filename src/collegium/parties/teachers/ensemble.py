@@ -1,7 +1,5 @@
 """All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +50,7 @@ class TeacherEnsemble:
     def __init__(
         self,
         party: str,
-        examples: Examples,
+        examples: "Examples",
         task: Task,
         settings: TeacherSettings,
         *,

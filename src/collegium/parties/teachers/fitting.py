@@ -9,8 +9,6 @@ a restart would find; one of a kind that no file can hold comes back through the
 process ends, its workers end with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

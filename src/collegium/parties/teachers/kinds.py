@@ -8,8 +8,6 @@ coordinator no more sums of one query than the policy allows anyway: answers are
 (`account.Account`), and a masked round that was begun is never begun again.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Teachers that are networks: named architectures, each with its fixed recipe."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +45,7 @@ class TrainedNetwork(ABC):
     def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
         """Keep a trained network such that it never votes for a class which its records do not hold."""
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         self._device = resolve_device(device)
         labels = np.asarray(examples.y, dtype=np.int64)
         with torch.random.fork_rng(devices=[]):
@@ -98,8 +96,8 @@ class NetworkTeacher(TrainedNetwork):
 
     @staticmethod
     def fit_together(
-        teachers: Sequence[NetworkTeacher],
-        records: Sequence[Examples],
+        teachers: "Sequence[NetworkTeacher]",
+        records: "Sequence[Examples]",
         seeds: Sequence[int],
         *,
         device: str,

@@ -5,8 +5,6 @@ back could not turn into running code. So it is never written: a party that star
 to the same result, because everything random about it follows from the teacher's seed.
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
 from functools import lru_cache
@@ -51,7 +49,7 @@ class SklearnTeacher:
         trial = self._options | ({"random_state": 0} if self._seeded else {})
         _try_out(kind, classifier, int(np.prod(task.inputs.shape)), self._classes, tuple(sorted(trial.items())))
 
-    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
+    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         assert examples.y is not None
         seeded = {"random_state": seed % 2**32} if self._seeded else {}
         own = flat(examples.x)

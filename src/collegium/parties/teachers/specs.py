@@ -7,8 +7,6 @@ bytes, so that a damaged file is noticed. A file is complete or absent, so an in
 teacher that is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def canonical_order(examples: Examples) -> Examples:
+def canonical_order(examples: "Examples") -> "Examples":
     """The same records in an order that depends on their contents alone, not on where they stood in a file."""
     assert examples.y is not None
     rows = np.ascontiguousarray(examples.x)
@@ -48,7 +46,7 @@ def canonical_order(examples: Examples) -> Examples:
     return examples.take(order)
 
 
-def teacher_name(key: bytes, examples: Examples, made_by: Mapping[str, Any]) -> str:
+def teacher_name(key: bytes, examples: "Examples", made_by: Mapping[str, Any]) -> str:
     """A name for the teacher of these records, made as ``made_by`` (JSON values) says."""
     assert examples.y is not None
     digest = hmac.new(key, b"collegium fitted teacher\0", "sha256")
@@ -141,7 +139,7 @@ class TeacherSpec:
     """A teacher that is yet to be fitted: what it learns from, and where and under which name it is kept."""
 
     number: int
-    records: Examples
+    records: "Examples"
     learnable: bool
     """Whether its records have at least two classes; otherwise it is a `ConstantTeacher`."""
     seed: int
@@ -159,7 +157,7 @@ FittedTeachers = Iterator[tuple[TeacherSpec, Teacher]]
 
 def specs_of(
     party: str,
-    examples: Examples,
+    examples: "Examples",
     factory: TeacherFactory,
     settings: TeacherSettings,
     *,

@@ -10,8 +10,6 @@ where an identity of its own stays (a column of record or patient numbers); a re
 content alone becomes another record, which is one removed and one added: at most two teachers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """A torch module as a teacher: any class by its import path, trained by the loop that trains the named networks."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -5,8 +5,6 @@ on several, decides how another teacher is fitted. The number of steps is consta
 a fit takes does not tell how many records there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -46,7 +44,7 @@ class Recipe:
             "augment": self.augment,
         }
 
-    def changed(self, chosen: dict[str, Option], task: Task) -> Recipe:
+    def changed(self, chosen: dict[str, Option], task: Task) -> "Recipe":
         """The recipe with all of `options` as ``chosen``, tables never augmented.
 
         Raises ConfigurationError where one is out of range.

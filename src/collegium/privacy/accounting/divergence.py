@@ -4,8 +4,6 @@ With x = p/q − 1 per outcome, Σ q·x = 0, so the moment is Σ q·(p/q)^α = 1
 φ(x) = (1 + x)^α − 1 − αx ≥ 0: every term is positive and nothing cancels, however small the divergence.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from collegium.privacy.renyi import FloatArray

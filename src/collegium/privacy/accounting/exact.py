@@ -4,8 +4,6 @@ It is the definition (Private-kNN 2020, Definition 6) that Theorem 3 of PATE and
 paper only bound, and only in one direction. The value depends on the votes: it is itself secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -76,7 +74,7 @@ class _Pairs:
     log_ratio: FloatArray
     weight: FloatArray
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Pairs:
+    def where(self, chosen: NDArray[np.bool_]) -> "_Pairs":
         return _Pairs(self.query[chosen], self.log_q[chosen], self.log_ratio[chosen], self.weight[chosen])
 
     def divergences(self, orders: FloatArray) -> FloatArray:

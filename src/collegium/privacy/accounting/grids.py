@@ -14,8 +14,6 @@ Grids, with m the number of classes (each integrand is log-concave):
 - Discrete Laplace: every integer up to where the tail is below 1e-17 of the whole; left tail exact.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

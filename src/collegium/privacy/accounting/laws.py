@@ -9,8 +9,6 @@ of each integrand change, by ratios u_a(t) and v_b(t), so all pairs (a, b) are o
 level: base integrand × u_a × v_b, summed over the grid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,7 +162,7 @@ class _ShiftRatios:
     upto_gains: FloatArray
 
     @classmethod
-    def of(cls, table: Tables) -> _ShiftRatios:
+    def of(cls, table: Tables) -> "_ShiftRatios":
         def loses(rows: FloatArray) -> FloatArray:
             shifted: FloatArray = np.exp(np.concatenate([rows[:1], rows[:-1]]) - rows)
             return shifted

@@ -5,8 +5,6 @@ here to reproduce published figures and to stand beside the exact loss. Both dep
 through q, the probability that the winner is not the top class, so each distinct q is computed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Each function gives a distribution that dominates one answer for the given unit;
 convolution. dp-accounting is imported when first needed, and Gaussian distributions are kept, for both are slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any

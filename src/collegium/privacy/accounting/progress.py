@@ -1,7 +1,5 @@
 """Long searches of the accountant say how far they are, to whoever listens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A neighbour moves the largest count by at most one, so the test is a pair of coi
 Theorem 7), cheaper than the Gaussian mechanism that it post-processes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

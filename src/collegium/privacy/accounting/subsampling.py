@@ -5,8 +5,6 @@ Mironov, Talwar, Zhang 2019, "Rényi Differential Privacy of the Sampled Gaussia
 against (1 − γ)·N(0, σ²) + γ·N(l2, σ²), and the larger direction D_α(mixture‖Gaussian) (their Theorem 5).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

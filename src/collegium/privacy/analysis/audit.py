@@ -5,8 +5,6 @@ cannot flatter the result. With p the rate of the event on one histogram and q o
 ε ≥ log((p_low − δ)/q_high), each end by Clopper and Pearson at half the failure probability.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -7,8 +7,6 @@ f does not change when all counts are doubled, it does not matter that their tot
 records like those that were counted, not about these records alone.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 

@@ -1,7 +1,5 @@
 """Vote counts from files: `.npy`, `.npz` and `.csv`, integers of shape ``[queries, classes]``. No pickles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from zipfile import BadZipFile
 

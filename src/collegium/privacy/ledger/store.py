@@ -4,8 +4,6 @@ This room knows SQLite and nothing of budgets. Write-ahead log with full synchro
 returned only when its bytes are on the disk. One writer at a time across processes.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time
@@ -34,7 +32,7 @@ class EntryStore:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: Path, on_connect: Callable[[sqlite3.Connection], None] | None = None) -> EntryStore:
+    def open(cls, path: Path, on_connect: Callable[[sqlite3.Connection], None] | None = None) -> "EntryStore":
         """Open ``path`` to write, making a file where there is none."""
         with _reported(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +50,7 @@ class EntryStore:
         return cls(path, connection)
 
     @classmethod
-    def read(cls, path: Path) -> EntryStore:
+    def read(cls, path: Path) -> "EntryStore":
         """Open an existing file to look at it."""
         if not path.is_file():
             raise StorageError(f"no ledger at {path}; give the path of a run's ledger.sqlite")

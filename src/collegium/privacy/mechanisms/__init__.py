@@ -1,7 +1,5 @@
 """The mechanisms: frozen descriptions that turn vote histograms into labels and state what that costs."""
 
-from __future__ import annotations
-
 from collegium.privacy.mechanisms.base import (
     ABSTAIN,
     NEXT_STAGE,

@@ -16,8 +16,6 @@ much, since |a − b|² ≤ |a|² + |b|² where no entry is below 0. Everything 
 ``sigma`` is the standard deviation of the noise on every count, in records. The whole vector is released and charged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass
@@ -220,7 +218,7 @@ class Evaluation(Mechanism):
         """A party moves the counts by as much as a record does, where parties send shares."""
         return self.unit(1, adjacency)
 
-    def noised_by_parties(self, honest_survivors: int) -> NoisedEvaluation:
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedEvaluation":
         return NoisedEvaluation(self.sigma, self.classes, honest_survivors, self.candidates)
 
 

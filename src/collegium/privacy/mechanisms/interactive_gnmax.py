@@ -1,7 +1,5 @@
 """Interactive-GNMax: where the student is sure already, ask only whether the teachers agree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

@@ -5,8 +5,6 @@ A mechanism is a frozen dataclass, and each of its fields is one parameter. `Par
 the network are made from that description.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import types

@@ -4,8 +4,6 @@ Every module of this package is imported on the first look-up, so a new mechanis
 nothing else. A plug-in names its module or class under the entry-point group ``collegium.mechanisms``.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Mapping
 from functools import cache

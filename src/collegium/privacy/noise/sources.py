@@ -5,8 +5,6 @@ discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on
 imported by the first draw: most of what the package computes draws nothing.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """What can go wrong in a secure sum; each attack of docs/threat-model.md ends in one of these."""
 
-from __future__ import annotations
-
 from collegium.errors import ProtocolViolation, QuorumNotReached
 
 

@@ -4,8 +4,6 @@ The labels are the complete list of purposes; docs/protocol.md prints it. The pr
 of ``cryptography``; a key is used for one keystream or one sealed message, so nonces are zero.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The phases of a secure sum and the contents of its messages: every length and index is checked here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

@@ -4,8 +4,6 @@ It owns the round's secrets (two X25519 keys, a graph nonce, a self-mask seed), 
 the coordinator shows before it answers, and forgets them on the last reply or on the first error.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, MutableSet
 

@@ -4,8 +4,6 @@ Every signature, key and message of the sum is bound to the digest, so that noth
 consortium or roster is of any use in another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ Python's integers are not constant-time. Sharing runs on secrets that live for o
 the party that made them; nothing here branches on a secret.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -5,8 +5,6 @@ bilinear interpolation over a rectangle with sides w misses a function g by at m
 (w²/8)·(sup |gₓₓ| + sup |gᵧᵧ|). The derivatives are worked out in docs/privacy.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ lengths are in units of the noise scale. For continuous noise the lattice is onl
 are evaluated; for discrete noise it is the integers, and a step is one vote.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -48,7 +46,7 @@ class Lattice:
     """Shape ``[nodes, 3·cells]``, the distribution function at the same nodes, for shifted positions."""
 
     @classmethod
-    def build(cls, family: str, discrete: bool, scale: float, reach: float, finest: float = 1.0 / 64.0) -> Lattice:
+    def build(cls, family: str, discrete: bool, scale: float, reach: float, finest: float = 1.0 / 64.0) -> "Lattice":
         """The lattice for one noise scale (votes), positions up to ``reach`` and steps of at most ``finest`` scales."""
         vote_length = 1.0 / scale
         vote = 1 if discrete else max(1, math.ceil(vote_length / finest))

@@ -1,7 +1,5 @@
 """A privacy profile: δ for every ε, from above and as attained, on a grid."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +63,7 @@ class Profile:
             best = max(best, float(found.max(initial=0.0)))
         return best
 
-    def compose(self, other: Profile) -> Profile:
+    def compose(self, other: "Profile") -> "Profile":
         """The profile of both runs, however their rounds are interleaved and chosen.
 
         Every run is dominated by the pair of laws whose hockey-stick divergences are its profile, and interactive
