@@ -31,7 +31,7 @@ from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import OnReply, VoteRound, round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.data import Examples, PoolStore
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party, unrestricted

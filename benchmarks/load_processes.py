@@ -30,10 +30,9 @@ from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import CastVotes, Reply, Request
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, find
+from collegium.simulations.cohort import ROSTER, find, read_settings
 from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import on_engine
-from collegium.simulations.virtual import read_settings
 
 HOST = "localhost"
 COORDINATOR = "coordinator"

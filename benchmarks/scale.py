@@ -31,7 +31,7 @@ from benchmarks.ledger_entries import filled_ledger
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.queries import representatives
 from collegium.data import Examples, PoolStore
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.class_sums import RecordsOfClasses

@@ -212,7 +212,7 @@ class Consortium:
         text = done.party_file.read_text(encoding="utf-8")
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")
         policy = done.party_file.with_name("policy.toml")
-        text = policy.read_text(encoding="utf-8")
+        text = policy.read_text(encoding="utf-8").replace("few_parties = false", "few_parties = true")
         if self.stop_condition.kind == "policies exhausted" and name in self.stop_condition.parties:
             text = re.sub(r"(?m)^queries = \d+", f"queries = {self.allowed}", text)
         policy.write_text(text)

@@ -87,7 +87,7 @@ def wrong_end(kind: str, outcome: Outcome, labels: int, inputs: int, allowed: in
 
 def _pool(scene: Consortium) -> list[str]:
     """Keys of the pool's inputs; equal inputs have one."""
-    from collegium.coordinator.settings.public_data import load_public
+    from collegium.coordinator.settings.run_config import load_public
 
     return [query_key(row) for row in load_public(scene.config.run, scene.config.consortium.data_root).pool.x]
 

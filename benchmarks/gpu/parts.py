@@ -14,7 +14,7 @@ import torch
 from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, load
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.parties.class_sums import RecordsOfClasses

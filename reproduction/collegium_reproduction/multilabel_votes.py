@@ -16,8 +16,7 @@ from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.multilabel import RESOLUTION, numbers_of
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 
 @register

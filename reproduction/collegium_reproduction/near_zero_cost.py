@@ -22,8 +22,7 @@ from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import Conversion, RenyiCurve, check_orders, gaussian_curve
-from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
 
 @register

@@ -20,8 +20,7 @@ from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
-from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
 
 @register

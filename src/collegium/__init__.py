@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collegium import errors as errors
     from collegium.coordinator.students.published import load_student as load_student
-    from collegium.data.in_memory import encode as encode
-    from collegium.data.in_memory import task_of as task_of
+    from collegium.data.examples import encode as encode
+    from collegium.data.examples import task_of as task_of
     from collegium.parties.party import Party as Party
     from collegium.parties.policy import PolicyConfig as PolicyConfig
     from collegium.privacy.analysis.account import account as account
@@ -34,9 +34,9 @@ _DEFINED_IN = {
     "Party": "collegium.parties.party",
     "PolicyConfig": "collegium.parties.policy",
     "account": "collegium.privacy.analysis.account",
-    "encode": "collegium.data.in_memory",
+    "encode": "collegium.data.examples",
     "load_student": "collegium.coordinator.students.published",
-    "task_of": "collegium.data.in_memory",
+    "task_of": "collegium.data.examples",
 }
 """The module that defines each public name."""
 

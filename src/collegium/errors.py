@@ -128,6 +128,27 @@ class HoursRefused(Refused):
     told = "the party gives no answers at this hour: its policy says when (hours_utc)"
 
 
+class PoolRefused(Refused):
+    """The institution did not agree to this pool: copies of an input that differ a little would be other inputs."""
+
+    code = "refused-pool"
+    told = "the party does not agree to this pool: its policy names those that it does (pools)"
+
+
+class LedgerRefused(Refused):
+    """The coordinator's ledger does not hold an entry that the party was shown before."""
+
+    code = "refused-ledger"
+    told = "the party was shown an entry that this ledger lacks: restore the newest copy of the ledger"
+
+
+class FewPartiesRefused(Refused):
+    """An exact sum of so few parties may show single parties' votes, and the institution did not agree to that."""
+
+    code = "refused-few-parties"
+    told = "the party takes no part in exact sums of so few parties: its policy may allow them (few_parties)"
+
+
 class QueriesRefused(Refused):
     """The party has answered as many queries as it agreed to, or has answered a query as often as it agreed to."""
 

@@ -1,7 +1,8 @@
 """Write files so that a reader finds the whole file or none.
 
 A process writes to a temporary file with its process number in the name, and renames it at the end. If the process is
-killed, nobody reads that file, and a later process removes it.
+killed, nobody reads that file, and a later process removes it. A lock between processes is a file that one process
+holds at a time; it is released when that process ends.
 """
 
 import os
@@ -10,7 +11,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from collegium.errors import StorageError
+
+
+@contextmanager
+def exclusive(path: Path, taken: str | None = None) -> Iterator[None]:
+    """Hold the lock file ``path`` within.
+
+    Parameters
+    ----------
+    taken : str or None
+        What the error says where another process holds the lock; None waits until that process releases it.
+
+    Raises
+    ------
+    StorageError
+        If another process holds the lock, or the file cannot be written.
+    """
+    lock = FileLock(path, mode=0o600, thread_local=False)
+    try:
+        lock.acquire(blocking=taken is None)
+    except Timeout as error:
+        raise StorageError(str(taken)) from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock file ``path`` now."""
+    if not path.exists():
+        return False
+    try:
+        with exclusive(path, "held"):
+            return False
+    except StorageError:
+        return True
+
 
 _NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
 """``.run.json.4711``, ``.probe-4711``, ``.split-key.4711.0badcafe``, ``.4711.0badcafe.partial``."""

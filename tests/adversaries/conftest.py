@@ -12,8 +12,7 @@ from support.scripted_parties import LocalParties, ScriptedParty, images
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Reach, Storage
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.settings import validate_config
 
 

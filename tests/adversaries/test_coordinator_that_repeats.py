@@ -11,14 +11,25 @@ import pytest
 from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
 from support.party_requests import KEY, LINEAR, cast
 
-from collegium.data import Examples, PoolStore
+from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
-from collegium.protocol.messages import ArraySpec, CastVotes, PoolRange, Prepared, Terms
+from collegium.protocol.messages import (
+    ArraySpec,
+    CastVotes,
+    Failure,
+    HoldPool,
+    PoolChunk,
+    PoolRange,
+    Prepared,
+    SecureSumStep,
+    Terms,
+)
+from collegium.protocol.secure_sum import CoordinatorSum, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
 RNG = np.random.default_rng(5)
@@ -62,6 +73,14 @@ class Consortium:
 
     def ask(self, *positions: int, pool: ArraySpec | None = None, **options: Any) -> np.ndarray:
         return self.liar.total(cast(pool or self.pool, positions, sum_mode="masked"), 2, **options).counts
+
+    def send(self, x: np.ndarray) -> tuple[ArraySpec, dict[str, str]]:
+        """Send a pool to every party; its name and who refuses it."""
+        spec = array_spec(x)
+        self.liar.forget()
+        self.liar.ask(dict.fromkeys(KEYS, HoldPool(spec)))
+        self.liar.ask(dict.fromkeys(KEYS, PoolChunk(spec, 0, x.tobytes())))
+        return spec, self.liar.refusals()
 
     def refused(self, request: CastVotes | None = None, among: Any = None) -> dict[str, str]:
         """The parties that refuse this sum, and by which code; fails where the sum is opened."""
@@ -125,10 +144,49 @@ def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
 def test_another_roster_is_another_answer(asked: Consortium) -> None:
     """A ghost joins, or a party leaves: the quorums of two rosters need not meet in an honest party."""
     gone = {name: key for name, key in ROSTER.items() if name != "gamma"}
+    asked.policy = ONCE.model_copy(update={"few_parties": True})
+    asked.restart()
     for name in gone:
         asked.parties[name] = asked.party(name, membership=Membership("ours", gone, KEYS[name].sign))
     asked.liar = liar_over(AtHand(asked.parties), gone)
     assert asked.refused() == dict.fromkeys(gone, "refused-queries")
+
+
+def test_a_pool_of_near_copies_is_refused_before_it_is_stored_where_the_institution_named_its_pools(
+    tmp_path: Path, consortium: Consortium
+) -> None:
+    agreed = consortium.pools.put(X)
+    near, refused = consortium.send(touched(X))  # without names the pool is taken, and its last input is a new one
+    assert not refused and consortium.pools.holds(near)
+    strict = Consortium(tmp_path / "state", ONCE.model_copy(update={"pools": (agreed.sha256,)}))
+    strict.ask(0, 1, 2, 3, 4)
+    near, refused = strict.send(touched(X))
+    assert refused == dict.fromkeys(KEYS, "refused-pool") and not strict.pools.holds(near)
+    strict.pools.put(touched(X))  # it was here before the institution named its pools
+    assert strict.refused(cast(near, (19,), sum_mode="masked")) == dict.fromkeys(KEYS, "refused-pool")
+    assert strict.answered() == {5} and strict.ask(5).sum() == 5 * LINEAR.per_party
+
+
+def test_an_exact_sum_of_four_parties_needs_a_word_in_the_policy(tmp_path: Path, consortium: Consortium) -> None:
+    """The roster may also shrink between the votes and their sum: the sum is refused then."""
+    four = {name: key for name, key in ROSTER.items() if name != "gamma"}
+    shrinking = dict(ROSTER)
+    for name in KEYS:
+        member = Membership("ours", shrinking, KEYS[name].sign)
+        consortium.parties[name] = consortium.party(name, membership=member)
+    liar = consortium.liar = liar_over(AtHand(consortium.parties), four)
+    request = cast(consortium.pool, (0, 1), sum_mode="masked")
+    assert not isinstance(liar.ask({"alpha": request})["alpha"], Failure)
+    del shrinking["gamma"]
+    setup = SumSetup("ours", request.round_id, four, 4, 0, request.highest, liar.plan)
+    step = CoordinatorSum(setup).requests()["alpha"]
+    assert getattr(liar.ask({"alpha": SecureSumStep(step)})["alpha"], "code", "") == "refused-few-parties"
+    assert consortium.refused(request) == dict.fromkeys(four, "refused-few-parties")
+    agreed = Consortium(tmp_path / "state", ONCE.model_copy(update={"few_parties": True}))
+    for name in four:
+        agreed.parties[name] = agreed.party(name, membership=Membership("ours", four, KEYS[name].sign))
+    agreed.liar = liar_over(AtHand(agreed.parties), four)
+    assert agreed.liar.total(request, 2).counts.sum() == 2 * 4 * LINEAR.per_party
 
 
 def test_an_input_named_twice_in_one_request_is_refused(consortium: Consortium) -> None:

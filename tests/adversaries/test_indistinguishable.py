@@ -15,7 +15,7 @@ from support.liar import AtHand, liar_over
 from support.party_requests import KEY, LINEAR
 
 from collegium.data import Examples, PoolStore
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.errors import ProtocolViolation, QueriesRefused, QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer

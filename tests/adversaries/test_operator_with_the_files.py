@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 
 import pytest
 from adversaries.conftest import Study
 from support.scripted_parties import LocalParties, ScriptedParty
 
-from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt
+from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, QuorumNotReached
+from collegium.parties.known_ledger import KnownLedger
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
+from collegium.protocol.messages import LedgerHead, ReplyBody, RequestBody, ShowLedger
 
 
 def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(study: Study) -> None:
@@ -21,6 +24,67 @@ def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(stud
     shutil.copyfile(study.folder / "older", study.ledger)
     with pytest.raises(LedgerCorrupt, match="an older copy was put in its place"):
         study.label(budget__epsilon=12.0, queries__count=20)
+
+
+def keep_heads(study: Study) -> None:
+    """Parties as a start leaves them: each reads its own file with the ledger's head."""
+    for name, party in study.parties.by_name.items():
+        party.ledger = KnownLedger(study.folder / f"{name}-head.txt")
+
+
+@pytest.mark.parametrize("what", ["older", "begun anew", "rewritten"])
+def test_an_operator_that_rewrites_its_ledger_and_run_json_is_noticed_by_every_party_that_answered_since(
+    study: Study, what: str
+) -> None:
+    keep_heads(study)
+    own = study.ledger.parent
+    if what == "older":
+        study.label()
+        shutil.copytree(own, study.folder / "older")
+    study.label(budget__epsilon=12.0, queries__count=20)
+    shutil.copytree(own, study.folder / "newest")
+    shutil.rmtree(own)
+    if what == "older":
+        shutil.copytree(study.folder / "older", own)
+    elif what == "rewritten":  # the same charges, made by other parties that know nothing
+        Study(study.folder).label(budget__epsilon=12.0, queries__count=20)
+    keep_heads(study)
+    cast = study.parties.votes_cast()
+    with pytest.raises(QuorumNotReached, match="refused-ledger") as refused:
+        study.label(budget__epsilon=12.0, queries__count=24)
+    assert {outcome.partition(":")[0] for outcome in refused.value.outcomes.values()} == {"refused-ledger"}
+    assert study.parties.votes_cast() == cast
+    shutil.rmtree(own)
+    shutil.copytree(study.folder / "newest", own)
+    after = study.label(budget__epsilon=12.0, queries__count=24)
+    assert after.labels is not None and after.labels.asked == 24
+    with Ledger.read(study.ledger) as ledger:
+        assert {str(party.ledger.head) for party in study.parties.by_name.values()} == {str(ledger.head())}
+
+
+def test_a_head_that_a_party_kept_is_what_an_auditor_needs(study: Study) -> None:
+    """A liar may show the parties one chain and publish another: what they kept is not in that."""
+    keep_heads(study)
+    study.label()
+    kept = str(study.parties.by_name["party-0"].ledger.head)
+    verify(study.ledger, head=kept)
+    shutil.rmtree(study.ledger.parent)
+    Study(study.folder).label()
+    with pytest.raises(LedgerCorrupt, match="not the one that was printed"):
+        verify(study.ledger, head=kept)
+
+
+def test_a_party_that_makes_up_heads_is_left_out_and_stops_nobody(study: Study) -> None:
+    made_up = itertools.count(1)
+
+    def lie(request: RequestBody) -> ReplyBody | None:
+        return LedgerHead(f"{next(made_up)}:{'ab' * 32}") if isinstance(request, ShowLedger) else None
+
+    study.parties.by_name["party-3"].answer = lie
+    record = study.label(votes__quorum=0.8)
+    assert record.labels is not None and record.labels.answered == 10
+    assert record.parties["party-3"].status == "protocol: does not follow the ledger that it is shown"
+    assert next(made_up) < 5 and record.parties["party-3"].rounds_answered == 0
 
 
 def test_a_ledger_that_is_gone_is_not_begun_anew_under_the_same_run(study: Study) -> None:

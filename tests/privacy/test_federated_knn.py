@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.data import Examples
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.protocol.messages import CountNearest, PoolRange, Terms

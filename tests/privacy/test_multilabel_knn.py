@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.data import Examples
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours import counting

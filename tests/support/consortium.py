@@ -10,7 +10,7 @@ from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from support.members import Member, code_for, fingerprint_of, join, leave
 from support.ports import free_ports
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 
 REACH = ("roster", "signing_keys", "vote_sum")
 STORAGE = ("ledger", "cache", "signer")

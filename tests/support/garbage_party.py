@@ -9,6 +9,7 @@ import numpy as np
 
 from collegium.data.task import Task
 from collegium.parties.cli import PartyConfig
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import (
@@ -23,6 +24,7 @@ from collegium.protocol.messages import (
     Reply,
     ReplyBody,
     Request,
+    ShowLedger,
     Votes,
 )
 
@@ -31,7 +33,7 @@ class Garbage:
     """Says that it has one teacher, and casts seven votes per query."""
 
     def __init__(self, name: str, task: Task) -> None:
-        self._name, self._classes = name, len(task.classes)
+        self._name, self._classes, self._ledger = name, len(task.classes), KnownLedger(None)
 
     def handle(self, request: Request) -> Reply:
         return Reply(request.request_id, self._answer(request))
@@ -42,6 +44,8 @@ class Garbage:
                 return Description(self._name, "garbage", 1, "none")
             case HoldPool(pool):
                 return PoolState(pool.sha256, pool.size_bytes, complete=True)
+            case ShowLedger():
+                return self._ledger(request)
             case Fit():
                 return Fitted(teachers=1)
             case CastVotes(_, _, PoolRange(_, indices)):

@@ -14,7 +14,7 @@ from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumFolder
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.errors import CollegiumError
 from collegium.privacy.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collegium.data import Examples, PoolStore
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key

@@ -18,10 +18,10 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
 from collegium.settings import validate_config
+from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of
-from collegium.simulations.virtual import virtual_party
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import Examples, PoolStore
 from collegium.errors import CollegiumError
+from collegium.parties.known_ledger import KnownLedger
 from collegium.protocol.messages import (
     CastVotes,
     Describe,
@@ -23,7 +24,9 @@ from collegium.protocol.messages import (
     PoolChunk,
     PoolRange,
     ReplyBody,
+    Request,
     RequestBody,
+    ShowLedger,
     Votes,
 )
 
@@ -41,6 +44,7 @@ class ScriptedParty:
     answer: Callable[[RequestBody], ReplyBody | None] = lambda request: None
     """A planted answer; None gives the honest one."""
     store: PoolStore = field(default_factory=lambda: PoolStore(None))
+    ledger: KnownLedger = field(default_factory=lambda: KnownLedger(None))
     asked: list[RequestBody] = field(default_factory=list)
 
     def handle(self, request: RequestBody) -> ReplyBody:
@@ -55,6 +59,8 @@ class ScriptedParty:
                 return self.store.state(pool)
             case PoolChunk():
                 return self.store.accept(request)
+            case ShowLedger():
+                return self.ledger(Request("id", "run", request))
             case Fit():
                 return Fitted(self.teachers)
             case CastVotes(inputs=PoolRange(sha256, indices)):

@@ -10,7 +10,7 @@ import numpy as np
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.data import Examples
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.privacy.mechanisms.class_sums import ClassSums

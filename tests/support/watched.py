@@ -13,7 +13,7 @@ from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from collegium.coordinator.watching.live_state import LiveState, Snapshots
 from collegium.coordinator.watching.server import StatusServer
 from support.members import PATIENCE_S, Member, code_for, fingerprint_of, join, leave

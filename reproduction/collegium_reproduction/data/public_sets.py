@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collegium.data.loading.named import PublicSet
+from collegium.data.loading.loading import PublicSet
 from collegium_reproduction.data import images, tables
 
 _TASKS = "collegium_reproduction.data"

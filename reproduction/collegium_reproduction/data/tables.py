@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.loading.files import find, open_npz, read_csv
-from collegium.data.loading.named import without_test_split
+from collegium.data.loading.loading import without_test_split
 from collegium.data.loading.sources import Records
 from collegium.errors import DataError
 

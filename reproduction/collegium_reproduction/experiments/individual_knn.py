@@ -13,8 +13,7 @@ import numpy as np
 
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
-from collegium.coordinator.settings.public_data import PublicData, load_public
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key

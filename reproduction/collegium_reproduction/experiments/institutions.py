@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
-from collegium.data.feature_spec import Features
-from collegium.data.features import extract
+from collegium.data.features import Features, extract
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError
 from collegium.parties.party import Party, unrestricted

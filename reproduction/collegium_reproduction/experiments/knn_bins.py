@@ -13,8 +13,7 @@ from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut,
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load
-from collegium.data.feature_spec import Features
-from collegium.data.features import extract
+from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.neighbours.search import DistanceView

@@ -16,8 +16,7 @@ from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
-from collegium.coordinator.settings.public_data import PublicData, load_public
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from collegium.data import DataSource, default_task, load
-from collegium.data.feature_spec import Features
-from collegium.data.features import distances_squared, extract
+from collegium.data.features import Features, distances_squared, extract
 from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve

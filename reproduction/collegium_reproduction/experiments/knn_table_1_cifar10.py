@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.coordinator.run.label_set import LabelSet
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, Examples, default_task, load
-from collegium.data.feature_spec import Features
-from collegium.data.features import extract
+from collegium.data.features import Features, extract
 from collegium.parties.neighbours.search import Search
 from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
-from collegium.coordinator.settings.public_data import load_public
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import RunConfig, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key

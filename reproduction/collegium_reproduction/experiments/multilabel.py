@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared
 from collegium.data import DataSource, Examples, array_spec, default_task, load
-from collegium.data.feature_spec import Features
-from collegium.data.features import distances_squared, extract
+from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.teachers.splits import simulated_key

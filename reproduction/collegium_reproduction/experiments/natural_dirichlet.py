@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.settings.public_data import load_public
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import RunConfig, load_public
 from collegium.data import DataSource, PoolStore, load
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties

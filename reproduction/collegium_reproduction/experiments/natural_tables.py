@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import DataSource, PoolStore, default_task, load
 from collegium.data.task import TeacherSettings
 from collegium.settings import validate_config

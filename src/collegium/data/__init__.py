@@ -5,8 +5,7 @@ and the public pool is kept in a `PoolStore`.
 """
 
 from collegium.data.examples import Examples
-from collegium.data.loading.loading import load
-from collegium.data.loading.named import default_task
+from collegium.data.loading.loading import default_task, load
 from collegium.data.loading.sources import NAMED_SETS, DataSource, data_root
 from collegium.data.pools import PoolStore
 from collegium.data.values import array_spec, chunks

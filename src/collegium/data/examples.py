@@ -1,13 +1,16 @@
-"""Records as teachers and students take them: encoded inputs, class numbers, and who belongs together."""
+"""Records as teachers and students take them, and the same from arrays that a program holds already."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, encode_vectors, text_of
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import DataError
 
 
@@ -85,3 +88,123 @@ class Examples:
             return [bytes(row) for row in self.rows], f"row of {self.rows_of}"
         unlabelled = Examples(self.x)
         return unlabelled.identities(), f"encoded row of {hashlib.sha256(task_json.encode()).hexdigest()}"
+
+
+_ORIGIN = "the array"
+
+
+def task_of(public: ArrayLike, classes: Sequence[object]) -> Task:
+    """The task of inputs that look like some public ones.
+
+    The ranges of a table's columns are taken from ``public``, so it must hold no private record.
+
+    Parameters
+    ----------
+    public : array_like
+        Public inputs: a table of numbers, shape ``[n, columns]``, or images as uint8 (0 to 255), shape
+        ``[n, height, width]`` or ``[n, height, width, channels]``.
+    classes : sequence
+        The names of the classes, at least two; their order gives the class numbers.
+
+    Returns
+    -------
+    Task
+        The agreement that parties, coordinator and student share.
+
+    Raises
+    ------
+    DataError
+        If the shape or type is none of these, or no value of a column is a number.
+    """
+    inputs = np.asarray(public)
+    names = tuple(text_of(name) for name in classes)
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise DataError(f"a task has at least two classes with different names, not {list(names)}")
+    if inputs.ndim in (3, 4):
+        return Task(classes=names, inputs=_image_inputs(inputs))
+    if inputs.ndim != 2 or inputs.dtype.kind not in "iufb" or len(inputs) == 0:
+        raise DataError(
+            f"inputs are a table of numbers [n, columns] or images [n, height, width]; got {inputs.dtype} of shape "
+            f"{list(inputs.shape)}"
+        )
+    values = np.where(np.isfinite(inputs.astype(np.float64)), inputs, np.nan)
+    if np.isnan(values).all(axis=0).any():
+        raise DataError("a column of the public inputs holds no number: leave it out")
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    columns = [
+        NumberColumn(name=f"column-{number}", low=least, high=most if most > least else least + 1.0)
+        for number, (least, most) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    ]
+    return Task(classes=names, inputs=TableInputs(columns=tuple(columns)))
+
+
+def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "missing") -> NDArray[np.uint8 | np.float32]:
+    """Inputs as parties, coordinator and student take them; each row is encoded by itself.
+
+    Parameters
+    ----------
+    inputs : array_like or pandas.DataFrame
+        A table ``[n, columns]``, a frame with the task's columns among its own, or images as uint8
+        ``[n, height, width]`` or ``[n, height, width, channels]``. Encoded inputs stay as they are.
+    task : Task
+        What was agreed; numbers outside a column's range are clipped, NaN counts as missing.
+    unknown : str
+        What a category that the task does not know is: ``missing``, a missing value, or ``refuse``, an error.
+
+    Returns
+    -------
+    array
+        float32 ``[n, values]`` in [0, 1] for tables, float32 ``[n, size]`` for vectors, uint8
+        ``[n, height, width, channels]`` for images.
+
+    Raises
+    ------
+    DataError
+        If the inputs do not fit the task.
+    """
+    if isinstance(inputs, pd.DataFrame) and isinstance(task.inputs, TableInputs):
+        return encode_table(inputs, task.inputs, origin="the frame", unknown=unknown)
+    raw = np.asarray(inputs)
+    if isinstance(task.inputs, ImageInputs):
+        return encode_images(raw, task.inputs, origin=_ORIGIN)
+    if isinstance(task.inputs, VectorInputs):
+        return encode_vectors(raw, task.inputs, origin=_ORIGIN)
+    return encode_matrix(raw, task.inputs, origin=_ORIGIN, unknown=unknown)
+
+
+def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayLike | None = None) -> Examples:
+    """Labelled records, encoded for the task.
+
+    Parameters
+    ----------
+    inputs : array_like
+        See `encode`.
+    labels : array_like
+        Shape ``[n]``: class numbers as integers, or the names of classes.
+    task : Task
+        What was agreed.
+    groups : array_like, optional
+        Shape ``[n]``, equal for records of one person: they stay with one teacher, and ε is about the person.
+
+    Raises
+    ------
+    DataError
+        If there are not as many labels or groups as inputs, or a label is no class of the task.
+    """
+    x, given = encode(inputs, task), np.asarray(labels)
+    members = None if groups is None else np.asarray(groups).astype(np.str_)
+    if given.shape != (len(x),) or (members is not None and members.shape != (len(x),)):
+        raise DataError(f"{len(x)} inputs need as many labels (and groups, where there are any)")
+    if given.dtype.kind in "iu":
+        if len(given) and not 0 <= given.min() <= given.max() < len(task.classes):
+            raise DataError(f"class numbers are 0 to {len(task.classes) - 1}: {', '.join(task.classes[:20])}")
+        return Examples(x, given.astype(np.int64), members)
+    texts = np.array([text_of(label) for label in given.tolist()], dtype=np.str_)
+    return Examples(x, encode_labels(texts, task, origin=_ORIGIN, numbered=False), members)
+
+
+def _image_inputs(images: NDArray[Any]) -> ImageInputs:
+    if images.dtype != np.uint8:
+        raise DataError(f"images are unsigned bytes (uint8, 0 to 255), not {images.dtype}: convert them")
+    height, width, channels = (*images.shape[1:], 1)[:3]
+    return ImageInputs(height=height, width=width, channels=channels)

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from collegium import limits
-from collegium.data.feature_spec import Features
-from collegium.data.features import distances_squared, extract
+from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.privacy.mechanisms.class_sums import ONE

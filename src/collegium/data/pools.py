@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, canonical_header
 from collegium.errors import CollegiumError, PoolMismatch, StorageError
+from collegium.limits import MAX_POOL_BYTES
 
 ABANDONED_AFTER_S = 24 * 3600
+MAX_ARRIVING = 2
+"""Pools of which some bytes are here; whoever begins another one discards the oldest of them."""
+MAX_POOLS = 8
+MAX_POOLS_BYTES = 2 * MAX_POOL_BYTES
+"""So many pools, and bytes of them, are kept of those that others sent; the oldest are deleted."""
 
 
 @dataclass
@@ -47,6 +53,7 @@ class PoolStore:
     Parameters
     ----------
     folder : where to keep them; None keeps them in memory.
+    keep : the pools to keep from before, by SHA-256; the others are deleted. None keeps all of them.
 
     Raises
     ------
@@ -54,7 +61,7 @@ class PoolStore:
         When the folder cannot be read or written.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, keep: Collection[str] | None = None) -> None:
         self._folder = folder
         self._arrays: dict[str, NDArray[Any]] = {}
         self._arriving: dict[str, _Arriving] = {}
@@ -63,6 +70,7 @@ class PoolStore:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 _remove_abandoned(folder)
+                self._remove(name for name in self._held() if keep is not None and name not in keep)
             except OSError as error:
                 raise _storage_error(folder, error) from error
 
@@ -107,6 +115,7 @@ class PoolStore:
             if arriving is None:
                 if chunk.offset_bytes != 0:
                     return self.state(spec)
+                self._make_room(spec)
                 arriving = self._arriving[spec.sha256] = self._start(spec)
             if chunk.offset_bytes == arriving.received_bytes:
                 try:
@@ -118,6 +127,33 @@ class PoolStore:
                     del self._arriving[spec.sha256]
                     self._finish(spec, arriving)
             return self.state(spec)
+
+    def _make_room(self, spec: ArraySpec) -> None:
+        """Before a pool arrives, forget the oldest others beyond the limits of number and bytes."""
+        while len(self._arriving) >= MAX_ARRIVING:
+            self._arriving.pop(next(iter(self._arriving))).discard()
+        held = self._held()
+        size_bytes = spec.size_bytes + sum(held.values())
+        for name, own_bytes in list(held.items()):
+            if len(held) < MAX_POOLS and size_bytes <= MAX_POOLS_BYTES:
+                break
+            self._remove([name])
+            del held[name]
+            size_bytes -= own_bytes
+
+    def _held(self) -> dict[str, int]:
+        """The size in bytes of every pool that is here, by name, the oldest first."""
+        if self._folder is None:
+            return {name: array.nbytes for name, array in self._arrays.items()}
+        found = [(path.stem, path.stat()) for path in self._folder.glob("*.bin")]
+        return {name: stat.st_size for name, stat in sorted(found, key=lambda item: item[1].st_mtime)}
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._arrays.pop(name, None)
+            for ending in ("json", "bin") if self._folder is not None else ():
+                with contextlib.suppress(OSError):
+                    self._path(name, ending).unlink()
 
     def open(self, sha256: str) -> NDArray[Any]:
         """The pool itself, read-only; mapped from disk where it lies there, and checked when first opened.

@@ -23,8 +23,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions
+from collegium.data.features import Features, dimensions
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collegium.errors import BudgetExceeded, CostRefused
+from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused
 from collegium.parties.answers import Answer, AnswerCounts
-from collegium.parties.policy import PolicyConfig
+from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, AnsweredBy, Unit
+from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, SumRecords
+from collegium.protocol.messages import CountNearest, SumRecords, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -56,6 +56,13 @@ class Account:
         """Raise what `leave` would raise now; nothing is counted or charged."""
         with self._answers.leaving(answer, None) as queries:
             self._pay(answer, queries, check_only=True)
+
+    def require_parties(self, terms: Terms, parties: int) -> None:
+        """Raise FewPartiesRefused for an exact sum over a roster of fewer parties than the institution agreed to."""
+        if terms.sum_mode == SumMode.MASKED and parties < FEW_PARTIES and not self._policy.few_parties:
+            raise FewPartiesRefused(
+                f"policy: an exact sum of {parties} parties may show the votes of one: few_parties does not allow it"
+            )
 
     def kept(self, answer: Answer, counts: IntArray) -> IntArray:
         """``counts``, but as they left before where the same answer did; see `AnswerCounts.kept`."""

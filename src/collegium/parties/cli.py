@@ -25,8 +25,9 @@ from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.kept_answers import RoundLog
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
@@ -35,6 +36,9 @@ from collegium.settings import Frozen, read_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
+
+LEDGER_HEAD = "ledger-head.txt"
+"""In the party's folder: the last entry of the coordinator's ledger that it was shown."""
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
@@ -118,16 +122,25 @@ def policy_of(config: PartyConfig) -> PolicyConfig:
     return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
 
 
-def require_limits(policy: PolicyConfig) -> None:
-    """ConfigurationError unless the policy says how little noise, and how many answers or how much ε, it agrees to."""
+def require_limits(policy: PolicyConfig, parties: int) -> None:
+    """ConfigurationError unless the policy limits the noise, the pools, and the number of answers or their ε.
+
+    With ``parties`` (those that the institution vouches for, 0 where it names none) below five, exact sums need a word.
+    """
     kinds = {mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS for name in policy.mechanisms}
     missing = [] if all(policy.noise_floor(summed=summed) for summed in kinds) else ["minimum_noise_votes"]
+    missing += ["pools"] if policy.pools is None else []
     if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:
         missing.append("queries or epsilon")
     if missing:
         raise ConfigurationError(
             f"the policy sets no limit by {' and '.join(missing)}: write them into the policy file that party.toml "
             "names; a party without them would answer anything"
+        )
+    if 0 < parties < FEW_PARTIES and policy.sum_modes == ("masked",) and not policy.few_parties:
+        raise ConfigurationError(
+            f"the exact sum of {parties} parties may show what each voted: write few_parties = true into the policy "
+            "file if this institution agrees to that, or ask the consortium for the mode masked+noised"
         )
 
 
@@ -158,7 +171,7 @@ def serve(
     known = known_roster(config, credentials)
     membership = membership_of(config, credentials, known)
     policy = policy_of(config)
-    require_limits(policy)
+    require_limits(policy, len(set(config.parties)))
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
     from collegium.parties.session import Answers, PartySession
@@ -173,7 +186,7 @@ def serve(
             load(config.data, task, data_root=data_root(config.data_root)),
             task,
             folder=config.folder,
-            pools=PoolStore(config.folder / "pools"),
+            pools=PoolStore(config.folder / "pools", keep=policy.pools),
             device=config.device,
             threads=config.threads,
             policy=Policy(policy),
@@ -181,6 +194,7 @@ def serve(
             allowed_imports=policy.teacher_imports,
             own_teacher=config.teacher,
             membership=membership,
+            ledger=KnownLedger(config.folder / LEDGER_HEAD),
             record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info(
                 "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
@@ -243,6 +257,8 @@ def enrol(
     from collegium.parties.enrolment import enrol as enrol_party
     from collegium.protocol.enrolment import given_code
 
+    if data is not None and "://" in data:
+        raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
     if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
         raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
     source = data or "records.csv"
@@ -255,6 +271,11 @@ def enrol(
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     typer.echo(f"on the roster so far: {', '.join(done.parties)}")
     typer.echo(f"the roster's digest is {done.roster_digest}: compare it with the other parties by telephone")
+    if done.few_parties:
+        typer.echo(
+            "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
+            "write few_parties = true into policy.toml"
+        )
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party serve {done.party_file}")
 
@@ -275,6 +296,7 @@ def show(
     known = known_roster(config, credentials)
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
+    shown = KnownLedger(config.folder / LEDGER_HEAD).head
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
@@ -287,8 +309,11 @@ def show(
         "roster_parties": None if known is None else len(known),
         "roster_digest": None if known is None else known.roster.digest,
         "protocol_version": PROTOCOL_VERSION,
+        "ledger_head_shown": None if shown is None else str(shown),
         "takes_part_in_sums": ", ".join(policy.sum_modes) + ("" if config.roster else " (but no roster is named)"),
         "mechanisms_agreed_to": ", ".join(policy.mechanisms),
+        "pools_agreed_to": None if policy.pools is None else ", ".join(policy.pools),
+        "few_parties": policy.few_parties,
         "minimum_noise_votes": policy.minimum_noise_votes,
         "minimum_noise_sums": policy.noise_floor(summed=True),
         "queries_answered": account.queries_answered(),

@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from collegium.errors import ProtocolViolation, StorageError
-from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
+from collegium.parties.policy import FEW_PARTIES
+from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
 from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
@@ -55,6 +56,14 @@ sum_modes = {sum_modes}
 # Mechanisms that may be applied to the sum.
 mechanisms = [{mechanism}]
 
+# SHA-256 of the public pool that the consortium announced. Nothing is answered about other pools: a copy of this one
+# in which every input differs a little would be another pool, and its answers other answers. A pool that is announced
+# later is added here.
+pools = {pools}
+
+# Exact sums ("masked") of fewer than five parties often show what each of them voted. true takes part in them.
+few_parties = false
+
 # Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class-sums),
 # minimum_noise_sums, in units of the largest contribution of one record.
 {floor} = {noise_votes}
@@ -81,6 +90,8 @@ class Enrolment:
     """Names on the roster so far, this one included; what was known before is replaced."""
     roster_digest: str
     """What institutions compare by telephone."""
+    few_parties: bool
+    """Whether the consortium means to sum the votes of fewer than five parties exactly."""
 
 
 def enrol(
@@ -120,7 +131,8 @@ def enrol(
     )
     _write_if_missing(folder / PARTY, settings)
     _write_if_missing(folder / POLICY, policy_text(answer.terms))
-    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest)
+    few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
+    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few)
 
 
 def policy_text(terms: AnnouncedTerms) -> str:
@@ -131,6 +143,7 @@ def policy_text(terms: AnnouncedTerms) -> str:
         floor="minimum_noise_sums" if of_sums else "minimum_noise_votes",
         sum_modes=toml_value([masked]),
         mechanism=toml_value(terms.mechanism),
+        pools=toml_value(list(terms.pools)),
         noise_votes=toml_value(terms.noise_votes),
         answers=toml_value(terms.answers),
     )

@@ -51,6 +51,8 @@ class AnswerGate:
         return LeavingAnswer(self._account.kept(answer, counts), answer, self._account)
 
     def _answer(self, run_id: str, body: VoteRequest, roster: Mapping[str, bytes]) -> Answer:
+        if self._account is not None:
+            self._account.require_parties(body.terms, len(roster))
         if isinstance(body, SumRecords):
             contents: Sequence[bytes] = [body.question]
         else:

@@ -34,6 +34,7 @@ from collegium.parties.handlers import (
     check_inputs,
 )
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
@@ -57,6 +58,7 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
+    ShowLedger,
     SumClasses,
     check_party_name,
 )
@@ -113,6 +115,8 @@ class Party:
         Zero-concentrated privacy that one record may spend on neighbours over all runs; its own file keeps count.
     membership : Membership or None
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
+    ledger : KnownLedger or None
+        What it was shown of the coordinator's ledger; None follows every ledger.
     progress : callable or None
         Called with (teachers ready, teachers in all) while teachers are fitted.
 
@@ -141,6 +145,7 @@ class Party:
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
         membership: Membership | None = None,
+        ledger: KnownLedger | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.name = check_party_name(name)
@@ -181,11 +186,13 @@ class Party:
             budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
 
+        self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, ensembles),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
+            ShowLedger: self._ledger,
             Fit: FitHandler(ensembles),
             CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
             CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, gate),
@@ -234,6 +241,7 @@ class Party:
             handler = self._handlers.get(type(request.body))
             if handler is None:
                 raise ProtocolViolation(f"this party does not answer {type(request.body).__name__} requests")
+            self._ledger.check(request)
             self._policy(request)
             return handler(request)
         except CollegiumError as error:

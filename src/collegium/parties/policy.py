@@ -7,11 +7,15 @@ from pathlib import Path
 from pydantic import Field
 
 from collegium.clock import utc_now
-from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused
+from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, PoolRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
-from collegium.protocol.messages import Request, SumRecords, VoteRequest
+from collegium.protocol.messages import ArraySpec, HoldPool, PoolChunk, Request, RequestBody, SumRecords, VoteRequest
+from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
+
+FEW_PARTIES = 5
+"""Exact sums of fewer parties need ``few_parties``: a count of 0, or of all teachers, tells the votes of each."""
 
 
 class PolicyConfig(Frozen):
@@ -26,6 +30,10 @@ class PolicyConfig(Frozen):
     ``minimum_noise_votes`` holds for such sums too where this is left out."""
     sum_modes: tuple[str, ...] = ("masked", "masked+noised")
     """Ways to sum that it takes part in; `clear` shows its votes to the coordinator."""
+    pools: tuple[Hex32, ...] | None = None
+    """SHA-256 of each pool whose inputs it answers about. None takes any pool; `collegium party serve` wants names."""
+    few_parties: bool = False
+    """Whether it takes part in exact sums (``masked``) of fewer than five parties, which may show single votes."""
     teacher_imports: tuple[str, ...] = ()
     """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
     queries: int | None = Field(default=None, ge=1)
@@ -55,7 +63,7 @@ class PolicyConfig(Frozen):
 
 
 class Policy:
-    """Raises Refused for a request for votes that the institution did not agree to."""
+    """Raises Refused for a pool or a request for votes that the institution did not agree to."""
 
     def __init__(self, config: PolicyConfig, clock: Callable[[], datetime] = utc_now) -> None:
         self._config = config
@@ -63,6 +71,7 @@ class Policy:
 
     def __call__(self, request: Request) -> None:
         body = request.body
+        self._check_pool(body)
         if not isinstance(body, VoteRequest):
             return
         terms, allowed = body.terms, self._config
@@ -82,6 +91,15 @@ class Policy:
         if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
             first, last = allowed.hours_utc
             raise HoursRefused(f"policy: answers are given from {first} to {last} o'clock UTC")
+
+    def _check_pool(self, body: RequestBody) -> None:
+        """Refuse a pool before it is stored, and questions about one that this machine holds from before."""
+        named = body.pool if isinstance(body, HoldPool | PoolChunk) else getattr(body, "inputs", body)
+        sha256 = named.sha256 if isinstance(named, ArraySpec) else getattr(named, "pool_sha256", None)
+        if self._config.pools is not None and sha256 is not None and sha256 not in self._config.pools:
+            raise PoolRefused(
+                f"policy: the pool {sha256} is not agreed to: ask the consortium, and add it to pools if it is theirs"
+            )
 
 
 def _within(hour: int, first: int, last: int) -> bool:

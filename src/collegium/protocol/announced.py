@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen
 
 
@@ -14,5 +15,7 @@ class AnnouncedTerms(Frozen):
     mechanism: str = Field(max_length=64)
     noise_votes: float = Field(gt=0)
     """The smallest noise of any stage, in votes."""
+    pools: tuple[Hex32, ...] = Field(max_length=16)
+    """SHA-256 of the public pool whose inputs are asked about."""
     answers: int = Field(ge=1)
     """How many answers to queries one party gives in total, doubled because a round may be repeated."""

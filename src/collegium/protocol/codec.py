@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium import limits
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require
@@ -39,10 +39,12 @@ _MESSAGES: dict[type, type[Message]] = {
     requests.HoldPool: pb.HoldPoolRequest,
     KernelSpec: pb.KernelSpec,
     requests.PoolRange: pb.PoolRange,
+    requests.ShowLedger: pb.ShowLedgerRequest,
     requests.SumClasses: pb.SumClassesRequest,
     requests.Terms: pb.Terms,
     replies.Description: pb.Description,
     replies.Fitted: pb.Fitted,
+    replies.LedgerHead: pb.LedgerHead,
     replies.Prepared: pb.Prepared,
 }
 """The messages of the values that are translated field by field."""

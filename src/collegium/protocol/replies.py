@@ -39,6 +39,16 @@ class Fitted:
         require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
 
 
+@dataclass(frozen=True)
+class LedgerHead:
+    """The last entry of the coordinator's ledger that the party was shown, as ``SEQ:HASH``; empty for none."""
+
+    head: str
+
+    def __post_init__(self) -> None:
+        require(len(self.head) <= 96, "a ledger's head is short")
+
+
 @dataclass(frozen=True, eq=False)
 class _Counts:
     """Counts of one party per query and class, or per query and interval of distances; int64 ``[queries, classes]``."""
@@ -115,7 +125,9 @@ class Failure:
         return error_for_code(self.code, self.message)
 
 
-ReplyBody = Description | PoolState | Fitted | Votes | Neighbours | Sums | Prepared | SecureSumAnswer | Failure
+ReplyBody = (
+    Description | PoolState | LedgerHead | Fitted | Votes | Neighbours | Sums | Prepared | SecureSumAnswer | Failure
+)
 
 
 def check_votes(votes: Votes, *, queries: int, classes: int, teachers: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
@@ -43,6 +43,25 @@ class Fit:
     """Ask a party to fit the teachers that it does not have yet."""
 
     teacher: TeacherSettings
+
+
+@dataclass(frozen=True)
+class ShowLedger:
+    """Show a party how the ledger goes on after the entry that it was shown last.
+
+    Parameters
+    ----------
+    after : that entry as ``SEQ:HASH``; empty before the first.
+    digests : SHA-256 of the line of each entry since then. Without both, the party only says which entry it was.
+    """
+
+    after: str
+    digests: tuple[bytes, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require(len(self.after) <= 96, "a ledger's head is short")
+        require(len(self.digests) <= limits.MAX_LEDGER_DIGESTS, "a ledger is shown in parts")
+        require(all(len(digest) == 32 for digest in self.digests), "a digest has 32 bytes")
 
 
 @dataclass(frozen=True)
@@ -341,4 +360,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | Fit | VoteRequest | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | ShowLedger | Fit | VoteRequest | SecureSumStep

@@ -130,8 +130,7 @@ def run_and_show(
 
     from collegium.coordinator.run.run_folder import run_json
     from collegium.simulations.prepared import prepare_run
-    from collegium.simulations.progress import RunProgress
-    from collegium.simulations.summary import print_summary
+    from collegium.simulations.progress import RunProgress, print_summary
 
     console = Console(stderr=as_json)
     prepared = prepare_run(settings, folder, data_root=data_root)

@@ -25,7 +25,7 @@ from collegium.protocol.messages import (
     SecureSumStep,
     VoteRequest,
 )
-from collegium.simulations.virtual import virtual_party
+from collegium.simulations.cohort import virtual_party
 
 MESSAGE_TYPE = "query.collegium"
 RECORD = "collegium"

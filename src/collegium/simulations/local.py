@@ -22,10 +22,9 @@ from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
-from collegium.data.in_memory import encode, examples_of
+from collegium.data.examples import encode, examples_of
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.parties.account import Account
@@ -78,7 +77,7 @@ class LocalParties(InProcessParties):
     Parameters
     ----------
     records : mapping
-        By the party's name, its inputs and its labels, as `collegium.data.in_memory.examples_of` takes them. Names
+        By the party's name, its inputs and its labels, as `collegium.data.examples.examples_of` takes them. Names
         consist of small letters, digits and hyphens. A secure sum needs three parties.
     task : Task
         What the consortium agreed to learn.
@@ -138,7 +137,7 @@ class Coordinator:
     parties : LocalParties
         The institutions.
     pool : array_like
-        Public inputs without labels, as `collegium.data.in_memory.encode` takes them. Queries come from them, and the
+        Public inputs without labels, as `collegium.data.examples.encode` takes them. Queries come from them, and the
         student learns from them.
     mechanism : Mechanism
         How the summed votes become labels, such as ``GNMax(sigma=40)``.

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collegium.coordinator.run.surroundings import Progress
-from collegium.coordinator.settings.public_data import PublicData, load_public
+from collegium.coordinator.settings.run_config import PublicData, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.errors import StorageError
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
-from collegium.simulations.cohort import Cohort, prepare
+from collegium.simulations.cohort import Cohort, prepare, write_settings
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.virtual import write_settings
 
 OnProgress = Callable[[Progress], None]
 

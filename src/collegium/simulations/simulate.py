@@ -22,12 +22,11 @@ from collegium.errors import Unreachable
 from collegium.interrupts import handlers_kept
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER
+from collegium.simulations.cohort import ROSTER, read_data_root, read_settings
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.flower_env import prepare_flower
 from collegium.simulations.local import InProcessParties
 from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
-from collegium.simulations.virtual import read_data_root, read_settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -113,8 +112,7 @@ def drive_prepared(grid: Grid, folder: Path) -> None:
     from rich.console import Console
 
     from collegium.simulations.flower_parties import FlowerParties
-    from collegium.simulations.progress import RunProgress
-    from collegium.simulations.summary import print_summary
+    from collegium.simulations.progress import RunProgress, print_summary
 
     console = Console(force_terminal=False)
     run = prepare_run(read_settings(folder), folder, data_root=read_data_root(folder))

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data import DataSource, Examples
-from collegium.data.loading.loading import encoded
-from collegium.data.loading.named import NamedSource, source_named
+from collegium.data.loading.loading import NamedSource, encoded, source_named
 from collegium.data.loading.sources import Records
 from collegium.data.task import TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError

@@ -37,7 +37,7 @@ class Listening(Registrar):
         return super().answer(line)
 
 
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, answers=24)
+TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
 
 
 @dataclass
@@ -93,6 +93,7 @@ def test_a_party_enrols_and_gets_what_it_needs_to_serve(scene: EnrolmentScene) -
     policy = policy_of(config)
     assert (policy.sum_modes, policy.mechanisms, policy.minimum_noise_votes) == (("masked",), ("gnmax",), 2.0)
     assert policy.queries is not None and policy.queries >= 12
+    assert policy.pools == TERMS.pools and not policy.few_parties
     for key in (scene.folder / "ash" / "credentials").glob("*key.pem"):
         assert key.stat().st_mode & 0o777 == 0o600
 

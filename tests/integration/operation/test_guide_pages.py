@@ -95,10 +95,11 @@ def test_images_are_read_from_arrays_and_folders(tmp_path: Path) -> None:
 
 
 def test_the_settings_on_the_page_are_valid() -> None:
-    data, differing, teachers, package = map(tomllib.loads, blocks_of(OWN, "toml"))
+    data, database, differing, teachers, package = map(tomllib.loads, blocks_of(OWN, "toml"))
     assert set(DataSource.model_fields) >= set(differing["data"])
     assert DataSource.model_validate(differing["data"]).classes == {"JA": "yes", "Nein": "no"}
     assert DataSource.model_validate(data["data"]).group == "patient"
+    assert DataSource.model_validate(database["data"]).is_database
     assert TeacherSettings.model_validate(teachers["teachers"]).per_party == 12
     example = tomllib.loads((ROOT / "examples/plugins/unsure-mechanism/pyproject.toml").read_text(encoding="utf-8"))
     assert package["project"]["entry-points"] == example["project"]["entry-points"]

@@ -11,7 +11,7 @@ from support.members import PATIENCE_S
 
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.service.coordinator_service import CoordinatorService
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from collegium.errors import ConfigurationError, IdentityError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.roster import Roster

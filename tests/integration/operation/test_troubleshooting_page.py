@@ -23,14 +23,13 @@ from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
 from collegium.coordinator.run.run_record import LabelsRecord, RunRecord
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 from collegium.coordinator.students import fit_student
 from collegium.coordinator.watching import shown_at
 from collegium.coordinator.watching.live_state import LiveState
 from collegium.data import DataSource, load
 from collegium.data.task import Task, TeacherSettings
-from collegium.errors import CollegiumError
-from collegium.locks import exclusive
+from collegium.errors import CollegiumError, FewPartiesRefused, LedgerRefused
 from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
@@ -40,6 +39,7 @@ from collegium.protocol.identities import SIGNING_KEY, Credentials, create_ident
 from collegium.protocol.messages import CastVotes, Failure, Reply, Request
 from collegium.protocol.requests import PoolRange, Terms
 from collegium.settings import read_config
+from collegium.whole_files import exclusive
 
 PAGE = text_of_page("troubleshooting.md")
 QUOTED = [line for block in blocks_of(PAGE, "text") for line in block.splitlines()]
@@ -129,7 +129,7 @@ def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterato
     yield caplog.messages[-1]
 
 
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, answers=24)
+TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
 
 
 def listening_lines(scene: Scene) -> Iterator[str]:
@@ -180,11 +180,14 @@ def refusals() -> Iterator[str]:
     for policy in (
         PolicyConfig(minimum_noise_votes=10),
         PolicyConfig(sum_modes=("masked+noised",)),
+        PolicyConfig(pools=()),
         PolicyConfig(hours_utc=((hour + 2) % 24, (hour + 3) % 24)),
     ):
         with pytest.raises(CollegiumError) as caught:
             Policy(policy, lambda: NOW)(Request("request-1", "run-1", asked))
         yield outcome_of(Failure.of(caught.value))
+    for refused in (FewPartiesRefused(""), LedgerRefused("")):
+        yield outcome_of(Failure.of(refused))
 
 
 def test_every_line_on_the_page_is_printed(

@@ -99,7 +99,7 @@ def shown_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
     from rich.console import Console
 
     from collegium.coordinator.run.run_folder import read_run
-    from collegium.simulations.summary import print_summary
+    from collegium.simulations.progress import print_summary
 
     print_summary(read_run(folder), folder, Console())
     return capfd.readouterr().out

@@ -153,7 +153,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
 
     def agreed_to_both(*_: Any) -> AnnouncedTerms:
         """The policies of the first run's parties agree to the smaller noise and to the answers of both runs."""
-        terms = [announced_terms(run.config, run.config.queries.count) for run in runs]
+        terms = [announced_terms(run.config, run.config.queries.count, run.public.spec) for run in runs]
         smallest = min(one.noise_votes for one in terms)
         return terms[0].model_copy(update={"noise_votes": smallest, "answers": 2 * sum(one.answers for one in terms)})
 

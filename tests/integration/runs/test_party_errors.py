@@ -30,6 +30,7 @@ from collegium.protocol.messages import CastVotes, Failure, HoldPool, PoolRange,
 from collegium.protocol.roster import Roster
 
 TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})
+POOL = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def consortium(tmp_path: Path) -> Iterator[Consortium]:
     authority = Authority.create("oaks")
     hub = issue_kit(authority, tmp_path / "hub", "hub", "coordinator", hosts=["localhost"])
     ash = issue_kit(authority, tmp_path / "ash", "ash", "party")
-    (tmp_path / "policy.toml").write_text("minimum_noise_votes = 1.0\nqueries = 10\n")
+    pools = [array_spec(POOL).sha256]
+    (tmp_path / "policy.toml").write_text(f"minimum_noise_votes = 1.0\nqueries = 10\npools = {pools}\n")
     np.savez(tmp_path / "records.npz", x=np.zeros((6, 2, 2), dtype=np.uint8), y=np.array([0, 1, 0, 1, 0, 1]))
     roster = Roster.of("oaks", {"ash": ash.subject.signing_key})
     with GrpcParties(credentials=hub, roster=roster, task=TASK, run_id="run-1") as parties:
@@ -105,9 +107,8 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
     process = start_collegium("party", "serve", consortium.config(), folder=consortium.folder)
     try:
         consortium.parties.wait_for(["ash"], timeout_s=COMMAND_S)
-        pool = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
-        spec = array_spec(pool)
-        tampered = pool.copy()
+        spec = array_spec(POOL)
+        tampered = POOL.copy()
         tampered[3, 0, 0, 0] ^= 1
         sent = send_pool(consortium.parties, ["ash"], tampered, spec, timeout_s=COMMAND_S)["ash"]
         assert isinstance(sent, Failure) and isinstance(sent.error(), PoolMismatch), sent
@@ -117,7 +118,7 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
         ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1")
         votes = consortium.parties.ask({"ash": ask}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(votes, Failure) and isinstance(votes.error(), PoolMismatch), votes
-        assert send_pool(consortium.parties, ["ash"], pool, spec, timeout_s=COMMAND_S)["ash"] == PoolState(
+        assert send_pool(consortium.parties, ["ash"], POOL, spec, timeout_s=COMMAND_S)["ash"] == PoolState(
             spec.sha256, spec.size_bytes, complete=True
         )
         consortium.parties.farewell("enough")

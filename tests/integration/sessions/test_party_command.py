@@ -24,7 +24,7 @@ def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = 
         f'coordinator = "{address}"\ncredentials = "{kits.folder / name}"\nfolder = "{kept}"\ndata = {data}\n'
         'policy = "policy.toml"\n'
     )
-    (folder / "policy.toml").write_text("minimum_noise_votes = 1.0\nqueries = 10\n")
+    (folder / "policy.toml").write_text("minimum_noise_votes = 1.0\nqueries = 10\npools = []\n")
     return path
 
 
@@ -38,9 +38,10 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("policy", "missing"),
     [
-        ("", "minimum_noise_votes and queries or epsilon"),
-        ("queries = 10", "minimum_noise_votes"),
-        ("minimum_noise_votes = 1.0", "queries or epsilon"),
+        ("", "minimum_noise_votes and pools and queries or epsilon"),
+        ("queries = 10\npools = []", "minimum_noise_votes"),
+        ("minimum_noise_votes = 1.0\npools = []", "queries or epsilon"),
+        ("minimum_noise_votes = 1.0\nqueries = 10", "pools"),
     ],
 )
 def test_a_policy_without_limits_is_not_served(kits: Kits, tmp_path: Path, policy: str, missing: str) -> None:
@@ -48,6 +49,15 @@ def test_a_policy_without_limits_is_not_served(kits: Kits, tmp_path: Path, polic
     (tmp_path / "policy.toml").write_text(policy)
     status, _, line = run("serve", path)
     assert status == 2 and f"the policy sets no limit by {missing}: write them" in line
+
+
+def test_exact_sums_of_few_parties_need_a_word_in_the_policy(kits: Kits, tmp_path: Path) -> None:
+    path = write_config(tmp_path, kits, "ash", "localhost:1")
+    path.write_text('parties = ["ash", "oak", "elm", "fir"]\n' + path.read_text())
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text() + 'sum_modes = ["masked"]\n')
+    status, _, line = run("serve", path)
+    assert status == 2 and "sum of 4 parties may show" in line and "few_parties = true" in line
 
 
 def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: Listen, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from collegium.cli import main
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.settings.public_data import load_public
+from collegium.coordinator.settings.run_config import load_public
 
 ROWS = 60
 

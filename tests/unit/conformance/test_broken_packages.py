@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from collegium.coordinator import students
-from collegium.data.loading import named
+from collegium.data.loading import loading
 from collegium.errors import ConfigurationError
 from collegium.models import networks
 from collegium.privacy.mechanisms import registry
@@ -15,7 +15,7 @@ LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
     "mechanism": (registry, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),
     "student": (students, students.ENTRY_POINT_GROUP, lambda: students.find_method("broken")),
     "network": (networks, networks.ENTRY_POINT_GROUP, lambda: networks.find_architecture("broken")),
-    "data source": (named, named.ENTRY_POINT_GROUP, lambda: named.source_named("broken")),
+    "data source": (loading, loading.ENTRY_POINT_GROUP, lambda: loading.source_named("broken")),
 }
 
 

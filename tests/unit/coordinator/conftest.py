@@ -14,8 +14,7 @@ from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
 
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.settings import validate_config
 
 

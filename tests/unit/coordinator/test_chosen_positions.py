@@ -11,8 +11,7 @@ from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.run_folder import read_labels
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import BudgetExceeded
 from collegium.privacy.ledger.ledger import Ledger
 

@@ -16,7 +16,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,

@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.parties.gate import AnswerGate

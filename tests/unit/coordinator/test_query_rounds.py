@@ -25,8 +25,7 @@ from collegium.coordinator.selection.queries import (
     sure_answers,
 )
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.errors import BudgetExceeded, ConfigurationError

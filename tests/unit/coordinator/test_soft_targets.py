@@ -9,8 +9,7 @@ import pytest
 from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties
 
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import ConfigurationError
 
 

@@ -22,7 +22,7 @@ from collegium_reproduction.experiments.multilabel import (
 )
 
 from collegium.data import Examples
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.task import ImageInputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.mechanisms import SeededNoise

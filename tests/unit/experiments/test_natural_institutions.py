@@ -18,7 +18,7 @@ from collegium_reproduction.experiments.natural_dirichlet import NaturalDirichle
 from collegium_reproduction.experiments.natural_tables import HEARTS, SCHOOLS, Collected, Neighbours, Votes
 from support.data import folder_with
 
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import DataSource, Examples, PoolStore
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.simulations.local import InProcessParties

@@ -36,6 +36,33 @@ def test_a_pool_arrives_in_pieces_and_is_then_held(store: PoolStore) -> None:
     assert np.array_equal(store.open(SPEC.sha256), POOL)
 
 
+def test_only_so_many_pools_are_kept_and_only_two_are_on_their_way(
+    store: PoolStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collegium.data.pools.MAX_POOLS", 3)
+    small = [np.full((4, 3), number, dtype=np.uint8) for number in range(6)]
+    for x in small:
+        for piece in chunks(x, array_spec(x)):
+            store.accept(piece)
+    assert [store.holds(array_spec(x)) for x in small] == [False] * 3 + [True] * 3
+    begun = [np.full_like(POOL, number) for number in range(4)]
+    first = [next(chunks(x, array_spec(x))) for x in begun]
+    for piece in first:
+        store.accept(piece)
+    assert [store.state(piece.pool).received_bytes > 0 for piece in first] == [False, False, True, True]
+    for x in begun[2:]:
+        for piece in chunks(x, array_spec(x)):
+            store.accept(piece)
+    assert store.holds(array_spec(begun[3]))
+
+
+def test_pools_that_are_not_agreed_to_any_more_are_deleted(tmp_path: Path) -> None:
+    specs = [PoolStore(tmp_path).put(np.full((4, 3), number, dtype=np.uint8)) for number in range(3)]
+    kept = PoolStore(tmp_path, keep=[specs[1].sha256])
+    assert [kept.holds(spec) for spec in specs] == [False, True, False]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_repeated_piece_and_a_gap_change_nothing(store: PoolStore) -> None:
     first, second, third = chunks(POOL, SPEC)
     assert store.accept(second).received_bytes == 0

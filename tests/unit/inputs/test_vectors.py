@@ -11,8 +11,8 @@ import pytest
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import DataSource, load
+from collegium.data.examples import encode
 from collegium.data.features import extract
-from collegium.data.in_memory import encode
 from collegium.data.task import Task, VectorInputs
 from collegium.errors import DataError
 

@@ -219,8 +219,8 @@ def test_the_hash_covers_the_purpose_the_number_and_the_hash_before() -> None:
         sign(head, body, None).hash for head in (None, Head(0, bytes(32)), Head(1, bytes(32)), Head(0, b"\1" * 32))
     }
     assert len(same_body) == 4
-    # Fixed for good: SHA-256 of purpose, 32 zero bytes, number 0 in 8 bytes, body.
-    assert sign(None, body, None).hash.hex() == "36ddb6d15fc4dd2e1d05df29770c23cc22c136139363fb5640f2249ee67f7a69"
+    # Fixed for good: SHA-256 of purpose, 32 zero bytes, number 0 in 8 bytes, SHA-256 of body.
+    assert sign(None, body, None).hash.hex() == "ad802f102e3228bea8baec19919e54f7b10bde46a459384e3913b2e16a7c093c"
 
 
 @pytest.mark.parametrize("text", ["", "12", "12:", "x:" + "00" * 32, "-1:" + "00" * 32, "1:" + "00" * 31])

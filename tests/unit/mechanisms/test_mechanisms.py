@@ -26,7 +26,7 @@ from collegium.privacy.mechanisms import (
 )
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import checked_counts, winners
 
 PARAMETERS = {
     "lnmax": {"gamma": 0.05},

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import DataError, ProtocolViolation
 from collegium.protocol.requests import KERNELS, weight_units

@@ -18,8 +18,7 @@ from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.consortium import ConsortiumConfig
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings

@@ -14,8 +14,7 @@ import torch
 from support.record_votes import RECORDS, TASK, Clinic
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused
 from collegium.models import network_features

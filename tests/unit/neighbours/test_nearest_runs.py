@@ -16,8 +16,7 @@ from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.errors import (
     BudgetExceeded,

@@ -11,7 +11,7 @@ import pytest
 from support.record_votes import NEAR, RECORDS, Clinic, plane, records
 
 from collegium.data import Examples
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.errors import ProtocolViolation
 from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account

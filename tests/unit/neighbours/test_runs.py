@@ -18,8 +18,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.queries import farthest_first, representatives
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import (
     BudgetExceeded,

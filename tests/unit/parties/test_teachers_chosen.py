@@ -10,8 +10,7 @@ import pytest
 from support.coordinators import coordinator_for
 from support.party_requests import KEY, Asker, cast
 
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError

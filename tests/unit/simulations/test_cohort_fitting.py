@@ -11,9 +11,9 @@ from collegium.parties.teachers import fitting
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.protocol.messages import Fit, Fitted, Request
 from collegium.settings import validate_config
+from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.prepared import PreparedRun, fit_cohort, prepare_run
-from collegium.simulations.virtual import virtual_party
 
 VALUES: dict[str, Any] = {
     "name": "cohort",

@@ -9,10 +9,10 @@ import pytest
 from collegium.parties.cli import PartyConfig, policy_of
 from collegium.protocol.messages import Fit, Fitted, Request
 from collegium.settings import validate_config
+from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import write_party_config
 from collegium.simulations.prepared import PreparedRun, prepare_run
-from collegium.simulations.virtual import virtual_party
 
 KIND = "sklearn.naive_bayes:GaussianNB"
 OTHER = "sklearn.tree:DecisionTreeClassifier"

@@ -11,9 +11,8 @@ import pytest
 from collegium.errors import ConfigurationError, StorageError
 from collegium.settings import read_config, validate_config
 from collegium.simulations.cli import flwr_command
-from collegium.simulations.cohort import find, prepare
+from collegium.simulations.cohort import find, prepare, read_data_root, read_settings, virtual_party, write_settings
 from collegium.simulations.config import SimulationConfig, with_changes
-from collegium.simulations.virtual import read_data_root, read_settings, virtual_party, write_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

@@ -12,8 +12,7 @@ from support.run_records import privacy, run_record
 
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Progress
-from collegium.simulations.progress import RunProgress
-from collegium.simulations.summary import closing_rows, print_summary
+from collegium.simulations.progress import RunProgress, closing_rows, print_summary
 
 
 def piped() -> tuple[Console, io.StringIO]:

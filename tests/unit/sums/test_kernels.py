@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from collegium.data.feature_spec import Features
+from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec, shortened
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation

@@ -11,8 +11,7 @@ import pytest
 
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import BudgetExceeded, StorageError

@@ -54,7 +54,7 @@ def serve(
     the parties connect again by themselves.
     """
     from collegium.coordinator.service.coordinator_service import CoordinatorService
-    from collegium.coordinator.settings.public_data import load_public
+    from collegium.coordinator.settings.run_config import load_public
     from collegium.coordinator.watching import shown_at
     from collegium.coordinator.watching.live_state import LiveState
 

@@ -17,8 +17,7 @@ from rich.table import Table
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.public_data import load_public
-from collegium.coordinator.settings.run_config import StudentConfig
+from collegium.coordinator.settings.run_config import StudentConfig, load_public
 from collegium.data import DataSource, Examples, array_spec, data_root, load
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError

@@ -16,12 +16,11 @@ from pydantic import Field, ValidationError
 
 from collegium.errors import IdentityError, StorageError
 from collegium.limits import MAX_PARTIES
-from collegium.locks import exclusive
 from collegium.protocol.certificates import Authority, Subject, read_certificate, read_request, read_subject
 from collegium.protocol.enrolment import code_digest, is_code
 from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
 from collegium.settings import Frozen
-from collegium.whole_files import write_whole
+from collegium.whole_files import exclusive, write_whole
 
 WRONG_ATTEMPTS = 10
 """So many wrong codes for one name, and its code is void."""

@@ -1,8 +1,10 @@
 """The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone."""
 
+import json
 import secrets
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
@@ -13,7 +15,7 @@ from collegium.coordinator.rounds.rounds import (
     outcome_of,
     require_quorum,
 )
-from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.errors import CollegiumError, ProtocolViolation, StorageError
 from collegium.protocol.messages import (
     CastVotes,
     Failure,
@@ -26,6 +28,33 @@ from collegium.protocol.messages import (
 )
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
+from collegium.whole_files import write_whole
+
+_ROUNDS_KEPT = 16
+"""Rounds come one after the other; only the latest can be unfinished."""
+
+
+class BegunSums(dict[str, Sequence[str]]):
+    """Names of parties by round, in the file at ``path``; what is set is on the disk before `__setitem__` returns.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            super().__init__(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
+        except (OSError, ValueError) as error:
+            raise StorageError(f"cannot read {path}: {error}; remove it, or restore it from a copy") from error
+
+    def __setitem__(self, round_id: str, parties: Sequence[str]) -> None:
+        super().__setitem__(round_id, tuple(parties))
+        for old in list(self)[:-_ROUNDS_KEPT]:
+            del self[old]
+        write_whole(self._path, json.dumps(self))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.rounds.shown_ledger import ShownLedger
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import canonical_bytes
 from collegium.errors import PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import (
     ArraySpec,
     Describe,
@@ -150,6 +152,7 @@ class Readiness:
     roster : every party that was admitted, present or not.
     teacher : what parties must have fitted; None where their records answer for themselves.
     public : the pool that every party must hold.
+    ledger : what every party is shown the growth of.
     """
 
     def __init__(
@@ -158,8 +161,10 @@ class Readiness:
         roster: Sequence[str],
         teacher: TeacherSettings | None,
         public: PublicData,
+        ledger: Ledger,
     ) -> None:
         self._parties, self._teacher, self._public = parties, teacher, public
+        self._shown = ShownLedger(parties, ledger)
         self.statuses: dict[str, PartyStatus] = {party: PartyStatus("unreachable") for party in sorted(roster)}
 
     def ready(self) -> dict[str, int]:
@@ -191,6 +196,12 @@ class Readiness:
             going = self._send_pool(going, deadline_s, telling("hold_pool"))
         if going:
             self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
+        self.show_ledger(deadline_s)
+
+    def show_ledger(self, deadline_s: float) -> None:
+        """Have every ready party follow the ledger to its last entry; one that was shown another is ready no more."""
+        for party, outcome in self._shown.show(self.ready(), timeout_s=deadline_s).items():
+            self.statuses[party] = replace(self.statuses[party], outcome=outcome)
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
         """Note the outcomes of a round, by party.

@@ -19,8 +19,7 @@ from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.kernel_choice import kernel_spec, mean_scale
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, extract
+from collegium.data.features import Features, dimensions, extract
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError

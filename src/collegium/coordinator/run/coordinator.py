@@ -14,8 +14,7 @@ from collegium.coordinator.run.factories import open_ledger
 from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.run.run_record import RunRecord, check_same_run
 from collegium.coordinator.run.surroundings import Compute, Progress, Reach, RunSetup, Storage, Watch
-from collegium.coordinator.settings.public_data import PublicData, load_public
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger.chain import Head
 from collegium.whole_files import remove_stale_temp_files

@@ -11,6 +11,7 @@ from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.labeller import charge_of
 from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
@@ -63,8 +64,8 @@ def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
     return mechanism
 
 
-def announced_terms(config: RunConfig, queries: int) -> AnnouncedTerms:
-    """The terms of ``queries`` queries, which parties are told when they enrol."""
+def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> AnnouncedTerms:
+    """The terms of ``queries`` queries about inputs of ``pool``, which parties are told when they enrol."""
     mechanism = _mechanism(config)
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
@@ -75,6 +76,7 @@ def announced_terms(config: RunConfig, queries: int) -> AnnouncedTerms:
         sum_mode=config.votes.mode,
         mechanism=mechanism.name,
         noise_votes=mechanism.noise_votes,
+        pools=(pool.sha256,),
         answers=max(1, 2 * rounds * queries),
     )
 

@@ -24,7 +24,7 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -143,7 +143,7 @@ class OpenRun:
         return stopped
 
     def _label(self) -> None:
-        runner = QueryRunner(self._setup, self._public, self._labeller, self._notes, self._remember)
+        runner = QueryRunner(self._setup, self._public, self._labeller, self._ledger, self._notes, self._remember)
         self.record.state = "labelling"
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):

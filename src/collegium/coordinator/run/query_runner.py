@@ -12,7 +12,8 @@ from collegium.coordinator.rounds.round_requests import RoundRequests
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, quorum_count, require_quorum
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
-from collegium.coordinator.settings.public_data import PublicData
+from collegium.coordinator.settings.run_config import PublicData
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.messages import PoolRange, SumRecords
@@ -35,6 +36,7 @@ class QueryRunner:
     Parameters
     ----------
     labeller : releases the labels, and pays for them.
+    ledger : from which it pays; parties are shown how it grows.
     keep : called with the queries of a batch and their counts, ``[queries, classes]``, before noise is drawn.
     """
 
@@ -43,10 +45,11 @@ class QueryRunner:
         setup: RunSetup,
         public: PublicData,
         labeller: Labeller,
+        ledger: Ledger,
         notes: RunNotes,
         keep: Callable[[Sequence[str], IntArray], None],
     ) -> None:
-        self._setup, self._public, self._labeller = setup, public, labeller
+        self._setup, self._public, self._labeller, self._ledger = setup, public, labeller, ledger
         self._notes, self._keep = notes, keep
         self._readiness: Readiness | None = None
         self._quorum = 0
@@ -90,6 +93,8 @@ class QueryRunner:
                 answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
                 fitted = self._labeller.label(asked, counts, answers)
             on_batch()
+            if self._readiness is not None:
+                self._readiness.show_ledger(self._setup.config.votes.deadline_s)
             if not fitted:
                 break
             if self._setup.watch.should_stop():
@@ -115,7 +120,7 @@ class QueryRunner:
         if self._readiness is None:
             roster = sorted(reach.roster if reach.roster is not None else reach.parties.names())
             self._quorum = quorum_count(votes.quorum, len(roster))
-            self._readiness = Readiness(reach.parties, roster, requests.teacher, self._public)
+            self._readiness = Readiness(reach.parties, roster, requests.teacher, self._public, self._ledger)
         self._readiness.prepare(
             deadline_s=votes.deadline_s,
             fit_deadline_s=votes.fit_deadline_s if first else votes.deadline_s,

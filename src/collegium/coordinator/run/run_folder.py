@@ -16,9 +16,8 @@ from pydantic import ValidationError
 
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
-from collegium.locks import exclusive
 from collegium.privacy.multilabel import held_in, numbers_of
-from collegium.whole_files import replacing, write_whole
+from collegium.whole_files import exclusive, replacing, write_whole
 
 ONE_LABEL = ("label",)
 

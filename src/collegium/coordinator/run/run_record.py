@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
 from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.surroundings import Compute, Tell
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collegium.coordinator.rounds.begun_sums import BegunSums
+from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
 from collegium.coordinator.run.factories import mechanism_of, vote_sum_of
 from collegium.coordinator.run.labeller import NoiseStrategy

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.data.feature_spec import PROJECTION_ONE, Features
-from collegium.data.features import dimensions, distances_squared, extract
+from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Inputs
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.feature_spec import PROJECTION_ONE, Features
-from collegium.data.features import distances_squared, extract
+from collegium.data.features import PROJECTION_ONE, Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError
 

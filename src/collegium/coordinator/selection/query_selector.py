@@ -27,8 +27,7 @@ from collegium.coordinator.selection.queries import (
     representatives,
 )
 from collegium.coordinator.settings.run_config import BY_STUDENT, RunConfig
-from collegium.data.feature_spec import Features
-from collegium.data.features import dimensions, extract
+from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import AnsweredBy, IntArray

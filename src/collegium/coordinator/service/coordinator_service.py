@@ -24,8 +24,7 @@ from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
-from collegium.coordinator.settings.public_data import PublicData
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import (
     BudgetExceeded,
     CollegiumError,
@@ -34,10 +33,9 @@ from collegium.errors import (
     Refused,
     StorageError,
 )
-from collegium.locks import exclusive
 from collegium.logs import event
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.whole_files import remove_stale_temp_files
+from collegium.whole_files import exclusive, remove_stale_temp_files
 
 logger = logging.getLogger("collegium.coordinator")
 
@@ -76,7 +74,7 @@ class CoordinatorService:
     ) -> None:
         self._config, self._public, self._on_progress = config, public, on_progress
         self._folder = ConsortiumFolder(config.consortium.folder)
-        self._sessions = SessionService(config, pool_inputs=len(public.pool), wait_s=wait_s, on_event=on_event)
+        self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
         self._own = _Work(config.run, self._folder.run)
         self._jobs: LabelJobService | None = None
         if config.consortium.students:

@@ -18,6 +18,7 @@ from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.data.values import ArraySpec
 from collegium.errors import CollegiumError, ConfigurationError, StorageError
 from collegium.logs import event
 from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
@@ -41,7 +42,7 @@ class SessionService:
 
     Parameters
     ----------
-    pool_inputs : how many inputs the pool has, which is the most that a student without a limit may ask about.
+    pool : the public pool, which parties agree to when they enrol.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
     on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
 
@@ -50,7 +51,7 @@ class SessionService:
     ConfigurationError or StorageError, when the folder is another consortium's or was never provisioned.
     """
 
-    def __init__(self, config: ConsortiumConfig, *, pool_inputs: int, wait_s: float, on_event: OnEvent) -> None:
+    def __init__(self, config: ConsortiumConfig, *, pool: ArraySpec, wait_s: float, on_event: OnEvent) -> None:
         self._config, self._wait_s, self._on_event = config, wait_s, on_event
         self._folder = ConsortiumFolder(config.consortium.folder)
         self._members_file = self._folder.members
@@ -79,7 +80,9 @@ class SessionService:
             self._authority,
             self._members_file,
             sessions=config.consortium.address,
-            terms=announced_terms(config.run, config.consortium.queries_meant(config.queries.count, pool_inputs)),
+            terms=announced_terms(
+                config.run, config.consortium.queries_meant(config.queries.count, pool.shape[0]), pool
+            ),
             days=config.consortium.certificate_days,
             on_enrolled=lambda name: self._reload(),
         )

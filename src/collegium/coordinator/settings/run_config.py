@@ -1,20 +1,23 @@
-"""What a run is asked to do: the part of a configuration file that every way of running shares."""
+"""What a run is asked to do: the part of a configuration file that every way of running shares; its public data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from collegium.data import DataSource
+from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
-from collegium.errors import StorageError
+from collegium.errors import DataError, StorageError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.renyi import Conversion
+from collegium.protocol.messages import ArraySpec
 from collegium.settings import Frozen, nearest
 
 
@@ -288,3 +291,25 @@ def _configurable(name: str) -> bool:
 def _names(*answered_by: AnsweredBy) -> list[str]:
     """The mechanisms that a configuration may name and that such voters answer."""
     return [one for one in known_names() if _configurable(one) and mechanism_named(one).answered_by in answered_by]
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """The pool, with labels only where its source has them (research), and the holdout, if any."""
+
+    pool: Examples
+    holdout: Examples | None = None
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """The name of the pool: the digest of its content, its form and its kind of numbers."""
+        return array_spec(self.pool.x)
+
+
+def load_public(config: RunConfig, data_root: Path | None) -> PublicData:
+    """Read both; DataError when the holdout has no labels."""
+    pool = load(config.pool, config.task, data_root=data_root)
+    holdout = None if config.holdout is None else load(config.holdout, config.task, data_root=data_root)
+    if holdout is not None and holdout.y is None:
+        raise DataError("the holdout has no labels; name its label column in holdout.label, or leave holdout out")
+    return PublicData(pool, holdout)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, compose, helper, numpy_helper
 
 from collegium.data.encoding import text_of, texts_of
-from collegium.data.in_memory import encode
+from collegium.data.examples import encode
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import Student

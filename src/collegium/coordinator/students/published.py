@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.in_memory import encode
+from collegium.data.examples import encode
 from collegium.data.loading.loading import load_inputs
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task

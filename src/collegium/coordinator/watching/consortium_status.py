@@ -17,11 +17,11 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
-from collegium.locks import is_held
 from collegium.privacy.analysis.ledger_report import charged_epsilons
 from collegium.privacy.ledger.entry import ABSTENTION
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import read_certificate
+from collegium.whole_files import is_held
 
 LAST_FAILURES = 5
 ROUND_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)

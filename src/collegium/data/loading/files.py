@@ -7,7 +7,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
+from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
@@ -47,6 +49,8 @@ def find(name: str, root: Path | None) -> Path:
 def read_file(path: Path, source: DataSource, task: Task) -> Records:
     """The records of one split of the file or image folder at ``path``; DataError when it cannot be read."""
     split = source.split
+    if path.is_dir() and is_saved_dataset(path):
+        return read_saved_dataset(path, split)
     if path.is_dir():
         _only_one_split(path, split)
         return _read_image_folder(path, task)
@@ -210,21 +214,33 @@ def _read_image_folder(path: Path, task: Task) -> Records:
     if not isinstance(task.inputs, ImageInputs):
         raise DataError(f"{path} is a folder, which holds images, but the task is a table")
     files = image_files(path)
-    frame = pd.DataFrame({"file": [file.name for file in files]}, dtype=str)
+    columns = {"file": [file.name for file in files]}
     if files and files[0].parent != path:
-        frame["y"] = [file.parent.name for file in files]
+        columns["y"] = [file.relative_to(path).parts[0] for file in files]
+    patients = [patient_of(file) if is_dicom(file) else "" for file in files]
+    if any(patients):
+        columns["patient"] = patients
     shape = task.inputs
-    return Records(str(path), frame, lambda indices: _read_images([files[i] for i in indices], shape))
+    return Records(
+        str(path),
+        pd.DataFrame(columns, dtype=str),
+        lambda indices: _read_images([files[i] for i in indices], shape),
+        group="patient" if files and all(patients) else None,
+    )
 
 
 def image_files(path: Path) -> list[Path]:
-    """The images in the sub-folders of a folder, in order; where there are none, those in the folder itself."""
+    """The images below the sub-folders of a folder, in order; where there are none, those in the folder itself."""
 
-    def images(folder: Path) -> list[Path]:
-        return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_ENDINGS]
+    def images(files: Iterable[Path]) -> list[Path]:
+        return [file for file in sorted(files) if file.is_file() and _is_image(file)]
 
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    return [file for folder in folders for file in images(folder)] or images(path)
+    return [file for folder in folders for file in images(folder.rglob("*"))] or images(path.iterdir())
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in IMAGE_ENDINGS or is_dicom(file)
 
 
 def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:
@@ -233,6 +249,11 @@ def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:
 
     images = np.empty((len(files), *inputs.shape), dtype=np.uint8)
     for number, file in enumerate(files):
+        if is_dicom(file):
+            shown = Image.fromarray(read_dicom(file)).convert(_MODES[inputs.channels])
+            resized = shown.resize((inputs.width, inputs.height), Image.Resampling.BOX)
+            images[number] = np.asarray(resized).reshape(inputs.shape)
+            continue
         try:
             with Image.open(file) as image:
                 if image.size != (inputs.width, inputs.height):

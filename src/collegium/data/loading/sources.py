@@ -55,7 +55,7 @@ NAMED_SETS = ("breast-cancer", "digits", "iris", "wine")
 """The public sets that scikit-learn brings; those of the papers come with the package collegium-reproduction."""
 
 ENTRY_POINT_GROUP = "collegium.sources"
-"""Where another installed package names data sources of its own: objects as `named.NamedSource` describes them."""
+"""Where another installed package names data sources of its own: objects as `loading.NamedSource` describes them."""
 
 
 @cache
@@ -71,8 +71,9 @@ class DataSource(Frozen):
     """Records ``start`` to ``stop`` of one split of a named public set, of an installed package's source or of a file.
 
     A file is an ``.npz`` (arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test``;
-    further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, or a
-    folder of images with one sub-folder per class. A relative path starts at the data root.
+    further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, a folder of
+    images (DICOM too) with one sub-folder per class, or a folder that Hugging Face's ``save_to_disk`` wrote. A
+    relative path starts at the data root. A database is named by its SQLAlchemy URL, and ``query`` by its SQL.
 
     ``start`` and ``stop`` count positions, so that one record less shifts another into the part: they are for
     public records and for simulations. An institution gives its own records a file of their own.
@@ -104,6 +105,14 @@ class DataSource(Frozen):
     """What a column of the task that the file lacks is: an error, or a value that is missing in every record."""
     unknown: Literal["missing", "refuse"] = "missing"
     """What a category that the task does not know is: a value that is missing, or an error."""
+    query: str | None = Field(default=None, min_length=1)
+    """The SQL that finds the records, where ``source`` is the URL of a database."""
+    password_from: str | None = Field(default=None, pattern=r"[A-Za-z_]\w*")
+    """The environment variable that holds the database's password."""
+
+    @property
+    def is_database(self) -> bool:
+        return "://" in self.source
 
     @property
     def is_named(self) -> bool:
@@ -120,6 +129,10 @@ class DataSource(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataSource":
+        if self.is_database != (self.query is not None):
+            raise ValueError("query and a source that is a database's URL (dialect://…) belong together")
+        if self.password_from is not None and not self.is_database:
+            raise ValueError("password_from is for a database")
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
         if self.shuffle_seed is not None and not self.is_named:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.feature_spec import Features
-from collegium.data.features import extract
+from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device

@@ -104,7 +104,7 @@ class NetworkTeacher(TrainedNetwork):
         precision: torch.dtype | None = None,
     ) -> None:
         """What `fit` does to each of the teachers, which have equal options, as one program; see `batched_training`."""
-        from collegium.parties.teachers.batched_training import TrainingJob, train_together
+        from collegium.parties.teachers.training import TrainingJob, train_together
 
         target = resolve_device(device)
         jobs = []

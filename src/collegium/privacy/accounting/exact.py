@@ -16,8 +16,7 @@ from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.laws import Levels, Neighbourhood, levels_of, neighbourhood
 from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.renyi import FloatArray, check_orders
-from collegium.privacy.units import Adjacency, IntArray
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, checked_counts
 
 Directions = Literal["both", "forward", "reverse"]
 

@@ -13,8 +13,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from collegium.privacy.accounting.independent import l1_moved, l2_moved, theorem_2
 from collegium.privacy.renyi import FloatArray, check_orders
-from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import IntArray, Unit, checked_counts
 
 
 def lemma_4_log_q(counts: ArrayLike, gamma: float) -> FloatArray:

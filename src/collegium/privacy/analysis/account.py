@@ -22,8 +22,7 @@ from collegium.privacy.analysis.epsilons import (
 )
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, Epsilon
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_released")
 """Figures that depend on the votes: they may leave a consortium only through smooth sensitivity."""

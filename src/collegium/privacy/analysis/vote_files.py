@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError
-from collegium.privacy.units import IntArray
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import IntArray, checked_counts
 
 _NAMES = ("votes", "counts")
 

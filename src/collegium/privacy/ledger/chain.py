@@ -1,6 +1,6 @@
 """The chain of a ledger, apart from where it is kept: how entries are hashed and signed, and what they add up to.
 
-An entry's hash covers the hash before it, its number and its line; the signature covers the hash.
+An entry's hash covers the hash before it, its number and the SHA-256 of its line; the signature covers the hash.
 ``Chain`` walks entries in order and refuses the first one that does not follow from those before it,
 so whoever holds a chain holds only facts that were checked.
 """
@@ -74,9 +74,14 @@ class Entry:
 
 def sign(previous: Head | None, body: bytes, signer: Ed25519PrivateKey | None) -> Row:
     """The entry that follows ``previous`` and says ``body``."""
-    seq = 0 if previous is None else previous.seq + 1
-    digest = _digest(previous, seq, body)
-    return Row(seq, body, digest, b"" if signer is None else signer.sign(_SIGNATURE_PURPOSE + digest))
+    head = following(previous, hashlib.sha256(body).digest())
+    return Row(head.seq, body, head.hash, b"" if signer is None else signer.sign(_SIGNATURE_PURPOSE + head.hash))
+
+
+def following(previous: Head | None, body_sha256: bytes) -> Head:
+    """The head after one more entry. The SHA-256 of its line is enough, so the entry itself may stay unseen."""
+    seq, before = (0, _BEFORE_THE_FIRST) if previous is None else (previous.seq + 1, previous.hash)
+    return Head(seq, hashlib.sha256(_HASH_PURPOSE + before + seq.to_bytes(8, "big") + body_sha256).digest())
 
 
 class Chain:
@@ -189,7 +194,7 @@ class Chain:
         expected = 0 if self.head is None else self.head.seq + 1
         if row.seq != expected:
             raise LedgerCorrupt(f"entry {expected} is missing; restore the ledger from a backup")
-        if _digest(self.head, row.seq, row.body) != row.hash:
+        if following(self.head, hashlib.sha256(row.body).digest()).hash != row.hash:
             raise LedgerCorrupt("its hash does not follow from the entries before it: it or they were changed")
         content, time_utc = decode(row.body, None if self.head is None else self.settings)
         public_key = content.public_key if isinstance(content, Settings) else self.settings.public_key
@@ -242,8 +247,3 @@ class Chain:
 def _repeat(repeats: dict[tuple[bytes, float], tuple[RenyiCurve, int]], curve: RenyiCurve, queries: int) -> None:
     key = (curve.values.tobytes(), curve.delta)
     repeats[key] = (curve, repeats.get(key, (curve, 0))[1] + queries)
-
-
-def _digest(previous: Head | None, seq: int, body: bytes) -> bytes:
-    before = _BEFORE_THE_FIRST if previous is None else previous.hash
-    return hashlib.sha256(_HASH_PURPOSE + before + seq.to_bytes(8, "big") + body).digest()

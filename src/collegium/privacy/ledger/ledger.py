@@ -8,6 +8,7 @@ kept: no votes, counts, gaps or private keys.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
 import sqlite3
@@ -222,6 +223,17 @@ class Ledger:
                 f"the ledger {self.path} lacks entry {head.seq}, which it had: it was cut, or an older copy was put in "
                 "its place; restore the newest one, or start in another folder"
             )
+
+    def digests_after(self, head: Head | None) -> list[bytes]:
+        """SHA-256 of the line of every entry after ``head``, in order; LedgerCorrupt where ``head`` is not there.
+
+        They prove that the ledger still holds ``head``, to somebody who kept it (`chain.following`).
+        """
+        if head is not None:
+            self.require(head)
+        with self._lock:
+            rows = self._store.rows(0 if head is None else head.seq + 1)
+        return [hashlib.sha256(row.body).digest() for row in rows]
 
     def affordable(self, curve: RenyiCurve, at_most: int) -> int:
         """How many queries at ``curve`` each still fit the budget, ``at_most`` or fewer."""

@@ -2,7 +2,7 @@
 
 It shares nothing with the ledger but the file's format, so that an error there does not repeat itself here: table
 ``entries`` (seq, body, hash, signature); a body is a line of JSON, hash = SHA-256(purpose ‖ hash before ‖ seq in
-8 bytes ‖ body), and the signature is the owner's Ed25519 over purpose ‖ hash.
+8 bytes ‖ SHA-256(body)), and the signature is the owner's Ed25519 over purpose ‖ hash.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def verify(path: Path, public_key: bytes | None = None, head: str | None = None)
     for number, (seq, body, digest, signature) in enumerate(rows):
         try:
             _require(seq == number, "an entry before it is missing; restore the ledger from a backup")
-            linked = hashlib.sha256(b"collegium ledger entry v1\0" + before + seq.to_bytes(8, "big") + body).digest()
-            _require(digest == linked, "its hash does not follow from the entries before it: it or they were changed")
+            linked = b"collegium ledger entry v1\0" + before + seq.to_bytes(8, "big") + hashlib.sha256(body).digest()
+            _require(digest == hashlib.sha256(linked).digest(), "its hash does not follow from the entries before it")
             found.take(seq, json.loads(body), digest, signature)
         except LedgerCorrupt as error:
             raise LedgerCorrupt(f"entry {seq}: {error}") from None

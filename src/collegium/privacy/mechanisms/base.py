@@ -28,8 +28,7 @@ from collegium.privacy.mechanisms.parameters import Value, checked, fields_of
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.renyi import FloatArray, RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 ABSTAIN = -1
 """Outcome of a stage: the query gets no label (⊥)."""

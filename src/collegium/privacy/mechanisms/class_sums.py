@@ -41,8 +41,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 ONE = 2**16
 """The whole number that stands for length 1 of φ."""

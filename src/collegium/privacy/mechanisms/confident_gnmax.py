@@ -21,8 +21,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 _THRESHOLDS_TRIED = (0.5, 0.6, 0.7, 0.8)
 """Shares of the teachers."""

@@ -34,8 +34,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.privacy.renyi import FloatArray, RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 ONE = 2**20
 """What one record, or one person, adds to a cell."""

@@ -17,8 +17,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import FloatArray, RenyiCurve
-from collegium.privacy.units import IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
 
 @register

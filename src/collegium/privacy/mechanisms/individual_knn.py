@@ -23,8 +23,7 @@ from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts, winners
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 _NO_VOTES = (
     "individual neighbours have no data-dependent analysis: a budget that depends on the votes of others would leak "

@@ -11,8 +11,7 @@ from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.units import IntArray
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import IntArray, checked_counts
 
 
 @register

@@ -16,8 +16,7 @@ from collegium.privacy.mechanisms.knn import NO_AUDIT_OF_SAMPLES, Neighbours, Sa
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.multilabel import MAX_LABELS, RESOLUTION, numbers_of, swap_l2
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import checked_counts
+from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 
 @register

@@ -15,8 +15,7 @@ from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, No
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
-from collegium.privacy.vote_counts import winners
+from collegium.privacy.units import Adjacency, IntArray, Unit, winners
 
 HonestSurvivors = Annotated[
     int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)

@@ -60,7 +60,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "cast_neighbours", "count_nearest", "sum_classes")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class Request(_message.Message):
     FIT_FIELD_NUMBER: _ClassVar[int]
     CAST_VOTES_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
+    SHOW_LEDGER_FIELD_NUMBER: _ClassVar[int]
     CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     COUNT_NEAREST_FIELD_NUMBER: _ClassVar[int]
     SUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
@@ -80,17 +81,19 @@ class Request(_message.Message):
     fit: FitRequest
     cast_votes: CastVotesRequest
     secure_sum: _secure_sum_pb2.SecureSumRequest
+    show_ledger: ShowLedgerRequest
     cast_neighbours: CastNeighboursRequest
     count_nearest: CountNearestRequest
     sum_classes: SumClassesRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("request_id", "error", "description", "pool_state", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
+    __slots__ = ("request_id", "error", "description", "pool_state", "ledger_head", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     POOL_STATE_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     FITTED_FIELD_NUMBER: _ClassVar[int]
     VOTES_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
@@ -101,13 +104,14 @@ class Reply(_message.Message):
     error: Error
     description: Description
     pool_state: PoolState
+    ledger_head: LedgerHead
     fitted: Fitted
     votes: Votes
     secure_sum: _secure_sum_pb2.SecureSumReply
     prepared: Prepared
     neighbours: Neighbours
     sums: Sums
-    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ..., sums: _Optional[_Union[Sums, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., ledger_head: _Optional[_Union[LedgerHead, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ..., sums: _Optional[_Union[Sums, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -168,6 +172,20 @@ class PoolState(_message.Message):
     received_bytes: int
     complete: bool
     def __init__(self, sha256: _Optional[str] = ..., received_bytes: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class ShowLedgerRequest(_message.Message):
+    __slots__ = ("after", "digests")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    digests: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class LedgerHead(_message.Message):
+    __slots__ = ("head",)
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    head: str
+    def __init__(self, head: _Optional[str] = ...) -> None: ...
 
 class FitRequest(_message.Message):
     __slots__ = ("teacher_json",)
