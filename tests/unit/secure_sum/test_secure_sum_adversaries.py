@@ -434,18 +434,31 @@ def test_a_degenerate_public_key_ends_the_round_of_its_neighbours() -> None:
     assert len(refused) == 5 and all(isinstance(error, SwappedKeys) for error in refused.values())
 
 
-def test_wrong_shares_release_no_total() -> None:
-    for dropped in ({Phase.MASK: {"party-0005"}}, {}):
-        made = a_round()
-        advance(made, Phase.UNMASK, dropped)
-        for name in made.coordinator.waiting_for():
-            reply = reply_of(made, name)
-            if name == "party-0000":
-                shares = reply.unmasked.shares
-                # X25519 ignores the lowest three bits of a key: spoil a higher byte.
-                position = len(shares) - 33 + 5 if dropped else 5
-                reply.unmasked.shares = flip(shares, position)
-            made.coordinator.accept(name, reply)
+@pytest.mark.parametrize(
+    ("dropped", "liars", "opened"),
+    [({}, 2, True), ({}, 3, False), ({Phase.MASK: {"party-0005"}}, 1, True), ({Phase.MASK: {"party-0005"}}, 2, False)],
+)
+def test_wrong_shares_of_a_few_stop_nobody_and_those_of_many_release_no_total(
+    dropped: dict[Phase, set[str]], liars: int, opened: bool
+) -> None:
+    """A secret opens with the shares of three honest holders."""
+    made = a_round()
+    advance(made, Phase.UNMASK, dropped)
+    honest = a_round()
+    advance(honest, Phase.DONE, dropped)
+    for number, name in enumerate(made.coordinator.waiting_for()):
+        reply = reply_of(made, name)
+        if number < liars:
+            shares = bytearray(reply.unmasked.shares)
+            # X25519 ignores the lowest three bits of a key: spoil a higher byte of every share.
+            for position in range(5, len(shares), 33):
+                shares[position] ^= 1 + number
+            reply.unmasked.shares = bytes(shares)
+        made.coordinator.accept(name, reply)
+    if opened:
+        made.coordinator.close_phase()
+        np.testing.assert_array_equal(made.coordinator.result.total, honest.coordinator.result.total)
+    else:
         with pytest.raises(WrongShare):
             made.coordinator.close_phase()
         with pytest.raises(SumAborted):

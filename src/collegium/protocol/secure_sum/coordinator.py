@@ -7,7 +7,11 @@ protocol is refused with a named error, and its sender counts as dropped out fro
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, combinations, islice
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -27,6 +31,9 @@ from collegium.protocol.secure_sum.messages import Phase, phase_of_reply
 from collegium.protocol.secure_sum.plan import adverts_transcript, holders_of
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+
+MAX_CHOICES_OF_SHARES = 500
+"""So many choices of holders are tried for one secret."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +74,8 @@ class CoordinatorSum:
         self._survivors: list[int] = []
         self._signatures: dict[int, bytes] = {}
         self._opened: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
+        self._liars: set[int] = set()
+        """Holders without whose shares a secret opens that does not open with them."""
 
     def requests(self) -> dict[str, pb.SecureSumRequest]:
         """The current phase's request for every party that it concerns, answered or not."""
@@ -256,11 +265,23 @@ class CoordinatorSum:
         threshold = self.setup.plan.threshold
         return [owner for owner in self._sharers.tolist() if len(self._opened[owner]) < threshold]
 
-    def _open_secret(self, owner: int) -> bytes:
-        """One secret of ``owner``: the one that all honest holders have opened."""
-        opened = self._opened[owner]
-        holders = tuple(sorted(opened)[: self.setup.plan.threshold])
-        return shamir.open_secret(holders, [opened[holder] for holder in holders])
+    def _open_secret(self, owner: int, fits: Callable[[bytes], bool]) -> bytes | None:
+        """The secret of ``owner`` that ``fits`` what it committed to; None where its shares give no such secret.
+
+        Where the first shares do not, up to two holders at a time are left out, so that a few liars stop no round.
+        """
+        opened, threshold = self._opened[owner], self.setup.plan.threshold
+        trusted = [holder for holder in sorted(opened) if holder not in self._liars]
+        choices = chain.from_iterable(combinations(trusted, count) for count in range(3))
+        for left_out in islice(choices, MAX_CHOICES_OF_SHARES):
+            holders = tuple(holder for holder in trusted if holder not in left_out)[:threshold]
+            if len(holders) == threshold:
+                with suppress(WrongShare):
+                    secret = shamir.open_secret(holders, [opened[holder] for holder in holders])
+                    if fits(secret):
+                        self._liars.update(left_out)
+                        return secret
+        return None
 
     def _open_total(self) -> SumResult:
         setup, names = self.setup, self.setup.names
@@ -272,22 +293,30 @@ class CoordinatorSum:
             )
         total, survivors = self._sum, set(self._survivors)
         for owner in self._sharers.tolist():
-            secret = self._open_secret(owner)
             if owner in survivors:
-                if keys.commit(keys.SELF_SEED_COMMITMENT, setup.digest, owner, secret) != self._seed_commitments[owner]:
+                secret = self._open_secret(owner, partial(self._is_self_seed, owner))
+                if secret is None:
                     raise WrongShare(f"the shares of {names[owner]}'s self seed do not open its commitment")
                 key = keys.derive_key(secret, keys.SELF_MASK, setup.digest, owner)
                 np.subtract(total, keys.mask(key, setup.length, setup.word), out=total)
             else:
-                self._remove_pairwise_masks(owner, secret, survivors)
+                self._remove_pairwise_masks(owner, survivors)
         return SumResult(setup.decode(total, len(survivors)), tuple(names[i] for i in self._survivors))
 
-    def _remove_pairwise_masks(self, owner: int, secret: bytes, survivors: set[int]) -> None:
+    def _is_self_seed(self, owner: int, secret: bytes) -> bool:
+        committed = keys.commit(keys.SELF_SEED_COMMITMENT, self.setup.digest, owner, secret)
+        return committed == self._seed_commitments[owner]
+
+    def _is_mask_key(self, owner: int, secret: bytes) -> bool:
+        return keys.public_key(X25519PrivateKey.from_private_bytes(secret)) == self._adverts[owner].mask_key
+
+    def _remove_pairwise_masks(self, owner: int, survivors: set[int]) -> None:
         """Take the masks that survivors share with a drop-out out of the sum."""
         setup = self.setup
-        private = X25519PrivateKey.from_private_bytes(secret)
-        if keys.public_key(private) != self._adverts[owner].mask_key:
+        secret = self._open_secret(owner, partial(self._is_mask_key, owner))
+        if secret is None:
             raise WrongShare(f"the shares of {setup.names[owner]}'s mask key do not open the key it advertised")
+        private = X25519PrivateKey.from_private_bytes(secret)
         peers = (set(self._senders[owner]) | set(self._holders[owner].tolist())) & survivors
         for peer in peers:
             agreed = keys.agree(private, self._adverts[peer].mask_key)
