@@ -13,7 +13,7 @@ from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, 
 from collegium.parties.known_ledger import KnownLedger
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.messages import LedgerHead, ReplyBody, RequestBody, ShowLedger
+from collegium.protocol.messages import Describe, Description, LedgerHead, ReplyBody, RequestBody, ShowLedger
 
 
 def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(study: Study) -> None:
@@ -59,14 +59,14 @@ def test_an_operator_that_rewrites_its_ledger_and_run_json_is_noticed_by_every_p
     after = study.label(budget__epsilon=12.0, queries__count=24)
     assert after.labels is not None and after.labels.asked == 24
     with Ledger.read(study.ledger) as ledger:
-        assert {str(party.ledger.head) for party in study.parties.by_name.values()} == {str(ledger.head())}
+        assert {str(party.ledger.head()) for party in study.parties.by_name.values()} == {str(ledger.head())}
 
 
 def test_a_head_that_a_party_kept_is_what_an_auditor_needs(study: Study) -> None:
     """A liar may show the parties one chain and publish another: what they kept is not in that."""
     keep_heads(study)
     study.label()
-    kept = str(study.parties.by_name["party-0"].ledger.head)
+    kept = str(study.parties.by_name["party-0"].ledger.head())
     verify(study.ledger, head=kept)
     shutil.rmtree(study.ledger.parent)
     Study(study.folder).label()
@@ -78,7 +78,10 @@ def test_a_party_that_makes_up_heads_is_left_out_and_stops_nobody(study: Study) 
     made_up = itertools.count(1)
 
     def lie(request: RequestBody) -> ReplyBody | None:
-        return LedgerHead(f"{next(made_up)}:{'ab' * 32}") if isinstance(request, ShowLedger) else None
+        false = f"{next(made_up)}:{'ab' * 32}"
+        if isinstance(request, Describe):
+            return Description("party-3", "test", 5, "scripted", false)
+        return LedgerHead(false) if isinstance(request, ShowLedger) else None
 
     study.parties.by_name["party-3"].answer = lie
     record = study.label(votes__quorum=0.8)

@@ -54,7 +54,7 @@ class ScriptedParty:
             return planted
         match request:
             case Describe():
-                return Description(self.name, "test", self.teachers, "scripted")
+                return Description(self.name, "test", self.teachers, "scripted", str(self.ledger.head() or ""))
             case HoldPool(pool):
                 return self.store.state(pool)
             case PoolChunk():

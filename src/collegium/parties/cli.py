@@ -296,7 +296,7 @@ def show(
     known = known_roster(config, credentials)
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
-    shown = KnownLedger(config.folder / LEDGER_HEAD).head
+    shown = KnownLedger(config.folder / LEDGER_HEAD).head()
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,

@@ -14,6 +14,7 @@ from collegium import limits
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError, ProtocolViolation
 from collegium.parties.kept_answers import PreparedRounds
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import (
@@ -90,17 +91,17 @@ class EnsembleCache:
 class DescribeHandler:
     """Says who the party is and which teachers it has ready; nothing of its records."""
 
-    def __init__(self, name: str, ensembles: EnsembleCache) -> None:
-        self._name = name
-        self._ensembles = ensembles
+    def __init__(self, name: str, ensembles: EnsembleCache, ledger: KnownLedger) -> None:
+        self._name, self._ensembles, self._ledger = name, ensembles, ledger
 
     def __call__(self, request: Request) -> Description:
-        latest = self._ensembles.latest
+        latest, head = self._ensembles.latest, self._ledger.head()
         return Description(
             party=self._name,
             software=f"collegium {__version__}",
             teachers=latest.per_party if latest else 0,
             teacher_kind=latest.kind[:64] if latest else "",
+            ledger_head="" if head is None else str(head),
         )
 
 

@@ -31,35 +31,35 @@ class KnownLedger:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._refused = False
+        self.head()
+
+    def head(self) -> Head | None:
+        """The last entry that this party was shown, None where there was none."""
+        if self._path is None or not self._path.exists():
+            return None
         try:
-            self.head = Head.parse(path.read_text(encoding="ascii")) if path is not None and path.exists() else None
+            return Head.parse(self._path.read_text(encoding="ascii"))
         except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"cannot read {path}: {error}") from error
+            raise StorageError(f"cannot read {self._path}: {error}") from error
 
     def __call__(self, request: Request) -> LedgerHead:
-        """Follow the entries that the coordinator shows; without any, only say which entry was the last one."""
+        """Follow the entries that the coordinator shows. Raises LedgerRefused unless they follow the kept head."""
         assert isinstance(request.body, ShowLedger)
-        after, digests = request.body.after, request.body.digests
-        if self._path is None and not after:
-            self.head = None
-        if after or digests:
-            self._follow(Head.parse(after) if after else None, digests)
-        return LedgerHead("" if self.head is None else str(self.head))
+        kept = self.head()
+        reached = Head.parse(request.body.after) if request.body.after else None
+        self._refused = reached != kept and self._path is not None
+        if self._refused:
+            raise LedgerRefused(
+                f"the coordinator's ledger does not continue entry {kept}, which this party was shown: an older "
+                "copy or another ledger took its place; ask the consortium"
+            )
+        for digest in request.body.digests:
+            reached = following(reached, digest)
+        if self._path is not None and reached != kept:
+            write_whole(self._path, f"{reached}\n", mode=0o600)
+        return LedgerHead("" if reached is None else str(reached))
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""
-        if self._refused and isinstance(request.body, VoteRequest):
+        if self._refused and self.head() is not None and isinstance(request.body, VoteRequest):
             raise LedgerRefused("the ledger that the coordinator showed last does not hold the entry from before")
-
-    def _follow(self, after: Head | None, digests: tuple[bytes, ...]) -> None:
-        self._refused = after != self.head
-        if self._refused:
-            raise LedgerRefused(
-                f"the coordinator's ledger does not continue entry {self.head}, which this party was shown: an older "
-                "copy or another ledger took its place; ask the consortium"
-            )
-        for digest in digests:
-            after = following(after, digest)
-        if after != self.head and self._path is not None:
-            write_whole(self._path, f"{after}\n", mode=0o600)
-        self.head = after

@@ -189,7 +189,7 @@ class Party:
         self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         self._handlers: dict[type, Handler] = {
-            Describe: DescribeHandler(name, ensembles),
+            Describe: DescribeHandler(name, ensembles, self._ledger),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             ShowLedger: self._ledger,

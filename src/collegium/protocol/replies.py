@@ -16,15 +16,20 @@ from collegium.protocol.v1 import secure_sum_pb2
 
 @dataclass(frozen=True)
 class Description:
-    """A party's description of itself. Nothing in it depends on a private record."""
+    """A party's description of itself. Nothing in it depends on a private record.
+
+    ``ledger_head`` is the last entry of the coordinator's ledger that the party was shown, ``SEQ:HASH`` or empty.
+    """
 
     party: str
     software: str
     teachers: int
     teacher_kind: str
+    ledger_head: str = ""
 
     def __post_init__(self) -> None:
         check_party_name(self.party)
+        require(len(self.ledger_head) <= 96, "a ledger's head is short")
         require(len(self.software) <= 64 and len(self.teacher_kind) <= 64, "a description's texts are short")
         require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
 

@@ -52,7 +52,7 @@ class ShowLedger:
     Parameters
     ----------
     after : that entry as ``SEQ:HASH``; empty before the first.
-    digests : SHA-256 of the line of each entry since then. Without both, the party only says which entry it was.
+    digests : SHA-256 of the line of each entry since then.
     """
 
     after: str

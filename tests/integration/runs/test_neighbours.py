@@ -21,6 +21,7 @@ from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import Coordinator
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.parties.cli import LEDGER_HEAD
 from collegium.parties.neighbours.budgets import FILE
 from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.messages import Failure, ReplyBody, RequestBody
@@ -81,15 +82,20 @@ class Leaving(InProcess):
 class InTurn:
     """Coordinators of several runs, one after the other in the place of one."""
 
-    def __init__(self, coordinators: list[Coordinator]) -> None:
-        self._coordinators = coordinators
+    def __init__(self, folder: Path, coordinators: list[Coordinator]) -> None:
+        self.folder, self._coordinators = folder, coordinators
 
     def check(self) -> None:
         for one in self._coordinators:
             one.check()
 
     def run(self) -> list[RunRecord]:
-        return [one.run() for one in self._coordinators]
+        said = []
+        for one in self._coordinators:
+            said.append(one.run())
+            for kept in self.folder.rglob(LEDGER_HEAD):
+                kept.unlink()  # the institutions agree to the ledger of the next run
+        return said
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +146,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
     runs = prepared(tmp_path_factory.mktemp("processes"))
 
     def both(_: PreparedRun, parties: Parties, on_progress: Any, **options: Any) -> InTurn:
-        return InTurn([coordinator_of(run, parties, on_progress, **options) for run in runs])
+        return InTurn(runs[0].folder, [coordinator_of(run, parties, on_progress, **options) for run in runs])
 
     def on_started(started: list[PartyProcess]) -> None:
         (leaving,) = (party.process for party in started if party.name == LEAVES)

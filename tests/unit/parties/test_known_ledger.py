@@ -13,7 +13,7 @@ from collegium.errors import ConfigurationError, LedgerRefused
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.privacy.ledger.chain import Head, following
-from collegium.protocol.messages import ArraySpec, Failure, LedgerHead, Prepared, Request, ShowLedger
+from collegium.protocol.messages import ArraySpec, Describe, Failure, LedgerHead, Prepared, Request, ShowLedger
 
 DIGESTS = [hashlib.sha256(b"entry %d" % number).digest() for number in range(6)]
 
@@ -32,9 +32,9 @@ def show(ledger: KnownLedger, after: str, *digests: bytes) -> str:
 def test_a_party_follows_the_chain_and_remembers_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "head.txt"
     ledger = KnownLedger(path)
-    assert show(ledger, "") == ""
+    assert ledger.head() is None
     assert show(ledger, "", *DIGESTS[:2]) == head(2)
-    assert show(ledger, head(2), *DIGESTS[2:5]) == head(5) == show(ledger, "")
+    assert show(ledger, head(2), *DIGESTS[2:5]) == head(5) == show(ledger, head(5))
     assert path.stat().st_mode & 0o777 == 0o600
     assert show(KnownLedger(path), head(5), DIGESTS[5]) == head(6)
 
@@ -44,6 +44,7 @@ def test_a_party_follows_the_chain_and_remembers_where_it_is(tmp_path: Path) -> 
     [
         (head(2), DIGESTS[2:4]),  # an older copy of the ledger
         (head(3), []),
+        ("", []),
         ("", DIGESTS),  # the whole chain again: it was shown already
         (head(4, DIGESTS[::-1]), DIGESTS[:1]),  # another ledger
         (head(5), []),  # a later entry that this party never saw
@@ -56,7 +57,7 @@ def test_a_chain_without_the_kept_head_is_refused_and_the_head_stays(
     show(ledger, "", *DIGESTS[:4])
     with pytest.raises(LedgerRefused):
         show(ledger, after, *digests)
-    assert str(ledger.head) == head(4) == str(KnownLedger(tmp_path / "head.txt").head)
+    assert str(ledger.head()) == head(4) == str(KnownLedger(tmp_path / "head.txt").head())
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
@@ -76,5 +77,18 @@ def test_votes_are_refused_from_a_wrong_chain_until_the_right_one_is_shown(
     assert isinstance(wrong, Failure) and wrong.code == "refused-ledger"
     refused = ask(votes)
     assert isinstance(refused, Failure) and refused.code == "refused-ledger"
-    assert ask(ShowLedger(head(4), (DIGESTS[4],))) == LedgerHead(head(5))
+    assert ask(ShowLedger(head(4), (DIGESTS[4],))) == LedgerHead(head(5)) == LedgerHead(ask(Describe()).ledger_head)
     assert isinstance(ask(votes), Prepared)
+
+
+def test_an_institution_that_deletes_the_file_agrees_to_a_new_ledger(
+    make_party: Callable[..., Party], pool: ArraySpec, tmp_path: Path
+) -> None:
+    party = make_party(ledger=KnownLedger(tmp_path / "head.txt"))
+    ask, votes = Asker(party), cast(pool, (0, 1), sum_mode="masked")
+    ask(ShowLedger("", tuple(DIGESTS[:4])))
+    other = ShowLedger("", tuple(DIGESTS[::-1]))
+    assert isinstance(ask(other), Failure) and isinstance(ask(votes), Failure)
+    (tmp_path / "head.txt").unlink()
+    assert isinstance(ask(votes), Prepared)
+    assert ask(other) == LedgerHead(head(6, DIGESTS[::-1]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,6 +165,7 @@ class Readiness:
     ) -> None:
         self._parties, self._teacher, self._public = parties, teacher, public
         self._shown = ShownLedger(parties, ledger)
+        self.answered: list[str] = []
         self.statuses: dict[str, PartyStatus] = {party: PartyStatus("unreachable") for party in sorted(roster)}
 
     def ready(self) -> dict[str, int]:
@@ -192,23 +193,29 @@ class Readiness:
         going = [party for party, status in self.statuses.items() if status.may_return and party in here]
         if going:
             going = self._describe(going, deadline_s, telling("describe"))
+            self.show_ledger([party for party in going if self._shown.heads[party]], deadline_s, again=True)
+            going = [party for party in going if self.statuses[party].may_return]
         if going:
             going = self._send_pool(going, deadline_s, telling("hold_pool"))
         if going:
             self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
-        self.show_ledger(deadline_s)
 
-    def show_ledger(self, deadline_s: float) -> None:
-        """Have every ready party follow the ledger to its last entry; one that was shown another is ready no more."""
-        for party, outcome in self._shown.show(self.ready(), timeout_s=deadline_s).items():
+    def show_ledger(self, parties: Collection[str], deadline_s: float, *, again: bool = False) -> None:
+        """Have these parties follow the ledger to its last entry; with ``again`` also those that are there.
+
+        One that was shown an entry which this ledger lacks is ready no more. One that did not answer describes itself
+        again before the next round, and so tells which entry it reached.
+        """
+        for party, outcome in self._shown.show(parties, timeout_s=deadline_s, again=again).items():
             self.statuses[party] = replace(self.statuses[party], outcome=outcome)
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
-        """Note the outcomes of a round, by party.
+        """Note the outcomes of a round, by party; ``answered`` holds who answered the last one.
 
         A party that lost its connection must come back before it is asked again. A party that broke the protocol is
         not asked again. A party that was late stays ready for the next round.
         """
+        self.answered = [party for party, outcome in outcomes.items() if outcome == ANSWERED]
         for party, outcome in outcomes.items():
             if outcome not in (ANSWERED, "deadline"):
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome)
@@ -222,6 +229,7 @@ class Readiness:
                 self.statuses[party] = PartyStatus(f"identity: calls itself {reply.party}")
             else:
                 self.statuses[party] = PartyStatus("unreachable", reply.teachers, reply.software, reply.teacher_kind)
+                self._shown.heads[party] = reply.ledger_head
                 still.append(party)
         return still
 

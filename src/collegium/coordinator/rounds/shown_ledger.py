@@ -12,52 +12,47 @@ from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Failure, LedgerHead, ShowLedger
 
-_QUESTION = ShowLedger("", ())
-
 
 class ShownLedger:
     """What each party was shown of the ledger."""
 
     def __init__(self, parties: Parties, ledger: Ledger) -> None:
         self._parties, self._ledger = parties, ledger
-        self._heads: dict[str, str] = {}
-        """The last entry that each party said it was shown, as ``SEQ:HASH``; empty for none."""
+        self.heads: dict[str, str] = {}
+        """The last entry that each party says it was shown, as ``SEQ:HASH``; empty for none."""
 
-    def show(self, names: Collection[str], *, timeout_s: float) -> dict[str, str]:
-        """Have these parties follow the ledger to its last entry; nobody is asked who has.
-
-        A party is asked first which entry it was shown last, maybe by an earlier start of the coordinator. Before
-        anything is charged, parties are shown nothing, so that a trial may begin anew.
+    def show(self, names: Collection[str], *, timeout_s: float, again: bool = False) -> dict[str, str]:
+        """Have these parties follow the ledger to its last entry; with ``again`` also those that are there.
 
         Returns
         -------
         The outcome of each party that did not follow: it holds an entry that this ledger lacks, or did not answer.
         """
         failed: dict[str, str] = {}
-        last = str(self._ledger.head()) if self._ledger.queries_charged() else ""
-        # Equal for parties at the same entry, so that a request is made and encoded once.
-        after = cache(self._after)
-        while waiting := [name for name in names if name not in failed and self._heads.get(name) != last]:
-            steps = {name: after(self._heads[name]) if name in self._heads else (_QUESTION, "") for name in waiting}
+        last = str(self._ledger.head())
+        after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
+        waiting = [name for name in names if again or self.heads[name] != last]
+        while waiting:
+            steps = {name: after(self.heads[name]) for name in waiting}
             replies = self._parties.ask({name: step for name, (step, _) in steps.items()}, timeout_s=timeout_s)
-            for name, (step, expected) in steps.items():
+            for name, (_, expected) in steps.items():
                 reply = replies.get(name, Failure("unreachable", "no answer"))
-                self._heads.pop(name, None)
-                if isinstance(reply, LedgerHead) and (step is _QUESTION or reply.head == expected):
-                    self._heads[name] = reply.head
-                elif isinstance(reply, Failure):
+                if isinstance(reply, Failure):
                     failed[name] = outcome_of(reply)
-                else:
+                elif reply != LedgerHead(expected):
                     failed[name] = "protocol: does not follow the ledger that it is shown"
+                else:
+                    self.heads[name] = expected
+            waiting = [name for name in waiting if name not in failed and self.heads[name] != last]
         return failed
 
-    def _after(self, head: str) -> tuple[ShowLedger, str | None]:
+    def _after(self, head: str) -> tuple[ShowLedger, str]:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""
         try:
             reached = Head.parse(head) if head else None
             digests = self._ledger.digests_after(reached)[:MAX_LEDGER_DIGESTS]
         except CollegiumError:
-            return ShowLedger(str(self._ledger.head()), ()), None
+            return ShowLedger(str(self._ledger.head()), ()), ""
         for digest in digests:
             reached = following(reached, digest)
         return ShowLedger(head, tuple(digests)), str(reached)

@@ -94,7 +94,7 @@ class QueryRunner:
                 fitted = self._labeller.label(asked, counts, answers)
             on_batch()
             if self._readiness is not None:
-                self._readiness.show_ledger(self._setup.config.votes.deadline_s)
+                self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
             if not fitted:
                 break
             if self._setup.watch.should_stop():
