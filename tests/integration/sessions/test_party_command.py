@@ -73,6 +73,9 @@ def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: List
     assert process.returncode == 0, err
     lines = [json.loads(line)["message"] for line in err.splitlines()]
     assert lines[-1] == "ended: all labels are issued"
+    (kept,) = tmp_path.glob("of-*-ash")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o077 for path in kept.rglob("*")} == {0} and (kept / "ledger.sqlite").is_file()
 
 
 def test_a_party_that_is_told_to_stop_stops(kits: Kits, hub: Hub, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from collegium.coordinator.membership.members import WRONG_ATTEMPTS, Decision, Members, MembersFile, decide
-from collegium.errors import IdentityError, StorageError
+from collegium.errors import ConfigurationError, IdentityError, StorageError
 from collegium.protocol.certificates import Authority, Role, read_certificate, read_subject, verify_issued
-from collegium.protocol.enrolment import code_digest, is_code, new_code
+from collegium.protocol.enrolment import code_digest, given_code, is_code, new_code
 from collegium.protocol.identities import create_identity
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -53,6 +53,19 @@ def test_codes_have_128_bits_and_are_read_however_they_are_typed() -> None:
     digest = code_digest("ash", code)
     assert is_code("ash", f" {code.upper().replace('-', ' ')} ", digest)
     assert not is_code("birch", code, digest)
+
+
+def test_a_code_may_be_typed_or_read_from_a_file_so_that_no_command_line_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code").write_text(f"{CODE}\n")
+    assert given_code("", str(tmp_path / "code")) == CODE == given_code(CODE, None)
+    monkeypatch.setattr("getpass.getpass", lambda asked: CODE)
+    assert given_code("", "-") == CODE
+    with pytest.raises(ConfigurationError, match="not both"):
+        given_code(CODE, "-")
+    with pytest.raises(StorageError, match="cannot read a join code"):
+        given_code("", str(tmp_path / "none"))
 
 
 def test_no_code_is_kept() -> None:
