@@ -9,6 +9,7 @@ signing key, and nobody can get a certificate for another's signing key. The fun
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -54,7 +55,8 @@ class Authority:
     """The consortium's certificate authority."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    key: ec.EllipticCurvePrivateKey | None = field(repr=False)
+    """None where it is kept apart: what it signs then comes in files."""
 
     @classmethod
     def create(cls, consortium: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> Authority:
@@ -94,8 +96,11 @@ class Authority:
         ``name`` and ``role`` are the consortium's decision and must be what the request asks for.
         ``hosts`` are the DNS names and IP addresses by which others reach a coordinator. A coordinator's certificate
         is valid for a server only, every other certificate for a client only.
-        Raises IdentityError if the request is malformed, asks for another name or role, or does not prove its keys.
+        Raises IdentityError if the request is malformed, asks for another name or role, or does not prove its keys,
+        or if the authority's key is not here.
         """
+        if self.key is None:
+            raise IdentityError(f"the authority's key is kept apart: the request of {role} {name} is signed there")
         request = _load_request(request_pem)
         asked = _name_and_role(request.subject, request.extensions)
         if asked != (name, role):
@@ -149,6 +154,11 @@ def read_request(pem: bytes) -> tuple[str, Role, bytes]:
     return name, role, _checked_signing_key(_signing_extension(request.extensions).value, name, tls_key)
 
 
+def pem_blocks(data: bytes) -> list[bytes]:
+    """The requests or certificates that stand in a file one after the other, PEM."""
+    return re.findall(rb"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----\n?", data)
+
+
 def read_certificate(pem: bytes) -> x509.Certificate:
     """The first certificate in ``pem``. Raises IdentityError if there is none."""
     try:
@@ -172,6 +182,11 @@ def read_subject(certificate: x509.Certificate) -> Subject:
         raise IdentityError("the certificate is malformed") from error
     fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
     return Subject(name, role, signing_key, fingerprint, certificate.not_valid_after_utc)
+
+
+def is_for(certificate: x509.Certificate, request_pem: bytes) -> bool:
+    """Whether a certificate is for the TLS key of a request."""
+    return certificate.public_key() == _load_request(request_pem).public_key()
 
 
 def verify_issued(certificate: x509.Certificate, authority: x509.Certificate) -> None:

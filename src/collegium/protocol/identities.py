@@ -176,21 +176,35 @@ def issue_kit(
     return install_certificate(folder, role, certificate, authority.pem)
 
 
-def save_authority(authority: Authority, folder: Path) -> None:
-    """Write the authority's certificate and key. Raises StorageError if one is there already."""
-    if (folder / AUTHORITY_KEY).exists():
+def save_authority(authority: Authority, folder: Path, passphrase: bytes | None = None) -> None:
+    """Write the authority's certificate and key, if it has it, encrypted if there is a passphrase.
+
+    Raises StorageError if an authority is there already.
+    """
+    if (folder / AUTHORITY).exists():
         raise StorageError(
             f"{folder} holds an authority already: with a new one every certificate would become invalid"
         )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(folder / AUTHORITY_KEY, _key_pem(authority.key), mode=0o600)
+    if authority.key is not None:
+        write_whole(folder / AUTHORITY_KEY, _key_pem(authority.key, passphrase), mode=0o600)
     write_whole(folder / AUTHORITY, authority.pem)
 
 
-def load_authority(folder: Path) -> Authority:
-    """The authority saved in a folder. Raises IdentityError if it is missing or its key does not fit."""
-    certificate = read_certificate(_read(folder / AUTHORITY))
-    key = _private_key(_read_private(folder / AUTHORITY_KEY), folder / AUTHORITY_KEY)
+def read_authority(path: Path) -> Authority:
+    """An authority of which only the certificate is here; IdentityError where the file holds none."""
+    return Authority(read_certificate(_read(path)), None)
+
+
+def load_authority(folder: Path, passphrase: bytes | None = None) -> Authority:
+    """The authority saved in a folder, without its key where that is kept apart.
+
+    Raises IdentityError if it is missing, its key does not fit or the passphrase is another.
+    """
+    certificate = read_authority(folder / AUTHORITY).certificate
+    if not (folder / AUTHORITY_KEY).exists():
+        return Authority(certificate, None)
+    key = _private_key(_read_private(folder / AUTHORITY_KEY), folder / AUTHORITY_KEY, passphrase)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise IdentityError(f"{folder / AUTHORITY_KEY} is not the key of {AUTHORITY}")
     return Authority(certificate, key)
@@ -204,17 +218,21 @@ def read_signing_key(folder: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey, passphrase: bytes | None = None) -> bytes:
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase is not None:
+        encryption = serialization.BestAvailableEncryption(passphrase)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
-def _private_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey | Ed25519PrivateKey:
+def _private_key(
+    pem: bytes, path: Path, passphrase: bytes | None = None
+) -> ec.EllipticCurvePrivateKey | Ed25519PrivateKey:
     try:
-        key = serialization.load_pem_private_key(pem, password=None)
+        key = serialization.load_pem_private_key(pem, password=passphrase)
     except (ValueError, TypeError) as error:
-        raise IdentityError(f"{path} is not an unencrypted private key in PEM form") from error
+        wanted = "an unencrypted private key in PEM form" if passphrase is None else "a key under this passphrase"
+        raise IdentityError(f"{path} is not {wanted}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey | Ed25519PrivateKey):
         raise IdentityError(f"{path} is of a kind that Collegium does not use")
     return key

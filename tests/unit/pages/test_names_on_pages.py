@@ -126,7 +126,20 @@ def looks_like_code(name: str) -> bool:
     return not (is_setting or name.endswith(ELSEWHERE_ENDINGS))
 
 
-ELSEWHERE_ENDINGS = (".json", ".toml", ".sqlite", ".csv", ".npz", ".npy", ".html", ".md", ".proto", ".key", ".sh")
+ELSEWHERE_ENDINGS = (
+    ".json",
+    ".toml",
+    ".sqlite",
+    ".csv",
+    ".npz",
+    ".npy",
+    ".html",
+    ".md",
+    ".proto",
+    ".key",
+    ".sh",
+    ".pem",
+)
 TOML_TABLES = ("budget", "consortium", "mechanism", "policy", "student", "teacher", "queries", "task", "pool", "votes")
 
 

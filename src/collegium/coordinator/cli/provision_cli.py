@@ -9,14 +9,22 @@ from typing import Annotated
 import typer
 
 from collegium.clock import utc_now
-from collegium.coordinator.membership.enrolment_service import keep_identity
+from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ConfigurationError, IdentityError, StorageError
-from collegium.protocol.certificates import Authority
+from collegium.protocol.certificates import Authority, pem_blocks, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import new_code
-from collegium.protocol.identities import AUTHORITY_KEY, load_authority, save_authority
+from collegium.protocol.identities import (
+    AUTHORITY,
+    create_identity,
+    install_certificate,
+    load_authority,
+    read_authority,
+    save_authority,
+)
+from collegium.whole_files import write_whole
 
 app = typer.Typer(add_completion=False)
 
@@ -33,6 +41,12 @@ def provision(
         list[str] | None,
         typer.Option(metavar="NAME", help="Remove a party or student; its keys are void for good."),
     ] = None,
+    authority_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--authority", metavar="FILE", help="The certificate of an authority that is kept apart; at the first time."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the authority, the coordinator's keys and join codes; print the command that each party or student types.
@@ -41,9 +55,10 @@ def provision(
     """
     config = read_consortium(config_file)
     folder = ConsortiumFolder(config.consortium.folder)
-    authority = _authority(folder, config)
+    authority = _authority(folder, config, authority_file)
     keep_identity(folder, config, authority)
     codes = _join_codes(folder, config, add or [], renew_code or [], revoke or [])
+    to_sign = _exchange(folder, config, authority) if authority.key is None else 0
     members = folder.members.read()
     lines = {
         name: f"collegium {'student' if name in members.students else 'party'} enrol "
@@ -59,6 +74,7 @@ def provision(
             "roster_digest": members.roster().digest,
             "enrolled": members.roster().admitted(),
             "expected": members.expected(),
+            "requests_to_sign": to_sign,
             "students": sorted(name for name, student in members.students.items() if student.enrolled),
         }
         typer.echo(json.dumps(result))
@@ -67,14 +83,16 @@ def provision(
     typer.echo(f"fingerprint  {authority.fingerprint}")
     typer.echo(f"roster       {members.roster().digest}  (its digest, for the parties to compare)")
     typer.echo(f"enrolled     {', '.join(members.roster().admitted()) or 'nobody yet'}")
+    if to_sign:
+        typer.echo(f"to sign      {folder.requests}: {to_sign} requests, for collegium authority sign")
     if lines:
         typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
     for line in lines.values():
         typer.echo(f"\n{line}")
 
 
-def _authority(folder: ConsortiumFolder, config: ConsortiumConfig) -> Authority:
-    if (folder.authority / AUTHORITY_KEY).exists():
+def _authority(folder: ConsortiumFolder, config: ConsortiumConfig, kept_apart: Path | None) -> Authority:
+    if kept_apart is None and (folder.authority / AUTHORITY).exists():
         return load_authority(folder.authority)
     for place in (folder.path, folder.authority, folder.identity):
         try:
@@ -82,9 +100,30 @@ def _authority(folder: ConsortiumFolder, config: ConsortiumConfig) -> Authority:
             place.chmod(0o700)
         except OSError as error:
             raise StorageError(f"cannot make {place}: {error.strerror}") from error
-    authority = Authority.create(config.name)
+    authority = Authority.create(config.name) if kept_apart is None else read_authority(kept_apart)
     save_authority(authority, folder.authority)
     return authority
+
+
+def _exchange(folder: ConsortiumFolder, config: ConsortiumConfig, authority: Authority) -> int:
+    """Take in what the authority signed, and write down what it has still to sign; how many requests those are."""
+    if folder.certificates.exists():
+        for pem in pem_blocks(folder.certificates.read_bytes()):
+            certificate = read_certificate(pem)
+            verify_issued(certificate, authority.certificate)
+            if read_subject(certificate).role == "coordinator":
+                install_certificate(folder.identity, "coordinator", pem, authority.pem)
+            else:
+                folder.members.change(lambda members, pem=pem: (members.certified(pem.decode()), None))  # type: ignore[misc]
+        folder.certificates.unlink()
+    requests = [member.request_pem for member in folder.members.read().known().values() if member.request_pem]
+    if needs_certificate(folder, config):
+        requests.insert(0, create_identity(folder.identity, "coordinator", "coordinator").decode())
+    if requests:
+        write_whole(folder.requests, "".join(requests), mode=0o600)
+    else:
+        folder.requests.unlink(missing_ok=True)
+    return len(requests)
 
 
 def _join_codes(

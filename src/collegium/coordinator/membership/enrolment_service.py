@@ -12,13 +12,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.x509 import SubjectAlternativeName
 
 from collegium.clock import utc_now
-from collegium.coordinator.membership.members import Decision, Members, MembersFile, decide
+from collegium.coordinator.membership.members import RENEW_BEFORE, Decision, Members, MembersFile, decide
 from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.errors import CollegiumError, StorageError
@@ -44,8 +44,6 @@ logger = logging.getLogger("collegium.enrolment")
 
 MAX_EXCHANGES = 64
 SHUTDOWN_S = 2.0
-RENEW_BEFORE = timedelta(days=30)
-"""The coordinator's own certificate is made anew when it has less than this left."""
 NO_DESCRIPTOR_S = 0.1
 
 
@@ -212,19 +210,25 @@ class EnrolmentService:
         self.close()
 
 
-def keep_identity(folder: ConsortiumFolder, config: ConsortiumConfig, authority: Authority) -> bool:
-    """Make the certificate where it is missing, ends soon or is for another host; whether it was made.
-
-    The keys stay, so that parties know it as before and the ledger's signatures go on.
-    """
+def needs_certificate(folder: ConsortiumFolder, config: ConsortiumConfig) -> bool:
+    """Whether the coordinator's own certificate is missing, ends soon or is for another host."""
     held = folder.identity / CERTIFICATE
     host = config.consortium.host
     if held.exists():
         certificate = read_certificate(held.read_bytes())
         named = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
         known = {str(name.value) for name in named}
-        if host in known and certificate.not_valid_after_utc - utc_now() > RENEW_BEFORE:
-            return False
+        return host not in known or certificate.not_valid_after_utc - utc_now() <= RENEW_BEFORE
+    return True
+
+
+def keep_identity(folder: ConsortiumFolder, config: ConsortiumConfig, authority: Authority) -> None:
+    """Make the certificate where it needs one; an authority that is kept apart makes it in `provision`.
+
+    The keys stay, so that parties know it as before and the ledger's signatures go on.
+    """
+    if authority.key is None or not needs_certificate(folder, config):
+        return
+    host = config.consortium.host
     days = max(config.consortium.certificate_days, RENEW_BEFORE.days + 1)
     issue_kit(authority, folder.identity, "coordinator", "coordinator", hosts=[host], days=days)
-    return True

@@ -16,7 +16,14 @@ from pydantic import Field, ValidationError
 
 from collegium.errors import IdentityError, StorageError
 from collegium.limits import MAX_PARTIES
-from collegium.protocol.certificates import Authority, Subject, read_certificate, read_request, read_subject
+from collegium.protocol.certificates import (
+    Authority,
+    Subject,
+    is_for,
+    read_certificate,
+    read_request,
+    read_subject,
+)
 from collegium.protocol.enrolment import code_digest, is_code
 from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
 from collegium.settings import Frozen
@@ -26,6 +33,10 @@ WRONG_ATTEMPTS = 10
 """So many wrong codes for one name, and its code is void."""
 
 _NOT_KNOWN = "the name or the join code is wrong, or the code was used already: ask the consortium for a new code"
+
+_NOT_SIGNED = "the request is here, and the consortium signs it by hand: run the same line again later, without code"
+RENEW_BEFORE = timedelta(days=30)
+"""A certificate with less than this left is made anew."""
 
 Result = TypeVar("Result")
 
@@ -42,6 +53,8 @@ class Member(Frozen):
     """One party or student as the operator sees it."""
 
     code: JoinCode | None = None
+    request_pem: str | None = None
+    """Its signing request, where the authority is kept apart and has not signed it yet."""
     certificate_pem: str | None = None
     """The newest certificate of the signing key that it is known by."""
     left: bool = False
@@ -62,7 +75,7 @@ class Member(Frozen):
     @property
     def expected(self) -> bool:
         """Enrolled, or may still enrol."""
-        return self.enrolled or self.code is not None
+        return self.enrolled or self.code is not None or self.request_pem is not None
 
     @property
     def membership(self) -> str:
@@ -115,7 +128,17 @@ class Members(Frozen):
         member = known[name]
         gone = (member.signing_key,) if member.signing_key else ()
         revoked = tuple(dict.fromkeys(member.revoked_keys + gone))
-        return self.with_member(name, member.model_copy(update={"code": None, "left": True, "revoked_keys": revoked}))
+        update = {"code": None, "request_pem": None, "left": True, "revoked_keys": revoked}
+        return self.with_member(name, member.model_copy(update=update))
+
+    def certified(self, certificate_pem: str) -> Members:
+        """Enrol a party or student by what the authority issued; IdentityError where nobody asked for it."""
+        subject = read_subject(read_certificate(certificate_pem.encode()))
+        member = self.known().get(subject.name, Member())
+        asked = None if member.request_pem is None else read_request(member.request_pem.encode())
+        if asked != (subject.name, subject.role, subject.signing_key):
+            raise IdentityError(f"nobody asked for the certificate of {subject.role} {subject.name} that is here")
+        return self.with_member(subject.name, _enrolled(member, certificate_pem, subject.signing_key.hex()))
 
     def admit_student(self, subject: Subject) -> StudentMember:
         """IdentityError unless the holder of this certificate may ask for labels."""
@@ -169,9 +192,9 @@ def decide(
     table: Mapping[str, Member] = members.students if role == "student" else members.members
     member = table.get(name, Member())
     if member.enrolled and member.signing_key == key.hex():
-        renewed = authority.issue(request_pem, name=name, role=role, days=days, now=now)
-        update = {"certificate_pem": renewed.decode()}
-        return Decision(members.with_member(name, member.model_copy(update=update)), renewed)
+        return _certify(members, authority, member, request_pem, days=days, now=now)
+    if member.request_pem is not None and read_request(member.request_pem.encode())[2] == key:
+        return Decision(members, IdentityError(_NOT_SIGNED))
     # Compared in any case, so that the answer to an unknown name takes as long.
     held = member.code or JoinCode(digest="0" * 64, expires_utc=now)
     if not is_code(name, code, held.digest):
@@ -183,15 +206,34 @@ def decide(
     if key.hex() in member.revoked_keys or key.hex() in others:
         spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
         return Decision(members, IdentityError(spent))
-    certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
-    gone = (member.signing_key,) if member.signing_key else ()
-    enrolled = {
-        "code": None,
-        "certificate_pem": certificate.decode(),
-        "left": False,
-        "revoked_keys": tuple(dict.fromkeys(member.revoked_keys + gone)),
-    }
-    return Decision(members.with_member(name, member.model_copy(update=enrolled)), certificate)
+    return _certify(members, authority, member, request_pem, days=days, now=now)
+
+
+def _certify(
+    members: Members, authority: Authority, member: Member, request_pem: bytes, *, days: int, now: datetime
+) -> Decision:
+    """Issue a certificate; where the authority is kept apart, give what it has signed, or keep the request for it."""
+    name, role, key = read_request(request_pem)
+    if authority.key is not None:
+        certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
+        enrolled = _enrolled(member, certificate.decode(), key.hex())
+        return Decision(members.with_member(name, enrolled), certificate)
+    held = None if member.certificate_pem is None else read_certificate(member.certificate_pem.encode())
+    fits = held is not None and member.enrolled and is_for(held, request_pem)
+    if held is None or not fits or held.not_valid_after_utc - now < RENEW_BEFORE:
+        kept = member.model_copy(update={"code": None, "request_pem": request_pem.decode()})
+        members = members.with_member(name, kept)
+    if fits and member.certificate_pem is not None:
+        return Decision(members, member.certificate_pem.encode())
+    return Decision(members, IdentityError(_NOT_SIGNED))
+
+
+def _enrolled(member: Member, certificate_pem: str, key: str) -> Member:
+    """The member with this certificate; another key that it had before is revoked."""
+    gone = (member.signing_key,) if member.signing_key not in (None, key) else ()
+    revoked = tuple(dict.fromkeys(member.revoked_keys + gone))
+    update = {"code": None, "request_pem": None, "certificate_pem": certificate_pem, "left": False}
+    return member.model_copy(update={**update, "revoked_keys": revoked})
 
 
 def _note_wrong(members: Members, name: str, member: Member) -> Members:

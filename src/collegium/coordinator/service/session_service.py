@@ -19,9 +19,9 @@ from collegium.coordinator.service.peer_events import OnEvent, Service, SessionE
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.data.values import ArraySpec
-from collegium.errors import CollegiumError, ConfigurationError, StorageError
+from collegium.errors import CollegiumError, ConfigurationError, IdentityError, StorageError
 from collegium.logs import event
-from collegium.protocol.identities import AUTHORITY_KEY, RenewedCredentials, load_authority
+from collegium.protocol.identities import AUTHORITY, CERTIFICATE, RenewedCredentials, load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 from collegium.whole_files import write_whole
 
@@ -58,10 +58,15 @@ class SessionService:
         self._members = self._members_file.read()
         if self._members.consortium != config.name:
             raise ConfigurationError(f"{self._folder.path} is the folder of {self._members.consortium!r}")
-        if not (self._folder.authority / AUTHORITY_KEY).exists():
+        if not (self._folder.authority / AUTHORITY).exists():
             raise StorageError(f"{self._folder.path} holds no authority: run collegium provision first")
         self._authority = load_authority(self._folder.authority)
         keep_identity(self._folder, config, self._authority)
+        if not (self._folder.identity / CERTIFICATE).exists():
+            raise IdentityError(
+                f"the coordinator has no certificate yet: have {self._folder.requests} signed by collegium authority "
+                "sign, put certificates.pem beside it, and run collegium provision"
+            )
         self._renewed = RenewedCredentials(self._folder.identity, "coordinator")
         self._log_event = EventLog()
         self._changed = threading.Condition()
