@@ -29,7 +29,7 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.units import IntArray
-from collegium.simulations.partitions import partition
+from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_reproduction.experiments.base import Setting
 
 _SAY_EVERY = 25
@@ -175,7 +175,7 @@ def _answer(work: _Work, records: Examples, queries: Examples, number: int) -> t
 
 def _dealt(work: _Work) -> tuple[list[IntArray], Examples, Examples]:
     private, queries = _examples(work.ensemble, work.data_root)
-    parts = partition(private, kind="iid", parties=work.ensemble.parties, seed=work.ensemble.seed)
+    parts = partition(private, PartitionConfig(parties=work.ensemble.parties, seed=work.ensemble.seed))
     return parts, private, queries
 
 

@@ -19,7 +19,7 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
-from collegium.simulations.partitions import partition
+from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.epsilons import participation_epsilons
 
@@ -161,7 +161,8 @@ def _measure(
 ) -> dict[str, Any]:
     config = plan.config(seed)
     names = [f"party-{number:02d}" for number in range(parties)]
-    parts = partition(private, kind="iid", parties=parties, seed=seed) if parties > 1 else [np.arange(len(private))]
+    dealt = PartitionConfig(parties=parties, seed=seed)
+    parts = partition(private, dealt) if parties > 1 else [np.arange(len(private))]
     pools = PoolStore(None)
     members = [
         Party(

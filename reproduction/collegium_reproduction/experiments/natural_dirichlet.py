@@ -11,7 +11,7 @@ from collegium.coordinator.settings.run_config import RunConfig, load_public
 from collegium.data import DataSource, PoolStore, load
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
-from collegium.simulations.partitions import partition
+from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.institutions import (
     Institutions,
@@ -65,7 +65,7 @@ class NaturalDirichlet:
             pooled = None
             for alpha in ALPHAS:
                 setting.say(f"seed {seed}, concentration {alpha:g}")
-                parts = partition(private, kind="dirichlet", parties=PARTIES, seed=seed, alpha=alpha)
+                parts = partition(private, PartitionConfig(kind="dirichlet", parties=PARTIES, seed=seed, alpha=alpha))
                 institutions = Institutions.of(config.task, private, parts, public, seed)
                 folder, pools = setting.folder / f"alpha-{alpha:g}-seed-{seed}", PoolStore(None)
                 parties = institutions.parties(folder / "parties", pools)

@@ -23,7 +23,7 @@ from collegium.data import DataSource, PoolStore, default_task, load
 from collegium.data.task import TeacherSettings
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
-from collegium.simulations.partitions import partition
+from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.institutions import (
     Institutions,
@@ -106,7 +106,9 @@ class Collected:
         if self.numbered:
             private = replace(private, groups=np.arange(len(private)).astype(np.str_))
         public = PublicData(part(0, self.public), part(self.public, 2 * self.public))
-        return Institutions.of(task, private, partition(private, kind="column", column=self.column), public, seed)
+        return Institutions.of(
+            task, private, partition(private, PartitionConfig(kind="column", column=self.column)), public, seed
+        )
 
     def config(self, plan: Votes | Neighbours, seed: int) -> RunConfig:
         common = {

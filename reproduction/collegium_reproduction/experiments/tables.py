@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from collegium.data import Examples
 from collegium.data.task import TableInputs
 from collegium.privacy.mechanisms import IntArray
-from collegium.simulations.partitions import partition
+from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.ensembles import keep_arrays
 
@@ -63,7 +63,7 @@ def forest_votes(train: Table, queries: Table, parties: int, seed: int, setting:
     if path.is_file():
         with np.load(path, allow_pickle=False) as kept:
             return np.asarray(kept["votes"], dtype=np.int64)
-    shares = partition(Examples(train.x, train.y, train.groups), kind="iid", parties=parties, seed=seed)
+    shares = partition(Examples(train.x, train.y, train.groups), PartitionConfig(parties=parties, seed=seed))
     votes = np.zeros((len(queries), 2), dtype=np.int64)
     for number, share in enumerate(shares):
         labels = forest(train.take(share), seed * parties + number).predict(queries.x).astype(np.int64)

@@ -77,11 +77,6 @@ class Roster(Frozen):
         with replacing(path, "write the roster") as beside:
             beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
-    def with_party(self, subject: Subject) -> "Roster":
-        """The roster with one more party, or with a new signing key of a party."""
-        entry = RosterEntry(signing_key=subject.signing_key.hex())
-        return self.model_copy(update={"parties": {**self.parties, subject.name: entry}})
-
     def remembering(self, earlier: "Roster") -> "Roster":
         """This roster plus the parties that only ``earlier`` has, no longer admitted: their keys stay known."""
         gone = {

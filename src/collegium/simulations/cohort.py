@@ -106,7 +106,7 @@ def _settings_digest(config: SimulationConfig) -> str:
 
 
 def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:
-    parts = partition(private, **config.partition.model_dump())
+    parts = partition(private, config.partition)
     width = len(str(len(parts) - 1))
     names = []
     for index, part in enumerate(parts):

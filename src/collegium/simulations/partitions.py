@@ -42,26 +42,13 @@ class PartitionConfig(Frozen):
         return self
 
 
-def partition(
-    examples: Examples,
-    *,
-    kind: Kind = "iid",
-    parties: int | None = None,
-    seed: int = 0,
-    alpha: float = 1.0,
-    column: str | None = None,
-) -> list[Indices]:
-    """The positions of each party's records.
-
-    Parameters
-    ----------
-    examples : the records to divide; records of one group stay in one part.
-    kind, parties, seed, alpha, column : the settings of ``PartitionConfig``.
+def partition(examples: Examples, config: PartitionConfig) -> list[Indices]:
+    """The positions of each party's records; records of one group stay in one part.
 
     Returns
     -------
     One array of positions per party, ascending. The arrays are disjoint and together hold every record once.
-    The same examples, settings and seed give the same parts. Under ``dirichlet`` and ``quantity`` with a small
+    The same examples and settings give the same parts. Under ``dirichlet`` and ``quantity`` with a small
     ``alpha`` a party may be left without a record.
 
     Raises
@@ -77,13 +64,12 @@ def partition(
     Yurochkin et al. 2019, "Bayesian nonparametric federated learning of neural networks", Section 4, for
     ``dirichlet``.
     """
-    config = PartitionConfig(kind=kind, parties=parties, seed=seed, alpha=alpha, column=column)
     unit_of_record, first_records = _units(examples)
     units = len(first_records)
     if config.parties is not None and config.parties > units:
         what = "records" if examples.groups is None else "groups of records"
         raise ConfigurationError(f"{config.parties} parties cannot divide {units} {what}: ask for fewer parties")
-    rng = np.random.default_rng(config.seed)
+    rng, parties = np.random.default_rng(config.seed), config.parties or 0
     match config.kind:
         case "column":
             values = _column(examples, config)
@@ -91,16 +77,16 @@ def partition(
             parts = _by_value(values[first_records])
             if config.parties not in (None, len(parts)):
                 raise ConfigurationError(
-                    f"column {config.column} has {len(parts)} values for {config.parties} parties: correct either"
+                    f"column {config.column} has {len(parts)} values for {parties} parties: correct either"
                 )
         case "iid":
-            parts = np.array_split(rng.permutation(units), _parties_of(config))
+            parts = np.array_split(rng.permutation(units), parties)
         case "quantity":
-            parts = _by_quantity(rng.permutation(units), _parties_of(config), config.alpha, rng)
+            parts = _by_quantity(rng.permutation(units), parties, config.alpha, rng)
         case "dirichlet":
             order = rng.permutation(units)
             labels = examples.labels()[first_records[order]]
-            parts = _by_label(order, labels, _parties_of(config), config.alpha, np.random.default_rng(config.seed))
+            parts = _by_label(order, labels, parties, config.alpha, np.random.default_rng(config.seed))
     party_of_unit = np.empty(units, dtype=np.int64)
     for party, part in enumerate(parts):
         party_of_unit[part] = party
@@ -108,12 +94,6 @@ def partition(
     positions = np.argsort(party_of_record, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(party_of_record, minlength=len(parts)))
     return np.split(positions, ends[:-1])
-
-
-def _parties_of(config: PartitionConfig) -> int:
-    """The number of parties of a kind that needs it."""
-    assert config.parties is not None
-    return config.parties
 
 
 def _units(examples: Examples) -> tuple[Indices, Indices]:

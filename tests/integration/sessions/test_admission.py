@@ -38,12 +38,12 @@ from collegium.errors import (
     VersionMismatch,
 )
 from collegium.parties.session import PartySession
-from collegium.protocol.certificates import Authority, read_certificate, read_subject
+from collegium.protocol.certificates import Authority, Subject, read_certificate, read_subject
 from collegium.protocol.channels import Backoff, explain_failure
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
 from collegium.protocol.messages import Describe, Description, Failure
-from collegium.protocol.roster import RosterEntry
+from collegium.protocol.roster import Roster, RosterEntry
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 
@@ -71,6 +71,11 @@ def assert_still_serves(kits: Kits, hub: Hub, serve: Serve) -> None:
     serve(kits.parties["cedar"], hub.address)
     hub.parties.wait_for(["cedar"], timeout_s=PATIENCE_S)
     assert isinstance(hub.parties.ask({"cedar": Describe()}, timeout_s=PATIENCE_S)["cedar"], Description)
+
+
+def with_party(roster: Roster, subject: Subject) -> Roster:
+    """The roster with one more party, or with a new signing key of a party."""
+    return Roster.of(roster.consortium, roster.signing_keys() | {subject.name: subject.signing_key})
 
 
 def test_a_coordinator_of_another_authority_is_not_trusted(kits: Kits, hub: Hub, serve: Serve, tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_a_renewed_certificate_of_the_same_party_is_admitted(kits: Kits, hub: Hu
     (tmp_path / TLS_KEY).unlink()
     renewed = issue_kit(kits.authority, tmp_path, "birch", "party")
     assert renewed.subject.fingerprint != earlier.subject.fingerprint
-    hub.parties.replace_roster(kits.roster.with_party(earlier.subject))
+    hub.parties.replace_roster(with_party(kits.roster, earlier.subject))
     with RawParty(renewed, hub.address) as raw:
         raw.hello("birch")
         assert raw.receive().WhichOneof("body") == "welcome"
@@ -154,7 +159,7 @@ def test_a_running_party_takes_up_its_renewed_certificate(kits: Kits, listen: Li
     folder = tmp_path / "birch"
     first = issue_kit(kits.authority, folder, "birch", "party")
     hub = listen()
-    hub.parties.replace_roster(kits.roster.with_party(first.subject))
+    hub.parties.replace_roster(with_party(kits.roster, first.subject))
     session = PartySession(
         lambda task: Echo("birch"), lambda: Credentials.load(folder, "party"), hub.address, backoff=Backoff(0.01, 0.05)
     )

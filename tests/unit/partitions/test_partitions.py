@@ -15,6 +15,10 @@ from collegium.simulations.partitions import PartitionConfig, partition
 CLASSES = 10
 
 
+def divided(examples: Examples, **settings: Any) -> list[np.ndarray]:
+    return partition(examples, PartitionConfig(**settings))
+
+
 def sample(records: int, *, groups: int | None = None, seed: int = 0, sort: bool = False) -> Examples:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, CLASSES, records)
@@ -47,9 +51,9 @@ def test_parts_are_disjoint_cover_everything_and_split_no_group(
     units = records if examples.groups is None else len(set(examples.groups.tolist()))
     if parties > units:
         with pytest.raises(ConfigurationError, match=f"{parties} parties cannot divide {units}"):
-            partition(examples, kind=kind, parties=parties, seed=seed, alpha=alpha)
+            divided(examples, kind=kind, parties=parties, seed=seed, alpha=alpha)
         return
-    parts = partition(examples, kind=kind, parties=parties, seed=seed, alpha=alpha)
+    parts = divided(examples, kind=kind, parties=parties, seed=seed, alpha=alpha)
     assert len(parts) == parties
     assert_divides(parts, examples)
     if examples.groups is not None:
@@ -62,7 +66,7 @@ def test_the_seed_alone_decides(kind: Any) -> None:
     examples = sample(300)
 
     def parts(seed: int) -> list[list[int]]:
-        return [part.tolist() for part in partition(examples, kind=kind, parties=7, seed=seed)]
+        return [part.tolist() for part in divided(examples, kind=kind, parties=7, seed=seed)]
 
     np.random.seed(1)
     first = parts(5)
@@ -73,7 +77,7 @@ def test_the_seed_alone_decides(kind: Any) -> None:
 
 def test_iid_parts_are_equal_in_size_and_mix_the_classes_of_a_sorted_set() -> None:
     examples = sample(2000, sort=True)
-    parts = partition(examples, kind="iid", parties=8, seed=1)
+    parts = divided(examples, kind="iid", parties=8, seed=1)
     assert {len(part) for part in parts} == {250}
     # With 250 of 2,000 records a class of about 200 is absent with probability below 1e-11 for each of 80 pairs.
     assert all(len(np.unique(examples.labels()[part])) == CLASSES for part in parts)
@@ -81,7 +85,7 @@ def test_iid_parts_are_equal_in_size_and_mix_the_classes_of_a_sorted_set() -> No
 
 def label_skew(alpha: float) -> float:
     examples = sample(4000)
-    parts = partition(examples, kind="dirichlet", parties=10, seed=3, alpha=alpha)
+    parts = divided(examples, kind="dirichlet", parties=10, seed=3, alpha=alpha)
     largest = [np.bincount(examples.labels()[part]).max() / len(part) for part in parts if len(part)]
     return float(np.mean(largest))
 
@@ -95,7 +99,7 @@ def test_a_small_alpha_skews_labels_and_a_large_one_does_not() -> None:
 def test_the_shares_of_a_class_are_dirichlet_of_the_stated_concentration(alpha: float) -> None:
     classes, records_per_class, parties = 2000, 100, 10
     examples = Examples(np.zeros((classes * records_per_class, 1), np.float32), np.arange(classes * 100) % classes)
-    parts = partition(examples, kind="dirichlet", parties=parties, seed=4, alpha=alpha)
+    parts = divided(examples, kind="dirichlet", parties=parties, seed=4, alpha=alpha)
     shares = np.array([np.bincount(examples.labels()[part], minlength=classes) for part in parts]) / records_per_class
     # Σ p² lies in [0, 1] and has the mean (α + 1)/(Kα + 1). By Hoeffding's inequality the mean over 2,000 classes is
     # within 0.061 of it but for a probability of 1e-6; rounding to whole records adds at most 2·10·0.01·mean share.
@@ -105,7 +109,7 @@ def test_the_shares_of_a_class_are_dirichlet_of_the_stated_concentration(alpha: 
 
 
 def size_skew(alpha: float) -> float:
-    sizes = [len(part) for part in partition(sample(4000), kind="quantity", parties=10, seed=3, alpha=alpha)]
+    sizes = [len(part) for part in divided(sample(4000), kind="quantity", parties=10, seed=3, alpha=alpha)]
     return max(sizes) / (sum(sizes) / len(sizes))
 
 
@@ -113,21 +117,21 @@ def test_quantity_skews_sizes_and_not_labels() -> None:
     assert size_skew(0.1) > 2
     assert size_skew(1000.0) < 1.2
     examples = sample(4000, sort=True)
-    largest = max(partition(examples, kind="quantity", parties=10, seed=3, alpha=0.1), key=len)
+    largest = max(divided(examples, kind="quantity", parties=10, seed=3, alpha=0.1), key=len)
     shares = np.bincount(examples.labels()[largest]) / len(largest)
     assert shares.max() < 0.2
 
 
 def test_a_party_may_be_left_without_a_record() -> None:
     for kind in ("quantity", "dirichlet"):
-        parts = partition(sample(50), kind=kind, parties=40, seed=0, alpha=0.01)
+        parts = divided(sample(50), kind=kind, parties=40, seed=0, alpha=0.01)
         assert len(parts) == 40
         assert min(map(len, parts)) == 0
 
 
 def test_a_column_gives_one_party_per_value_in_their_order() -> None:
     examples = sample(90)
-    parts = partition(examples, kind="column", column="hospital")
+    parts = divided(examples, kind="column", column="hospital")
     assert_divides(parts, examples)
     assert [set(examples.columns["hospital"][part].tolist()) for part in parts] == [{"north"}, {"south"}, {"west"}]
 
@@ -142,17 +146,17 @@ def test_a_column_gives_one_party_per_value_in_their_order() -> None:
 )
 def test_what_the_data_cannot_give_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        partition(sample(90), **options)
+        divided(sample(90), **options)
 
 
 def test_a_group_under_two_values_of_the_column_is_refused() -> None:
     with pytest.raises(DataError, match="groups have records under several values"):
-        partition(sample(90, groups=5), kind="column", column="hospital")
+        divided(sample(90, groups=5), kind="column", column="hospital")
 
 
 def test_label_skew_needs_labels() -> None:
     with pytest.raises(DataError, match="no label"):
-        partition(Examples(np.zeros((9, 1), dtype=np.float32)), kind="dirichlet", parties=2)
+        divided(Examples(np.zeros((9, 1), dtype=np.float32)), kind="dirichlet", parties=2)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +170,6 @@ def test_settings_that_make_no_sense_are_refused(settings_: dict[str, Any]) -> N
 
 def test_two_hundred_and_fifty_parties_of_the_digits() -> None:
     examples = load(DataSource(source="digits"), default_task("digits"), data_root=None)
-    parts = partition(examples, kind="iid", parties=250, seed=0)
+    parts = divided(examples, kind="iid", parties=250, seed=0)
     assert {len(part) for part in parts} == {7, 8}
     assert_divides(parts, examples)

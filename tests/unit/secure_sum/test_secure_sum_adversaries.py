@@ -415,7 +415,7 @@ def test_a_reply_to_another_phase_or_to_none_is_malformed() -> None:
     for phase in (pb.SecureSumReply(survivors_signed=pb.SurvivorsSigned()), pb.SecureSumReply()):
         phase.setup = made.setup.digest
         with pytest.raises(MalformedMessage):
-            made.coordinator.accept(made.coordinator.waiting_for()[0], phase)
+            made.coordinator.accept(next(iter(made.coordinator.requests())), phase)
 
 
 def test_a_degenerate_public_key_ends_the_round_of_its_neighbours() -> None:
@@ -446,7 +446,7 @@ def test_wrong_shares_of_a_few_stop_nobody_and_those_of_many_release_no_total(
     advance(made, Phase.UNMASK, dropped)
     honest = a_round()
     advance(honest, Phase.DONE, dropped)
-    for number, name in enumerate(made.coordinator.waiting_for()):
+    for number, name in enumerate(list(made.coordinator.requests())):
         reply = reply_of(made, name)
         if number < liars:
             shares = bytearray(reply.unmasked.shares)
@@ -468,7 +468,7 @@ def test_wrong_shares_of_a_few_stop_nobody_and_those_of_many_release_no_total(
 def test_a_party_that_sends_more_than_the_range_is_noticed_in_the_total() -> None:
     made = a_round()
     advance(made, Phase.MASK)
-    for name in made.coordinator.waiting_for():
+    for name in list(made.coordinator.requests()):
         reply = reply_of(made, name)
         if name == "party-0000":
             vector = np.frombuffer(reply.input_masked.vector, dtype="<u2") + np.uint16(1000)

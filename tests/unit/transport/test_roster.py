@@ -35,7 +35,7 @@ def test_the_roster_admits_whom_it_names_by_the_key_it_names() -> None:
 
 
 def test_a_roster_survives_its_file(tmp_path: Path) -> None:
-    roster = Roster.of("oaks", {"birch": b"\x02" * 32}).with_party(ASH)
+    roster = Roster.of("oaks", {"birch": b"\x02" * 32, "ash": ASH.signing_key})
     roster.save(tmp_path / "roster.json")
     assert Roster.load(tmp_path / "roster.json") == roster
     assert roster.admitted() == ["ash", "birch"]

@@ -113,7 +113,6 @@ class Labeller:
             "bound": bound,
             **mechanism.parameters(),
         }
-        self._take_up = take_up
         self._open = open_charges(ledger.entries()) if take_up else {}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:

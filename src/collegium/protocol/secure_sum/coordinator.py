@@ -83,15 +83,6 @@ class CoordinatorSum:
         names = self.setup.names
         return {names[i]: self._own_requests.get(i, self._shared_request) for i in sorted(self._asked)}
 
-    def waiting_for(self) -> tuple[str, ...]:
-        """Parties that have been asked in this phase and have not answered."""
-        return tuple(self.setup.names[i] for i in sorted(self._asked - self._answered))
-
-    @property
-    def can_finish(self) -> bool:
-        """In the last phase: whether the total can be opened without waiting for anyone else."""
-        return self.phase is Phase.UNMASK and not self._short_of_shares()
-
     @property
     def result(self) -> SumResult:
         """The total; raises SumAborted before the last phase is closed."""
