@@ -68,10 +68,16 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
     numbers = {text_of(name): number for number, name in enumerate(task.classes)}
     if numbered and not any(re.fullmatch(r"[+-]?\d+", name) for name in numbers):
         numbers |= {str(number): number for number in range(len(task.classes))}
-    missing = sum(value.lower() in MISSING and value not in numbers for value in values.tolist())
+    spellings, spelt = np.unique(values, return_inverse=True)
+    counts = np.bincount(spelt, minlength=len(spellings)).tolist()
+    missing = sum(
+        count
+        for value, count in zip(spellings.tolist(), counts, strict=True)
+        if value.lower() in MISSING and value not in numbers
+    )
     if missing:
         raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove them or label them")
-    unknown = sorted(set(values.tolist()) - set(numbers))
+    unknown = sorted(set(spellings.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
         raise DataError(
@@ -79,7 +85,7 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
             'correct the labels, set classes = { "label in the file" = "class" } beside source, or name another column '
             "by label"
         )
-    return np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
+    return np.array([numbers[value] for value in spellings.tolist()], dtype=np.int64)[spelt]
 
 
 def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:
@@ -186,7 +192,8 @@ def encode_vectors(vectors: ArrayLike, inputs: VectorInputs, *, origin: str) -> 
         raise DataError(
             f"{origin}: inputs of shape {list(numbers.shape)}, but the task has vectors of {inputs.size} numbers"
         )
-    if not np.isfinite(numbers).all():
+    at_once = 2**16  # a table of as many truth values as numbers would double the memory
+    if not all(np.isfinite(numbers[start : start + at_once]).all() for start in range(0, len(numbers), at_once)):
         raise DataError(f"{origin}: a vector holds a number that is missing or not finite: leave its row out")
     return numbers
 

@@ -1,7 +1,7 @@
 """Records as teachers and students take them, and the same from arrays that a program holds already."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,22 +61,22 @@ class Examples:
             )
         return self.y
 
-    def identities(self) -> list[bytes]:
-        """32 bytes per record that say who it is: its group, or its own content where it has none.
+    def identities(self) -> Iterator[bytes]:
+        """32 bytes for each record in turn that say who it is: its group, or its own content where it has none.
 
         They depend on nothing but the record itself, neither on its position nor on the other records:
         a teacher assigned by a keyed hash of them is the only one that a record touches.
         """
         if self.groups is not None:
-            return [hashlib.sha256(b"group\0" + str(group).encode()).digest() for group in self.groups]
+            return (hashlib.sha256(b"group\0" + str(group).encode()).digest() for group in self.groups)
         labels = np.full(len(self), -1, dtype=np.int64) if self.y is None else self.y
-        return [
+        return (
             hashlib.sha256(b"record\0" + int(label).to_bytes(8, "little", signed=True) + row.tobytes()).digest()
             for row, label in zip(np.ascontiguousarray(self.x), labels, strict=True)
-        ]
+        )
 
-    def lasting_identities(self, task_json: str) -> tuple[list[bytes], str]:
-        """32 bytes per record that stay the same for good, and the scheme that they follow.
+    def lasting_identities(self, task_json: str) -> tuple[Iterator[bytes], str]:
+        """32 bytes for each record in turn that stay the same for good, and the scheme that they follow.
 
         A record is its group, or its raw row without its label, so that neither another task nor a corrected label
         makes it somebody new. Where there are arrays alone, it is its encoded row, and the scheme names the task. Two
@@ -85,7 +85,7 @@ class Examples:
         if self.groups is not None:
             return self.identities(), f"group {self.group_of}"
         if self.rows is not None:
-            return [bytes(row) for row in self.rows], f"row of {self.rows_of}"
+            return (bytes(row) for row in self.rows), f"row of {self.rows_of}"
         unlabelled = Examples(self.x)
         return unlabelled.identities(), f"encoded row of {hashlib.sha256(task_json.encode()).hexdigest()}"
 

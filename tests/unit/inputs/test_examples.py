@@ -16,14 +16,14 @@ def test_identities_follow_the_records_through_any_order_and_selection(
     order: np.ndarray, kept: int, groups: np.ndarray | None
 ) -> None:
     examples = Examples(X, Y, groups)
-    identities = examples.identities()
+    identities = list(examples.identities())
     chosen = order[:kept]
-    assert examples.take(chosen).identities() == [identities[i] for i in chosen]
+    assert list(examples.take(chosen).identities()) == [identities[i] for i in chosen]
 
 
 def test_records_that_differ_in_input_or_label_are_different_and_equal_ones_equal() -> None:
     assert len(set(Examples(X, Y).identities())) == 6
-    assert Examples(X[:1], Y[:1]).identities() != Examples(X[:1], Y[1:2]).identities()
+    assert list(Examples(X[:1], Y[:1]).identities()) != list(Examples(X[:1], Y[1:2]).identities())
     assert len(set(Examples(np.zeros_like(X), np.zeros_like(Y)).identities())) == 1
 
 
@@ -33,8 +33,8 @@ def test_records_of_one_group_are_one() -> None:
 
 
 def test_a_group_is_the_same_whatever_its_records_hold() -> None:
-    one = Examples(X[:1], Y[:1], groups=np.array(["p1"])).identities()
-    other = Examples(X[3:4], None, groups=np.array(["p1"])).identities()
+    one = list(Examples(X[:1], Y[:1], groups=np.array(["p1"])).identities())
+    other = list(Examples(X[3:4], None, groups=np.array(["p1"])).identities())
     assert one == other
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from collegium.data import DataSource, Examples, data_root, load
+from collegium.data.loading import files
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 
@@ -45,6 +46,25 @@ def test_npz_of_images(tmp_path: Path) -> None:
     assert examples.columns["hospital"].tolist() == list("aabbb")
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_large_arrays_stay_in_the_file_and_give_the_same_records(
+    tmp_path: Path, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = np.savez_compressed if compressed else np.savez
+    x = np.random.default_rng(0).integers(0, 256, (50, 4, 5, 1)).astype(np.uint8)
+    save(tmp_path / "d.npz", x=x, y=np.arange(50) % 3)
+    task = Task(classes=("a", "b", "c"), inputs=ImageInputs(height=4, width=5))
+    source = DataSource(source=str(tmp_path / "d.npz"), start=5, stop=45)
+    whole = load(source, task, data_root=None)
+    monkeypatch.setattr(files, "_MAPPED_FROM", 100)
+    mapped = load(source, task, data_root=None)
+    assert isinstance(mapped.x.base, np.memmap) != compressed
+    assert (mapped.x == x[5:45]).all() and (mapped.labels() == whole.labels()).all()
+    assert list(mapped.lasting_identities("")[0]) == list(whole.lasting_identities("")[0])
+    shuffled = load(source.model_copy(update={"shuffle_seed": 1}), task, data_root=None)
+    assert sorted(shuffled.identities()) != sorted(mapped.identities())
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -55,7 +75,11 @@ def test_npz_of_images(tmp_path: Path) -> None:
         "[" * 3000,
     ],
 )
-def test_an_npz_header_that_lies_is_one_clear_error(tmp_path: Path, header: str) -> None:
+@pytest.mark.parametrize("mapped_from", [0, 2**26])
+def test_an_npz_header_that_lies_is_one_clear_error(
+    tmp_path: Path, header: str, mapped_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MAPPED_FROM", mapped_from)
     path, line = tmp_path / "data.npz", f"{header}\n".encode()
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + bytes(64))

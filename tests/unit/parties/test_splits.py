@@ -35,7 +35,7 @@ def without(examples: Examples, number: int) -> Examples:
 
 def splits(examples: Examples, assign: object = assign_teachers) -> list[bytes]:
     """What each teacher would learn from, as bytes."""
-    assigned = assign(examples.identities(), TEACHERS, KEY)  # type: ignore[operator]
+    assigned = assign(list(examples.identities()), TEACHERS, KEY)  # type: ignore[operator]
     own = [canonical_order(examples.take(np.flatnonzero(assigned == number))) for number in range(TEACHERS)]
     return [part.x.tobytes() + np.asarray(part.y).tobytes() for part in own]
 
@@ -96,7 +96,7 @@ def test_duplicates_of_a_record_share_a_teacher() -> None:
 
 
 def test_another_key_deals_otherwise() -> None:
-    identities = numbered(60).identities()
+    identities = list(numbered(60).identities())
     other = simulated_key(0, "beta")
     assert not np.array_equal(assign_teachers(identities, 7, KEY), assign_teachers(identities, 7, other))
     assert simulated_key(1, "alpha") != KEY != derive_key(KEY, "another purpose")

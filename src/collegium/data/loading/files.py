@@ -3,14 +3,17 @@
 import bz2
 import gzip
 import lzma
+import math
+import os
 import re
+import struct
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -26,9 +29,10 @@ from collegium.settings import toml_value
 
 IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 _LYING_HEADER = (MemoryError, OverflowError, TypeError, SyntaxError, RecursionError, AttributeError, TokenError)
 """What numpy raises besides where the header of an array promises what the file does not hold."""
+_MAPPED_FROM = 2**26
 MAX_COLUMNS = 20_000
 """Of a CSV file: the time that pandas takes grows with the square of their number."""
 _OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -140,17 +144,46 @@ def _plainly(error: Exception, encoding: str = "") -> str:
 
 
 def open_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` file; DataError when one needs pickle."""
+    """The arrays of an ``.npz`` file; DataError when one needs pickle.
+
+    Those of 64 MiB or more that are not compressed stay in the file, which must not change while they are used: of
+    records that are larger than the memory, only what is looked at is read.
+    """
     try:
         # numpy leaves a file open that it opened itself and cannot read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            entries = {name.removesuffix(".npy"): archive.zip.getinfo(name) for name in archive.zip.namelist()}
+            held = {name: _mapped(path, file, entry) for name, entry in entries.items()}
+            return {name: archive[name] if array is None else array for name, array in held.items()}
     except _LYING_HEADER:
         raise DataError(f"cannot read {path}: an array's header does not say what it holds; save it again") from None
     except UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise DataError(f"{path} holds pickled objects, which are not read: save plain arrays") from error
         raise DataError(f"cannot read {path}: {_plainly(error)}") from error
+
+
+def _mapped(path: Path, file: BinaryIO, entry: zipfile.ZipInfo) -> NDArray[Any] | None:
+    """An array of an ``.npz`` file as a map of that file; None where it is small, compressed, or has to be read."""
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size < _MAPPED_FROM:
+        return None
+    file.seek(entry.header_offset + 26)  # the lengths of a name and of an extra field, and then these two
+    start = file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
+    if np.lib.format.read_magic(file) != (1, 0):
+        return None
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or by_columns or file.tell() - start + size != entry.file_size:
+        return None
+    return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape)
+
+
+def _rows_of(array: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows of an array; without a copy where they follow one another."""
+    first, last = int(indices[0]), int(indices[-1])
+    if last - first + 1 == len(indices) and bool((np.diff(indices) == 1).all()):
+        return array[first : last + 1]
+    return array[indices]
 
 
 def _only_one_split(path: Path, split: str) -> None:
@@ -196,7 +229,7 @@ def _read_npz(path: Path, split: str, task: Task) -> Records:
             columns[name] = column
     numbered = "y" in columns and np.issubdtype(columns["y"].dtype, np.integer)
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
-    return Records(str(path), frame, lambda indices: x[indices], numbered=numbered)
+    return Records(str(path), frame, lambda indices: _rows_of(x, indices), numbered=numbered)
 
 
 def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task: Task) -> dict[str, NDArray[Any]]:

@@ -6,6 +6,7 @@ A name stands for a set that scikit-learn brings (its task is ``tasks/NAME.toml`
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import tomllib
 from collections.abc import Callable
@@ -196,15 +197,17 @@ def _rows(frame: pd.DataFrame, inputs: NDArray[Any] | None, labels: set[str]) ->
     """SHA-256 of every raw record without its label, and the columns that it is made of."""
     names = sorted(str(name) for name in frame.columns if name not in labels)
     texts = [texts_of(frame[name]) for name in names]
-    rows = zip(*texts, strict=True) if texts else [()] * len(frame)
-    digests = []
-    for number, values in enumerate(rows):
+    rows = zip(*texts, strict=True) if texts else itertools.repeat((), len(frame))
+
+    def digest_of(number: int, values: tuple[str, ...]) -> bytes:
         digest = hashlib.sha256(json.dumps(values).encode())
         if inputs is not None:
             digest.update(np.ascontiguousarray(inputs[number]).tobytes())
-        digests.append(digest.digest())
+        return digest.digest()
+
+    digests = np.fromiter((digest_of(number, values) for number, values in enumerate(rows)), dtype="V32")
     whole = [*names, *(["inputs"] if inputs is not None else [])]
-    return np.frombuffer(b"".join(digests), dtype="V32"), json.dumps(whole)
+    return digests, json.dumps(whole)
 
 
 def _chosen(source: DataSource, records: Records) -> Indices:

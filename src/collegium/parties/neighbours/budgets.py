@@ -12,7 +12,7 @@ import hmac
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -56,19 +56,14 @@ class RecordBudgets:
         If records have spent under another scheme.
     """
 
-    def __init__(self, folder: Path | None, key: bytes, identities: Sequence[bytes], scheme: str, rho: float) -> None:
+    def __init__(self, folder: Path | None, key: bytes, identities: Iterable[bytes], scheme: str, rho: float) -> None:
         naming = derive_key(key, "record budgets")
         self._rho = rho
-        self._numbers: dict[bytes, int] = {}
-        self.person = np.array(
-            [
-                self._numbers.setdefault(hmac.digest(naming, identity, "sha256"), len(self._numbers))
-                for identity in identities
-            ],
-            dtype=np.int64,
-        )
+        digests = (hmac.digest(naming, identity, "sha256") for identity in identities)
+        # Arrays, not a dictionary: a party may hold ten million records.
+        self._names, person = np.unique(np.fromiter(digests, dtype="V32"), return_inverse=True)
+        self.person: NDArray[np.int64] = person
         """Number of the one whose record it is, shape ``[records]``: equal identities have one number."""
-        self._names = list(self._numbers)
         self._path = None if folder is None else folder / FILE
         self._memory: sqlite3.Connection | None = None
         with self._errors():
@@ -113,7 +108,7 @@ class RecordBudgets:
             database.execute("BEGIN IMMEDIATE")
             try:
                 self._pin(database, run, terms)
-                spending = BudgetTransaction(database, run, terms, self._rho, self._numbers, self._names)
+                spending = BudgetTransaction(database, run, terms, self._rho, self._names)
                 yield spending
                 spending.write()
                 database.execute("COMMIT")
@@ -160,8 +155,7 @@ class BudgetTransaction:
         run: str,
         terms: RecordBudget,
         rho: float,
-        numbers: dict[bytes, int],
-        names: list[bytes],
+        names: NDArray[np.void],
     ) -> None:
         self._database = database
         self._run = run
@@ -175,15 +169,20 @@ class BudgetTransaction:
         for name, units_squared, retired in database.execute(
             "SELECT record, units_squared, retired FROM spent WHERE run = ?", (run,)
         ):
-            if (number := numbers.get(name)) is not None:
+            if (number := self._number(name)) is not None:
                 self._units_squared[number], self._retired[number] = units_squared, retired
         for name, spent in database.execute(
             "SELECT record, SUM(units_squared * rho_per_unit_squared) FROM spent JOIN runs USING (run) "
             "WHERE run <> ? GROUP BY record",
             (run,),
         ):
-            if (number := numbers.get(name)) is not None:
+            if (number := self._number(name)) is not None:
                 self._elsewhere[number] = spent
+
+    def _number(self, name: bytes) -> int | None:
+        """Whose record it is, None for one that the party holds no more."""
+        number = int(np.searchsorted(self._names, np.void(name)))
+        return number if number < len(self._names) and self._names[number].tobytes() == name else None
 
     def admit(self, people: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Charge each of ``people`` (distinct) for a weight of ``units``; who takes part, shape ``[people]``.
@@ -213,8 +212,8 @@ class BudgetTransaction:
         self._database.executemany(
             "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (run, record) DO UPDATE SET "
             "units_squared = excluded.units_squared, retired = excluded.retired",
-            [
-                (self._run, self._names[number], int(self._units_squared[number]), int(self._retired[number]))
+            (
+                (self._run, self._names[number].tobytes(), int(self._units_squared[number]), int(self._retired[number]))
                 for number in np.flatnonzero(self._changed)
-            ],
+            ),
         )

@@ -6,7 +6,7 @@ fresh one, and a person who comes or goes changes nobody else's coin.
 """
 
 import hmac
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,13 +59,14 @@ class Sampler:
     identities : who each record is; those of equal identity are sampled together.
     """
 
-    def __init__(self, key: bytes, identities: Sequence[bytes]) -> None:
+    def __init__(self, key: bytes, identities: Iterable[bytes]) -> None:
         naming = derive_key(key, "sampled people")
         self._coins = derive_key(key, "sampling coins")
-        numbers: dict[bytes, int] = {}
-        self.person = np.array([numbers.setdefault(identity, len(numbers)) for identity in identities], dtype=np.int64)
+        digests = (hmac.digest(naming, identity, "sha256")[:_NAME_BYTES] for identity in identities)
+        names, person = np.unique(np.fromiter(digests, dtype=f"V{_NAME_BYTES}"), return_inverse=True)
+        self.person: IntArray = person
         """Number of the one whose record it is, shape ``[records]``."""
-        self._names = b"".join(hmac.digest(naming, identity, "sha256")[:_NAME_BYTES] for identity in numbers)
+        self._names = names.tobytes()
 
     def drawn(self, question: bytes, rate: float) -> NDArray[np.bool_]:
         """The sample, shape ``[people]``: each person with probability ``rate`` (to 2^-64, never more), independently.

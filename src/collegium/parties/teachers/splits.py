@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,12 @@ KEY_BYTES = 32
 KEY_FILE = "split.key"
 
 
-def assign_teachers(identities: Sequence[bytes], teachers: int, key: bytes) -> NDArray[np.int64]:
+def assign_teachers(identities: Iterable[bytes], teachers: int, key: bytes) -> NDArray[np.int64]:
     """The teacher of each record, shape ``[records]``, values from 0 to ``teachers - 1``.
 
     Parameters
     ----------
-    identities : sequence of bytes
+    identities : bytes of each record
         What a record is, or the group it belongs to. Equal identities share a teacher.
     teachers : int
         Number of teachers, 1 to 1,000.
