@@ -24,6 +24,7 @@ from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
+from collegium.parties.enrolment import PARTY, enrolled_tasks
 from collegium.parties.kept_answers import RoundLog
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
@@ -32,7 +33,7 @@ from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.identities import Credentials
-from collegium.settings import Frozen, read_config
+from collegium.settings import Frozen, read_config, read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
@@ -177,6 +178,11 @@ def serve(
     from collegium.parties.session import Answers, PartySession
 
     def open_party(task: Task) -> Answers:
+        if (known_tasks := enrolled_tasks(config_file.parent)) and task not in known_tasks:
+            raise ConfigurationError(
+                "the consortium's task is none that this institution enrolled for: enrol again in the same folder to "
+                "agree to it"
+            )
         from collegium.data import PoolStore, load
         from collegium.parties.party import Party
 
@@ -257,6 +263,11 @@ def enrol(
     from collegium.parties.enrolment import enrol as enrol_party
     from collegium.protocol.enrolment import given_code
 
+    if (folder / PARTY).exists() and any((data, label, group)):
+        raise ConfigurationError(
+            f"{folder / PARTY} is there already: name the records, label and group below [data] in it, "
+            "and leave --data, --label and --group out"
+        )
     if data is not None and "://" in data:
         raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
     if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
@@ -277,7 +288,49 @@ def enrol(
             "write few_parties = true into policy.toml"
         )
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
+    typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
     typer.echo(f"collegium party serve {done.party_file}")
+
+
+@app.command()
+def check(
+    config_file: Annotated[Path | None, typer.Argument(help="The party's TOML file, once it is enrolled.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The consortium's TOML file, before the party is enrolled.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="The records, where there is no party.toml.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the person of a row.")] = None,
+) -> None:
+    """Look over this party's own records: classes, spellings, missing and clipped values, and the settings that help.
+
+    It reads files alone: nothing is sent to anybody. It exits with 3 where `serve` would refuse the records.
+
+    Examples: collegium party check clinic-1/party.toml;
+    collegium party check --schema consortium.toml --data clinic-1.csv --label diagnosis
+    """
+    from collegium.parties.checking import check_records
+
+    tasks: tuple[Task, ...] = ()
+    if schema is not None:
+        values, text = read_toml(schema)
+        tasks = (validate_config(values.get("task", {}), Task, f"{schema}: task", text),)
+    if config_file is not None:
+        config = PartyConfig.read(config_file)
+        source, root = config.data, data_root(config.data_root)
+        tasks = tasks or enrolled_tasks(config_file.parent)
+    elif data is not None:
+        given = {"source": data, "label": label, "group": group}
+        source, root = DataSource.model_validate(given), None
+    else:
+        raise ConfigurationError("which records? Name party.toml, or --schema consortium.toml --data FILE")
+    if not tasks:
+        raise ConfigurationError("which classes and columns? Name the consortium's file by --schema consortium.toml")
+    for task in tasks:
+        found = check_records(source, task, root)
+        typer.echo("\n".join(found.lines()))
+        if found.refused:
+            raise typer.Exit(DataError.exit_status)
 
 
 @app.command()

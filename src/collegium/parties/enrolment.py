@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from collegium.data.task import Task
 from collegium.errors import ProtocolViolation, StorageError
 from collegium.parties.policy import FEW_PARTIES
 from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
@@ -15,8 +16,13 @@ from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
+from collegium.whole_files import write_whole
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
+TASKS = "tasks.json"
+"""What the consortium said, at the latest enrolment, that it means to learn; the party answers about nothing else."""
+
+_TASKS = TypeAdapter(tuple[Task, ...])
 
 PARTY_TEMPLATE = """\
 # What this institution runs: collegium party serve party.toml. Relative paths start at this file's folder.
@@ -122,6 +128,7 @@ def enrol(
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)
     roster.save(folder / ROSTER)
+    write_whole(folder / TASKS, _TASKS.dump_json(answer.tasks).decode() + "\n")
     settings = PARTY_TEMPLATE.format(
         sessions=toml_value(answer.sessions),
         parties=toml_value(list(answer.expected)),
@@ -133,6 +140,21 @@ def enrol(
     _write_if_missing(folder / POLICY, policy_text(answer.terms))
     few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
     return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few)
+
+
+def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
+    """The tasks that the party in ``folder`` enrolled for; none where it never did.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read, or holds something else.
+    """
+    file = folder / TASKS
+    try:
+        return _TASKS.validate_json(file.read_bytes()) if file.exists() else ()
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot read {file}: enrol again in the same folder, which writes it anew") from error
 
 
 def policy_text(terms: AnnouncedTerms) -> str:

@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
+from collegium.data.task import Task
 from collegium.errors import (
     CollegiumError,
     ConfigurationError,
@@ -28,7 +29,7 @@ from collegium.errors import (
     Unreachable,
     error_for_code,
 )
-from collegium.limits import MAX_PARTIES, MAX_ROSTER_BYTES, MAX_TEXT_CHARS
+from collegium.limits import MAX_JSON_BYTES, MAX_PARTIES, MAX_ROSTER_BYTES, MAX_TEXT_CHARS
 from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Role, read_certificate, read_subject
 from collegium.protocol.channels import split_address
@@ -38,7 +39,7 @@ from collegium.settings import Frozen
 EXCHANGE_S = 10.0
 """How long one exchange may take, with its handshake."""
 MAX_ASK_BYTES = 32 * 1024
-MAX_ANSWER_BYTES = MAX_ROSTER_BYTES + 64 * 1024
+MAX_ANSWER_BYTES = MAX_ROSTER_BYTES + 4 * MAX_JSON_BYTES
 
 _CODE_PURPOSE = b"collegium/v1/join-code/"
 _CODE_DIGITS = 32
@@ -81,6 +82,8 @@ class Enrolled(Frozen):
     """Names of the parties that are enrolled or may still enrol; none for a student."""
     terms: AnnouncedTerms | None = None
     """None for a student."""
+    tasks: tuple[Task, ...] = ()
+    """What the consortium means to learn, which the party keeps; none for a student."""
     sessions: str
     """The ``host:port`` where parties open their sessions and students ask for labels."""
 

@@ -34,6 +34,7 @@ PROVISION = "collegium provision consortium.toml"
 SERVE = "collegium coordinator serve consortium.toml"
 STATUS = "collegium coordinator status consortium.toml"
 SHOW = "collegium party show clinic-1/party.toml"
+CHECK = "collegium party check clinic-1/party.toml"
 PARTY_SERVE = "collegium party serve clinic-1/party.toml"
 ENROL = (
     "collegium party enrol --coordinator localhost:7444 --name clinic-1 --code CODE --fingerprint SHA256 "
@@ -95,6 +96,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("clinics")
     reader = Reader(folder, PAGES, dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True)))
     set_up(reader)
+    assert "pays for 40 of 40 queries" in reader.run(f"{PROVISION} --check")
     lines = [line for line in reader.run(PROVISION).splitlines() if line.startswith("collegium party enrol")]
     given = {name: words_of(line) for name, line in zip(CLINICS, lines, strict=True)}
     with killed_at_the_end() as started:
@@ -112,6 +114,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             policy = folder / name / "policy.toml"
             policy.write_text(policy.read_text().replace("few_parties = false", "few_parties = true"))
         shown = reader.run(SHOW)
+        assert "these records can be served" in reader.run(CHECK)
         for name in CLINICS:
             parties[name] = reader.start(PARTY_SERVE, instead={"clinic-1": name})
             started.append(parties[name])

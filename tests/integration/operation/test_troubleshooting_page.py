@@ -157,7 +157,7 @@ def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         {"source": "other.csv"},
     ):
         yield line_of(lambda source=source: load(DataSource.model_validate(source), task, data_root=folder))  # type: ignore[misc]
-    yield line_of(lambda: enrol_command("localhost:1", "ash", "0" * 64, folder / "ash", data="none.csv"))
+    yield line_of(lambda: enrol_command("localhost:1", "ash", "0" * 64, folder / "new", data="none.csv"))
     (folder / "wrong").mkdir()
     monkeypatch.chdir(folder / "wrong")
     given = (folder / "consortium.toml").read_text()

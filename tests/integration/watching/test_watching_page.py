@@ -80,7 +80,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             with urllib.request.urlopen(f"http://127.0.0.1:{status}/{path}", timeout=COMMAND_S) as answer:
                 story.waiting[path] = answer.read().decode()
         for name, command in zip(NAMES, enrolments, strict=True):
-            run(f"{command} --data digits", story.folder)
+            run(command.replace("FILE --label COLUMN", "digits"), story.folder)
             started.append(start_typed(story.type(PARTY, clinic_1=name), story.folder))
         _, err = serving.communicate(timeout=COMMAND_S)
         assert serving.returncode == 0, err

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collegium.cli import main
@@ -28,6 +29,10 @@ consortium = { address = "hub.test:1", enrolment = "hub.test:2", parties = ["ash
 task = { classes = ["no", "yes"], inputs = { kind = "image", height = 2, width = 2 } }
 pool = { source = "pool.npz" }
 budget = { epsilon = 1.0 }
+mechanism = { name = "gnmax", parameters = { sigma = 40.0 } }
+teachers = { kind = "random-forest" }
+student = { method = "random-forest" }
+queries = { count = 2 }
 """
 TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
 Typed = Callable[..., tuple[int, str, str]]
@@ -38,6 +43,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     """Types a command in the folder of a consortium whose authority is in ``vault``."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "consortium.toml").write_text(CONFIG)
+    np.savez(tmp_path / "pool.npz", x=np.zeros((9, 2, 2), dtype=np.uint8))
     (tmp_path / "passphrase").write_text("correct horse\n")
 
     def run(*words: str) -> tuple[int, str, str]:

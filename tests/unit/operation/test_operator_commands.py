@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collegium.cli import main
@@ -17,14 +20,21 @@ name = "trial"
 consortium = { address = "localhost:1", enrolment = "localhost:2", parties = ["ash", "birch", "cedar"], folder = "c" }
 task = { classes = ["no", "yes"], inputs = { kind = "image", height = 2, width = 2 } }
 pool = { source = "pool.npz" }
-budget = { epsilon = 1.0 }
+budget = { epsilon = 3.0 }
+mechanism = { name = "gnmax", parameters = { sigma = 4.0 } }
+queries = { count = 5 }
+teachers = { kind = "random-forest", per_party = 10 }
+student = { method = "random-forest" }
 """
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("COLLEGIUM_DATA", raising=False)  # it would stand for the folder of the file
     path = tmp_path / "consortium.toml"
     path.write_text(CONFIG)
+    np.savez(tmp_path / "pool.npz", x=np.arange(80, dtype=np.uint8).reshape(20, 2, 2))
+    np.savez(tmp_path / "labelled.npz", x=np.zeros((4, 2, 2), dtype=np.uint8), y=["no"] * 4)
     return path
 
 
@@ -126,6 +136,74 @@ def test_a_folder_of_another_consortium_is_left_alone(config: Path, capsys: pyte
     config.write_text(CONFIG.replace('"trial"', '"other"'))
     status, _, err = typed(capsys, "provision", config)
     assert status == 2 and "is the folder of 'trial'" in err
+
+
+def test_a_check_makes_nothing_and_forecasts_the_labels(
+    config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = contents(tmp_path)
+    status, out, _ = typed(capsys, "provision", config, "--check")
+    assert status == 0 and contents(tmp_path) == before
+    assert "pool         20 inputs; holdout: none" in out and "pays for 4 of 5 queries" in out
+    assert "warning      3 parties" in out
+    status, out, _ = typed(capsys, "provision", config, "--check", "--json")
+    found = json.loads(out)
+    assert found["votes"] == 30 and found["affordable"] == 4
+    # With two classes the label is wrong where the difference of two Gaussians of sigma 4 passes the lead.
+    for forecast in found["forecasts"]:
+        lead = 2 * round(forecast["share"] * 30) - 30
+        assert forecast["right"] == pytest.approx(NormalDist(0, 4 * 2**0.5).cdf(lead), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ('"random-forest", per', '"random-forrest", per', "line 8: teachers.kind: .*did you mean random-forest"),
+        ("sigma = 4.0", "sigmaa = 4.0", "line 6: mechanism.parameters: .*did you mean sigma"),
+        ("{ sigma = 4.0 }", "{}", "gnmax needs 'sigma'"),
+        ("sigma = 4.0", "sigma = 0.01", "one more query of gnmax does not fit"),
+        ("count = 5", "count = 50", "queries.count is 50, but the pool has 20 inputs"),
+        ('method = "random-forest"', 'method = "forest"', "unknown student method 'forest'"),
+        ('"pool.npz"', '"poll.npz"', "there is no .*poll.npz"),
+        ("height = 2", "height = 3", "images of size"),
+        ('["ash", "birch", "cedar"]', '["ash"]', "consortium.parties: a masked sum needs 3 parties at least"),
+        ("holdout = {", 'holdout = { source = "pool.npz" }\n# {', "the holdout has no labels"),
+    ],
+)
+def test_what_cannot_run_is_told_before_anybody_enrols(
+    right: str, wrong: str, words: str, config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = CONFIG + 'holdout = { source = "labelled.npz" }\n'
+    assert right in text
+    config.write_text(text.replace(right, wrong))
+    for options in ((), ("--check",)):
+        status, out, err = typed(capsys, "provision", config, *options)
+        assert status != 0 and not out and re.search(words, err) and len(err.splitlines()) == 1, err
+    assert not (tmp_path / "c").exists(), "no key and no code was made"
+
+
+def test_what_is_unwise_is_warned_of(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = CONFIG.replace("epsilon = 3.0", "epsilon = 100000.0").replace("sigma = 4.0", "sigma = 40.0")
+    text = text.replace('random-forest", per', 'own.module:Forest", per')
+    config.write_text(text + 'holdout = { source = "labelled.npz" }\n')
+    status, _, err = typed(capsys, "provision", config, "--json")
+    assert status == 0
+    for words in (
+        "budget.epsilon = 100000 promises hardly anything",
+        "the noise is large for so few votes",
+        "each institution must allow own.module:Forest",
+        "the holdout has no record of the class yes",
+        "a round needs every party",
+    ):
+        assert words in err
+
+
+def test_a_party_is_revoked_whatever_became_of_the_pool(
+    config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    provision(capsys, config)
+    (tmp_path / "pool.npz").unlink()
+    assert provision(capsys, config, "--revoke", "birch")["expected"] == ["ash", "cedar"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.run_records import a_party, a_round, run_record
 
@@ -25,6 +26,10 @@ name = "trial"
 task = { classes = ["no", "yes"], inputs = { kind = "image", height = 2, width = 2 } }
 pool = { source = "pool.npz" }
 budget = { epsilon = 1.0 }
+mechanism = { name = "gnmax", parameters = { sigma = 40.0 } }
+teachers = { kind = "random-forest" }
+student = { method = "random-forest" }
+queries = { count = 2 }
 
 [consortium]
 address = "localhost:1"
@@ -40,7 +45,8 @@ NOW = datetime(2026, 3, 3, tzinfo=UTC)
 def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> ConsortiumConfig:
     path = tmp_path / "consortium.toml"
     path.write_text(CONFIG)
-    provision(path)
+    np.savez(tmp_path / "pool.npz", x=np.zeros((9, 2, 2), dtype=np.uint8))
+    provision(path, data_root=tmp_path)
     return read_consortium(path)
 
 

@@ -15,8 +15,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
-from collegium.data.loading.sources import data_root as find_data_root
+from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
 from collegium.errors import BudgetExceeded, StorageError
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
@@ -61,7 +60,7 @@ def serve(
     configure_logging(log_format)
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file)
-    public = load_public(config.run, data_root or find_data_root(None) or config.consortium.data_root)
+    public = load_public(config.run, public_root(config, data_root))
     live = LiveState()
 
     def on_progress(step: Progress) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
 from collegium.data.task import PARTY_NAME
-from collegium.errors import ConfigurationError, IdentityError, StorageError
+from collegium.errors import CollegiumError, ConfigurationError, IdentityError, StorageError
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import (
@@ -24,7 +25,11 @@ from collegium.protocol.identities import (
     read_authority,
     save_authority,
 )
+from collegium.settings import line_of
 from collegium.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from collegium.coordinator.run.checks import Findings
 
 app = typer.Typer(add_completion=False)
 
@@ -47,13 +52,25 @@ def provision(
             "--authority", metavar="FILE", help="The certificate of an authority that is kept apart; at the first time."
         ),
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only check the file; make nothing.")] = False,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the authority, the coordinator's keys and join codes; print the command that each party or student types.
 
+    The file is checked first: the public data, the plan and what the budget pays for, with a forecast of the labels.
     Run again, it only makes what is missing. A code is shown once; only its digest is kept.
     """
     config = read_consortium(config_file)
+    if check or not (add or renew_code or revoke):  # a party is revoked at once, whatever became of the pool
+        found = _checked(config_file, config, data_root)
+        if check:
+            typer.echo(json.dumps(asdict(found)) if as_json else "\n".join(found.lines()))
+            return
+        for line in found.lines():
+            typer.echo(line, err=True)
     folder = ConsortiumFolder(config.consortium.folder)
     authority = _authority(folder, config, authority_file)
     keep_identity(folder, config, authority)
@@ -64,6 +81,7 @@ def provision(
         name: f"collegium {'student' if name in members.students else 'party'} enrol "
         f"--coordinator {config.consortium.enrolment} --name {name} --code {code} "
         f"--fingerprint {authority.fingerprint} --folder {name}"
+        + ("" if name in members.students else " --data FILE --label COLUMN")
         for name, code in codes.items()
     }
     if as_json:
@@ -89,6 +107,19 @@ def provision(
         typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
     for line in lines.values():
         typer.echo(f"\n{line}")
+
+
+def _checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> Findings:
+    """What can be known before anything is spent; an error names the file that is to be corrected."""
+    from collegium.coordinator.run.checks import check_consortium
+    from collegium.coordinator.settings.run_config import load_public
+
+    try:
+        return check_consortium(config, load_public(config.run, public_root(config, data_root)))
+    except CollegiumError as error:
+        key = str(error).partition(":")[0].split(".")
+        line = line_of(config_file.read_text(encoding="utf-8"), key)
+        raise type(error)(f"{config_file}: {f'line {line}: ' if line else ''}{error}") from error
 
 
 def _authority(folder: ConsortiumFolder, config: ConsortiumConfig, kept_apart: Path | None) -> Authority:

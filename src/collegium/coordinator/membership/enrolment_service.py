@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.membership.members import RENEW_BEFORE, Decision, Members, MembersFile, decide
 from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
 from collegium.protocol.announced import AnnouncedTerms
@@ -55,6 +56,7 @@ class Registrar:
     sessions : ``host:port`` where the enrolled attend or ask.
     terms : what parties are told that they will be asked.
     days : validity of a certificate.
+    tasks : what parties are told that the consortium means to learn.
     on_enrolled : called after somebody was enrolled or renewed.
     """
 
@@ -66,11 +68,12 @@ class Registrar:
         sessions: str,
         terms: AnnouncedTerms,
         days: int,
+        tasks: Sequence[Task] = (),
         on_enrolled: Callable[[str], None] = lambda name: None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._authority, self._members = authority, members
-        self._sessions, self._terms, self._days = sessions, terms, days
+        self._sessions, self._terms, self._days, self._tasks = sessions, terms, days, tuple(tasks)
         self._on_enrolled, self._clock = on_enrolled, clock
 
     def answer(self, line: bytes) -> bytes:
@@ -114,6 +117,7 @@ class Registrar:
             roster_json=decision.members.roster().model_dump_json() if party else "",
             expected=tuple(decision.members.expected()) if party else (),
             terms=self._terms if party else None,
+            tasks=self._tasks if party else (),
             sessions=self._sessions,
         )
 

@@ -89,13 +89,17 @@ class Coordinator:
                     ledger.require(Head.parse(held.ledger.head))
                 yield OpenRun(setup, self._public, ledger, held)
 
-    def check(self) -> None:
+    def check(self) -> int:
         """Raise now what a run would raise before it asks any party, or at its end over the student's settings.
 
         For whoever has to start parties first: they need not start for a run that cannot go on.
+
+        Returns
+        -------
+        How many queries the budget pays for, of those that the run asks.
         """
         with self.prepare() as run:
-            run.check()
+            return run.check()
 
     def label(self) -> RunRecord:
         """Label queries until all are labelled, the budget ends or `Watch.should_stop` says so.

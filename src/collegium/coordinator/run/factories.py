@@ -58,7 +58,7 @@ def _count_sum_of(
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
     """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
-    mechanism = _mechanism(config)
+    mechanism = configured_mechanism(config)
     if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
         return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)
     return mechanism
@@ -66,7 +66,7 @@ def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
 
 def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> AnnouncedTerms:
     """The terms of ``queries`` queries about inputs of ``pool``, which parties are told when they enrol."""
-    mechanism = _mechanism(config)
+    mechanism = configured_mechanism(config)
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
     if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
@@ -81,7 +81,7 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     )
 
 
-def _mechanism(config: RunConfig) -> Mechanism:
+def configured_mechanism(config: RunConfig) -> Mechanism:
     """What the task and the section neighbours decide (number of classes, k) is filled in where it is a parameter."""
     classes = len(config.task.classes)
     decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}

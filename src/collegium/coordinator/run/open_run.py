@@ -78,12 +78,18 @@ class OpenRun:
         """What is known of the run; see run.json."""
         return self._notes.record
 
-    def check(self) -> None:
-        """Raise what `label` would raise before it asks any party, or `fit` over the student's settings."""
+    def check(self) -> int:
+        """Raise what `label` would raise before it asks any party, or `fit` over the student's settings.
+
+        Returns
+        -------
+        How many queries the budget pays for, of those that the run asks.
+        """
         self._trainer.check()
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
         self._why_nothing_to_ask(keys, keys)
+        return len(self._labeller.worth_asking([f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes))]))
 
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""

@@ -89,6 +89,7 @@ class SessionService:
                 config.run, config.consortium.queries_meant(config.queries.count, pool.shape[0]), pool
             ),
             days=config.consortium.certificate_days,
+            tasks=(config.task,),
             on_enrolled=lambda name: self._reload(),
         )
         self._enrolment = EnrolmentService(registrar, self._folder.identity)

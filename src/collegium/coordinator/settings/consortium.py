@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data.loading.sources import data_root as find_data_root
 from collegium.errors import ConfigurationError
 from collegium.protocol.channels import is_loopback, split_address
 from collegium.protocol.roster import PartyName
@@ -108,6 +109,12 @@ def read_consortium(path: Path) -> ConsortiumConfig:
         raise ConfigurationError(f"{path}: consortium.enrolment must be on the host of consortium.address")
     places = {"folder": base / settings.folder, "data_root": base / (settings.data_root or ".")}
     return config.model_copy(update={"consortium": settings.model_copy(update=places)})
+
+
+def public_root(config: ConsortiumConfig, option: Path | None) -> Path | None:
+    """The folder of the public data: the option, or for a named set that of the environment, or what the file says."""
+    named = find_data_root(None) if config.pool.is_named else None
+    return option or named or config.consortium.data_root
 
 
 class ConsortiumFolder:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.encoding import MISSING, read_numbers, texts_of
-from collegium.data.loading.files import find, image_files, open_npz, read_table
+from collegium.data.loading.files import find, found_settings, image_files, open_npz
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import EPOCH
 from collegium.errors import ConfigurationError, DataError
@@ -79,24 +79,8 @@ def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str]
             raise DataError(f"{path}: x is neither a table [n, columns] nor images [n, height, width]")
         frame = pd.DataFrame(x, columns=[f"column-{number}" for number in range(x.shape[1])])
         return _table(frame, Draft({"source": name}), kinds, out, categories)
-    source, frame = _read(name, path)
-    return _table(frame, Draft(source), kinds, out, categories)
-
-
-def _read(name: str, path: Path) -> tuple[dict[str, object], pd.DataFrame]:
-    """A table, and the settings with which it was readable: it is public, so that any may be tried."""
-    tried: list[DataError] = []
-    for encoding in ("utf-8", "utf-16", "cp1252"):
-        for separator in (",", ";", "\t", "|"):
-            given: dict[str, object] = {"source": name, "encoding": encoding, "separator": separator}
-            try:
-                frame = read_table(path, DataSource.model_validate(given))
-            except DataError as error:
-                tried.append(error)
-                continue
-            usual = {"encoding": "utf-8", "separator": ","}
-            return {key: value for key, value in given.items() if value != usual.get(key)}, frame
-    raise tried[0]
+    settings, frame = found_settings(path, DataSource(source=name))
+    return _table(frame, Draft({"source": name, **settings}), kinds, out, categories)
 
 
 def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:

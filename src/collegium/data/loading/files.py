@@ -77,6 +77,31 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
     raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images{advice}")
 
 
+def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], pd.DataFrame]:
+    """How a table has to be read, and its rows.
+
+    Returns
+    -------
+    The encoding and separator that differ from those of ``source``, and the rows as read with them.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read with any.
+    """
+    tried: list[DataError] = []
+    for encoding in dict.fromkeys((source.encoding, "utf-8", "utf-16", "cp1252")):
+        for separator in dict.fromkeys((source.separator, ",", ";", "\t", "|")):
+            given: dict[str, object] = {"encoding": encoding, "separator": separator}
+            try:
+                frame = read_table(path, source.model_copy(update=given))
+            except DataError as error:
+                tried.append(error)
+                continue
+            return {key: value for key, value in given.items() if value != getattr(source, key)}, frame
+    raise tried[0]
+
+
 def _ending(path: Path) -> str:
     """The ending of the name in lower case, without that of a compressed file."""
     endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]

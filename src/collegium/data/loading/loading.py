@@ -139,13 +139,16 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
         When the file, a column, a label or the size of an input is not what the task needs. The text is
         for the owner of the data: it may quote a label, a column or a file's name.
     """
+    return encoded(read_records(source, task, data_root), source, task)
+
+
+def read_records(source: DataSource, task: Task, data_root: Path | None) -> Records:
+    """The raw records that ``source`` names; DataError where they cannot be read."""
     if source.is_named:
-        records = source_named(source.source).read(source.split, data_root)
-    elif source.is_database:
-        records = read_database(source, data_root)
-    else:
-        records = read_file(find(source.source, data_root), source, task)
-    return encoded(records, source, task)
+        return source_named(source.source).read(source.split, data_root)
+    if source.is_database:
+        return read_database(source, data_root)
+    return read_file(find(source.source, data_root), source, task)
 
 
 def load_inputs(source: DataSource, task: Task) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame]:

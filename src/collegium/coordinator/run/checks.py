@@ -1,0 +1,165 @@
+"""What can be known of a consortium before anything is spent: whether it can run, and how good its labels will be."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from collegium.coordinator.rounds.rounds import OnReply, quorum_count
+from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
+from collegium.coordinator.run.factories import configured_mechanism
+from collegium.coordinator.settings.consortium import ConsortiumConfig
+from collegium.coordinator.settings.run_config import PublicData
+from collegium.data.task import OWN_CHOICE
+from collegium.data.teacher_kinds import BUILT_IN, import_path
+from collegium.errors import ConfigurationError
+from collegium.privacy.mechanisms import AnsweredBy, SumMode
+from collegium.protocol.messages import ReplyBody, RequestBody
+from collegium.protocol.secure_sum.plan import SMALLEST_SUM
+
+SHARES = (0.6, 0.75, 0.9)
+"""The shares of the votes for which labels are forecast."""
+LARGE_EPSILON = 8.0
+"""Beyond it a budget promises hardly anything; as in docs/choosing-noise.md."""
+FEW_PARTIES = 5
+"""With fewer parties, a sum tells much of each of them."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How good labels are where a share of the votes is for one class, and all others for one other class.
+
+    Parameters
+    ----------
+    share : of the votes, for the class with most of them.
+    right : probability that a label names that class.
+    answered : probability that there is a label.
+    """
+
+    share: float
+    right: float
+    answered: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check found.
+
+    Parameters
+    ----------
+    queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
+    votes : of all parties together; 0 where records vote, whose number is private.
+    """
+
+    pool_inputs: int
+    holdout_records: int | None
+    queries: int
+    affordable: int
+    votes: int
+    forecasts: tuple[Forecast, ...]
+    warnings: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """The findings as lines for people."""
+        holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
+        lines = [
+            f"pool         {self.pool_inputs} inputs; holdout: {holdout}",
+            f"budget       pays for {self.affordable} of {self.queries} queries",
+        ]
+        for one in self.forecasts:
+            share, right, none = (f"{100 * part:.0f} %" for part in (one.share, one.right, 1 - one.answered))
+            unanswered = "" if none == "0 %" else f", and {none} of the queries get none"
+            lines.append(
+                f"forecast     {share} of {self.votes} votes for one class: about {right} of the labels are the "
+                f"majority's{unanswered}"
+            )
+        return [*lines, *(f"warning      {warning}" for warning in self.warnings)]
+
+
+def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
+    """Raise what a run would raise before it asks any party, and state what can be foreseen of it.
+
+    Nothing is kept: the run is prepared in a folder that is then deleted, as if nothing had been charged.
+
+    Raises
+    ------
+    ConfigurationError, DataError, BudgetExceeded
+        If no run can come of the configuration.
+    """
+    names, votes = config.consortium.parties, config.votes
+    answered_by = config.mechanism.kind.answered_by
+    if answered_by is AnsweredBy.TEACHERS and config.teachers.kind != OWN_CHOICE:
+        try:
+            import_path(config.teachers.kind)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"teachers.kind: {error}") from None
+    if votes.mode != SumMode.CLEAR and len(names) < SMALLEST_SUM:
+        raise ConfigurationError(
+            f"consortium.parties: a masked sum needs {SMALLEST_SUM} parties at least, and there are {len(names)}"
+        )
+    affordable = 0
+    if config.consortium.own_run:
+        with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
+            stand_ins = dict.fromkeys(names, b"")
+            reach = Reach(_Nobody(), names, stand_ins)
+            affordable = Coordinator(config.run, reach, Storage(Path(folder)), public=public).check()
+    forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
+    return Findings(
+        pool_inputs=len(public.pool),
+        holdout_records=None if public.holdout is None else len(public.holdout),
+        queries=config.queries.count * config.consortium.own_run,
+        affordable=affordable,
+        votes=len(names) * config.teachers.per_party,
+        forecasts=forecasts,
+        warnings=tuple(_warnings(config, public, forecasts)),
+    )
+
+
+class _Nobody:
+    """`Parties` of whom none is there."""
+
+    def names(self) -> list[str]:
+        return []
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        raise AssertionError("a check asks no party")
+
+
+def _forecasts(config: ConsortiumConfig) -> tuple[Forecast, ...]:
+    votes = len(config.consortium.parties) * config.teachers.per_party
+    histograms = np.zeros((len(SHARES), len(config.task.classes)), dtype=np.int64)
+    histograms[:, 0] = [round(share * votes) for share in SHARES]
+    histograms[:, 1] = votes - histograms[:, 0]
+    right, answered = configured_mechanism(config).expected_agreement(histograms)
+    return tuple(Forecast(*map(float, one)) for one in zip(SHARES, right, answered, strict=True))
+
+
+def _warnings(config: ConsortiumConfig, public: PublicData, forecasts: tuple[Forecast, ...]) -> list[str]:
+    found, parties, budget = [], len(config.consortium.parties), config.budget
+    if budget.epsilon > LARGE_EPSILON:
+        found.append(f"budget.epsilon = {budget.epsilon:g} promises hardly anything to anybody: at most 8 is a promise")
+    if parties < FEW_PARTIES:
+        found.append(f"{parties} parties: a sum of so few tells much of each of them")
+    if quorum_count(config.votes.quorum, parties) == parties:
+        found.append("votes.quorum: a round needs every party; one that is away stops all")
+    if forecasts and forecasts[1].right < 0.9:
+        found.append(
+            "the noise is large for so few votes: lower it, or raise teachers.per_party or the number of parties "
+            "(docs/choosing-noise.md)"
+        )
+    kind = config.teachers.kind
+    if config.mechanism.kind.answered_by is AnsweredBy.TEACHERS and kind not in (*BUILT_IN, OWN_CHOICE):
+        found.append(f"teachers.kind: each institution must allow {kind} in its policy (teacher_imports)")
+    if public.holdout is not None:
+        known = Counter(public.holdout.labels().tolist())
+        lacking = [name for number, name in enumerate(config.task.classes) if not known[number]]
+        if lacking and not config.task.multilabel:
+            found.append(f"the holdout has no record of the class {', '.join(lacking)}")
+    return found

@@ -1,0 +1,199 @@
+"""Look over an institution's records before they are served: what the task's classes and columns make of them.
+
+What is found depends on private records: it is for the institution alone, and nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from collegium.data.encoding import MISSING, read_numbers, text_of, texts_of
+from collegium.data.loading.files import find, found_settings
+from collegium.data.loading.loading import load, read_records
+from collegium.data.loading.sources import DataSource, Records
+from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
+from collegium.errors import DataError
+from collegium.settings import toml_value
+
+SHOWN = 5
+"""So many spellings of a kind are shown."""
+
+
+@dataclass
+class RecordsCheck:
+    """What was found.
+
+    Parameters
+    ----------
+    notes : what somebody should look at, a line each.
+    settings : what to write below ``[data]``, by key.
+    refused : why `collegium party serve` would refuse these records; None where it takes them.
+    mended : whether it would take them with ``settings``.
+    """
+
+    records: int = 0
+    per_class: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    refused: str | None = None
+    mended: bool = False
+
+    def lines(self) -> list[str]:
+        """The findings as lines for people."""
+        lines = [f"records      {self.records}"]
+        lines += [f"class        {name}: {count}" for name, count in self.per_class.items()]
+        lines += [f"look at      {note}" for note in self.notes]
+        if self.settings:
+            would = "would be taken then" if self.mended else "would still be refused"
+            lines += [f"set below [data] in party.toml, if it is right; the records {would}:"]
+            lines += [f"    {key} = {toml_value(value)}" for key, value in self.settings.items()]
+        end = f"these records would be refused: {self.refused}" if self.refused else "these records can be served"
+        return [*lines, end, "Nothing was sent; keep this output to yourselves."]
+
+
+def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsCheck:
+    """Read the records as a serving party would, and say what is unusual about them.
+
+    Parameters
+    ----------
+    root : the folder in which relative paths start.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, or nothing of it can be read under any setting.
+    """
+    found, given = RecordsCheck(refused=_refusal(source, task, root)), source
+    try:
+        records = read_records(source, task, root)
+    except DataError:
+        found.settings, _ = found_settings(find(source.source, root), source)
+        source = source.model_copy(update=found.settings)
+        records = read_records(source, task, root)
+    found.records = len(records)
+    if not task.multilabel:
+        _check_labels(found, records, source, task)
+    if isinstance(task.inputs, TableInputs) and records.inputs is None:
+        _check_columns(found, records.frame, source, task.inputs)
+    found.mended = bool(found.settings) and not _refusal(given.model_copy(update=found.settings), task, root)
+    return found
+
+
+def _refusal(source: DataSource, task: Task, root: Path | None) -> str | None:
+    """Why the records are not what the task needs, None where they are."""
+    try:
+        load(source, task, data_root=root).labels()
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:
+    name = source.label or records.label
+    if name not in records.frame.columns:
+        near = _nearest(name, records.frame.columns)
+        found.notes.append(f"there is no label column {name}" + (f": is it {near}?" if near else ""))
+        return
+    spelled = {text_of(spelling): meant for spelling, meant in source.classes.items()}
+    counts = Counter(spelled.get(label, label) for label in texts_of(records.frame[name]).tolist())
+    classes = {text_of(one): one for one in task.classes}
+    if records.numbered:
+        classes |= {str(number): one for number, one in enumerate(task.classes)}
+    found.per_class = dict.fromkeys(task.classes, 0)
+    suggested: dict[str, str] = {}
+    for label, count in counts.items():
+        if label in classes:
+            found.per_class[classes[label]] += count
+        elif label.lower() in MISSING:
+            found.notes.append(f"{count} records have no label: remove them or label them")
+        else:
+            near = _nearest(label, classes)
+            found.notes.append(f"the label {label!r} of {count} records is no class" + (f": {near}?" if near else ""))
+            if near is not None:
+                suggested[label] = classes[near]
+                found.per_class[classes[near]] += count
+    if suggested:
+        found.settings["classes"] = {**source.classes, **suggested}
+    present = [one for one, count in found.per_class.items() if count]
+    if len(present) == 1:
+        found.notes.append(f"all records are of the class {present[0]}: teachers here can vote for nothing else")
+    elif len(present) < len(task.classes):
+        absent = [one for one in task.classes if one not in present]
+        found.notes.append(f"no record is of the class {', '.join(absent)}")
+
+
+def _check_columns(found: RecordsCheck, frame: pd.DataFrame, source: DataSource, inputs: TableInputs) -> None:
+    frame = frame.rename(columns=source.rename)
+    wanted = [column.name for column in inputs.columns]
+    spare = [str(name) for name in frame.columns if name not in (*wanted, source.label, source.group)]
+    renamed: dict[str, str] = {}
+    for name in [name for name in wanted if name not in frame.columns]:
+        near = _nearest(name, spare)
+        found.notes.append(f"there is no column {name}" + (f": is it {near}?" if near else ""))
+        if near is not None:
+            renamed[near] = name
+        elif source.absent == "refuse":
+            found.settings["absent"] = "missing"
+    if renamed:
+        found.settings["rename"] = {**source.rename, **renamed}
+    frame = frame.rename(columns=renamed)
+    for column in inputs.columns:
+        if column.name not in frame.columns:
+            continue
+        if isinstance(column, NumberColumn):
+            _check_numbers(found, frame[column.name], column, source)
+        else:
+            _check_categories(found, frame[column.name], column)
+
+
+def _check_numbers(found: RecordsCheck, values: pd.Series[Any], column: NumberColumn, source: DataSource) -> None:
+    dates = column.kind == "date"
+    numbers, unread = read_numbers(values, source.decimal, dates=dates)
+    if unread and not dates and not read_numbers(values, ",")[1]:
+        found.settings["decimal"] = ","
+        numbers, unread = read_numbers(values, ",")
+    said = [f"{len(unread)} values are no {column.kind}s ({_some(Counter(unread))})"] if unread else []
+    missing = int(np.isnan(numbers).sum()) - len(unread)
+    said += [f"{missing} missing"] if missing else []
+    below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
+    said += [f"{below} below {column.low:g} (least {np.nanmin(numbers):g})"] if below else []
+    said += [f"{above} above {column.high:g} (most {np.nanmax(numbers):g})"] if above else []
+    if said:
+        clipped = "; values outside the range count as its end" if below or above else ""
+        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
+
+
+def _check_categories(found: RecordsCheck, values: pd.Series[Any], column: CategoryColumn) -> None:
+    known = {text_of(name) for name in column.categories}
+    others = Counter(text for text in texts_of(values).tolist() if text not in known)
+    unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})
+    missing = sum(others.values()) - sum(unknown.values())
+    said = [f"{missing} missing"] if missing else []
+    if unknown:
+        said.append(f"{sum(unknown.values())} of no known category ({_some(unknown, known)})")
+    if said:
+        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}")
+
+
+def _some(counts: Mapping[str, int], known: set[str] | None = None) -> str:
+    """The most frequent texts, each with the known one that it may stand for."""
+    shown = []
+    for text, count in Counter(counts).most_common(SHOWN):
+        near = _nearest(text, sorted(known)) if known else None
+        shown.append(f"{count} × {text!r}" + (f": {near}?" if near else ""))
+    return ", ".join(shown) + (", …" if len(counts) > SHOWN else "")
+
+
+def _nearest(text: str, known: Sequence[str] | Mapping[str, str] | Any) -> str | None:
+    """The known text that is most like ``text``, whatever the letters' case; None where none is like it."""
+    folded = {str(one).casefold(): str(one) for one in known}
+    close = difflib.get_close_matches(text.casefold(), list(folded), 1, 0.7)
+    return folded[close[0]] if close else None

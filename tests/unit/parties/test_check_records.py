@@ -1,0 +1,149 @@
+"""`collegium party check`: what is unusual about an institution's records, said there and to nobody else."""
+
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from collegium.cli import main
+from collegium.data.loading.sources import DataSource
+from collegium.data.task import Task
+from collegium.parties.checking import check_records
+
+SCHEMA = """\
+[task]
+classes = ["benign", "malignant"]
+
+[task.inputs]
+kind = "table"
+columns = [
+    { kind = "number", name = "age", low = 0, high = 120 },
+    { kind = "date", name = "seen", low = 2020-01-01, high = 2026-12-31 },
+    { kind = "category", name = "ward", categories = ["North", "South"] },
+]
+"""
+TASK = Task.model_validate(
+    {
+        "classes": ["benign", "malignant"],
+        "inputs": {
+            "kind": "table",
+            "columns": [
+                {"kind": "number", "name": "age", "low": 0, "high": 120},
+                {"kind": "date", "name": "seen", "low": 18262, "high": 20818},
+                {"kind": "category", "name": "ward", "categories": ["North", "South"]},
+            ],
+        },
+    }
+)
+GOOD = "age,seen,ward,y\n40,2024-01-31,North,benign\n50,2024-02-01,South,malignant\n"
+
+
+def checked(folder: Path, text: str, written_in: str = "utf-8", **settings: object) -> tuple[list[str], list[str]]:
+    """The notes, and the lines that are printed."""
+    (folder / "records.csv").write_bytes(text.encode(written_in))
+    source = DataSource.model_validate({"source": str(folder / "records.csv"), **settings})
+    found = check_records(source, TASK, None)
+    return found.notes, found.lines()
+
+
+def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
+    notes, lines = checked(tmp_path, GOOD)
+    assert notes == []
+    assert lines[:3] == ["records      2", "class        benign: 1", "class        malignant: 1"]
+    assert lines[-2] == "these records can be served"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "note"),
+    [
+        ("40,", "9999,", "age: 1 above 120 (most 9999) of 2; values outside the range count as its end"),
+        ("40,", "-1,", "age: 1 below 0 (least -1) of 2; values outside the range count as its end"),
+        ("40,", "?,", "age: 1 missing of 2"),
+        ("40,", "old,", "age: 1 values are no numbers (1 × 'old') of 2"),
+        ("2024-01-31", "01/31/2024", "seen: 1 values are no dates (1 × '01/31/2024') of 2"),
+        ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2"),
+        ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
+        (",benign", ",Begnin", "the label 'Begnin' of 1 records is no class: benign?"),
+        (",benign", ",?", "1 records have no label: remove them or label them"),
+        (",benign", ",malignant", "all records are of the class malignant: teachers here can vote for nothing else"),
+        ("age,", "Age,", "there is no column age: is it Age?"),
+        ("age,", "iq,", "there is no column age"),
+        (",y", ",diagnosis", "there is no label column y"),
+    ],
+)
+def test_each_oddity_is_told_with_its_count(tmp_path: Path, right: str, wrong: str, note: str) -> None:
+    assert right in GOOD
+    notes, _ = checked(tmp_path, GOOD.replace(right, wrong))
+    assert note in notes
+
+
+def test_the_settings_for_a_file_of_excel_are_named_and_then_mend_it(tmp_path: Path) -> None:
+    excel = "Age;seen;ward;y\n40,5;31.01.2024;North;Benign\n50,5;01.02.2024;Süd;Malignant\n"
+    _, lines = checked(tmp_path, excel, "cp1252")
+    start = next(number for number, line in enumerate(lines) if line.startswith("set below [data]"))
+    assert "the records would be taken then" in lines[start]
+    assert sorted(line.strip() for line in lines[start + 1 : -2]) == [
+        'classes = { "Benign" = "benign", "Malignant" = "malignant" }',
+        'decimal = ","',
+        'encoding = "cp1252"',
+        'rename = { "Age" = "age" }',
+        'separator = ";"',
+    ]
+    settings = {"separator": ";", "encoding": "cp1252", "decimal": ",", "rename": {"Age": "age"}}
+    classes = {"Benign": "benign", "Malignant": "malignant"}
+    notes, lines = checked(tmp_path, excel, "cp1252", classes=classes, **settings)
+    assert notes == ["ward: 1 of no known category (1 × 'Süd') of 2"] and lines[-2] == "these records can be served"
+
+
+def test_a_column_that_the_institution_never_had_may_be_missing(tmp_path: Path) -> None:
+    text = "seen,ward,y\n2024-01-31,North,benign\n2024-02-01,South,malignant\n"
+    _, lines = checked(tmp_path, text)
+    assert '    absent = "missing"' in lines and lines[-2].startswith("these records would be refused")
+    _, lines = checked(tmp_path, text, absent="missing")
+    assert lines[-2] == "these records can be served"
+
+
+def test_the_command_opens_no_socket_and_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr("socket.socket.__init__", refuse)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    (tmp_path / "records.csv").write_text(GOOD.replace("y\n", "diagnosis\n"))
+    before = sorted(tmp_path.rglob("*"))
+    asked = ["party", "check", "--schema", "schema.toml", "--data", "records.csv"]
+    for options, status in ((["--label", "diagnosis"], 0), ([], 3)):
+        with pytest.raises(SystemExit) as ended:
+            main([*asked, *options])
+        out, err = capsys.readouterr()
+        assert ended.value.code == status and not err and "Nothing was sent" in out
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "which records?"),
+        (["--data", "records.csv"], "which classes and columns?"),
+        (["--data", "none.csv", "--schema", "schema.toml"], "there is no none.csv"),
+        (["--data", "records.csv", "--schema", "other.toml"], "task: classes: is missing"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    (tmp_path / "other.toml").write_text('name = "trial"\n')
+    (tmp_path / "records.csv").write_text(GOOD)
+    with pytest.raises(SystemExit) as ended:
+        main(["party", "check", *arguments])
+    out, err = capsys.readouterr()
+    assert ended.value.code != 0 and words in err and len(err.splitlines()) == 1 and not out
