@@ -17,7 +17,14 @@ Kind = Literal[
     "cut, reset",
     "cut, black hole",
     "cut, refused",
+    "older ledger",
+    "older ledger and run.json",
+    "edited run.json",
+    "edited settings",
 ]
+
+EDITS: tuple[Kind, ...] = ("older ledger", "older ledger and run.json", "edited run.json", "edited settings")
+"""An operator kills the coordinator, changes its files and starts it again: it must stop with one line that says so."""
 
 MIX: dict[Kind, int] = {
     "stall party": 14,
@@ -29,8 +36,9 @@ MIX: dict[Kind, int] = {
     "cut, refused": 10,
     "kill party": 5,
     "kill coordinator": 5,
+    **dict.fromkeys(EDITS, 3),
 }
-"""In percent. A process takes seconds of processor time to start again, so kills are the rare ones."""
+"""Weights. A process takes seconds of processor time to start again, so kills are the rare ones."""
 
 LiveSnapshot = Literal["votes", "labels", "connected"]
 MOMENTS: tuple[LiveSnapshot, ...] = ("votes", "labels", "connected")
@@ -69,7 +77,7 @@ def faults(seed: int, parties: Sequence[str], deadline_s: float, mix: dict[Kind,
     draw = random.Random(seed)
     while True:
         (kind,) = draw.choices(list(mix), weights=list(mix.values()))
-        party = None if kind.endswith("coordinator") else draw.choice(parties)
+        party = None if kind.endswith("coordinator") or kind in EDITS else draw.choice(parties)
         lasts_s = {
             "stall party": draw.uniform(0.05, _SHORT_S),
             "stall coordinator": draw.uniform(0.05, _SHORT_S),

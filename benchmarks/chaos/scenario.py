@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from benchmarks.chaos.consortium import Consortium, Heard, Process
-from benchmarks.chaos.faults import MOMENTS, Fault
+from benchmarks.chaos.edits import Edit, OlderCopy, edit, keep
+from benchmarks.chaos.faults import EDITS, MOMENTS, Fault, Kind
 from benchmarks.chaos.outcome import Outcome, is_typed_error
 from collegium.errors import CollegiumError
 from collegium.interrupts import INTERRUPTED
@@ -49,6 +50,9 @@ class Scenario:
         self._forbidden = 0
         """Stops because the parties' policies allow no more."""
         self._lost = self._given_up = False
+        self._older: OlderCopy | None = None
+        self._edited: Edit | None = None
+        """What was done to the coordinator's files and not noticed yet."""
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._going_on = 0
@@ -89,6 +93,8 @@ class Scenario:
             return
         moment = heard.fields.get("step") if heard.event == "step" else heard.event
         self.outcome.rounds += moment == "labels"
+        if moment == "labels" and self._older is None and self._edited is None:
+            self._older = keep(self._scene.kept.run, self.outcome.rounds)
         if moment == "labels" and heard.fields["done"] >= self._scene.allowed:
             self._lose_parties()
         if self._lost and moment == "waiting-for-quorum" and not self._given_up:
@@ -173,6 +179,8 @@ class Scenario:
         if fault.kind == "kill coordinator":
             process.kill()
             return lambda: None
+        if fault.kind in EDITS:
+            return self._edit(process, fault.kind)
         assert fault.party is not None
         if fault.kind == "kill party":
             process.kill()
@@ -192,12 +200,34 @@ class Scenario:
             proxy.mode = "black hole"
         return lambda: proxies.do(proxy.mend)
 
+    def _edit(self, coordinator: Process, kind: Kind) -> Callable[[], None] | None:
+        """Change the files under a killed coordinator, unless it is too early, or one edit is not noticed yet."""
+        scene, older = self._scene, self._older
+        if self._edited is not None or self._lost or older is None or self.outcome.rounds < older.rounds + 2:
+            return None
+        coordinator.kill()
+        self._edited = edit(kind, scene.path, scene.kept.run, older)
+        return lambda: None
+
+    def _edit_was_noticed(self, coordinator: Process) -> None:
+        """The coordinator that found its files changed has ended: put them back as they were."""
+        assert self._edited is not None
+        line, status = coordinator.last_line(), coordinator.popen.returncode
+        if self._edited.word not in line or status <= 0 or len(coordinator.last_words()) != 1:
+            self.outcome.violations.append(f"{self._edited.kind}: ended with status {status} and said {line[:300]}")
+        self._edited.undo()
+        self._edited = None
+
     # -- ends ------------------------------------------------------------------------------------
 
     def _coordinator_ended(self) -> None:
         scene, process = self._scene, self._scene.coordinator
         assert process is not None
-        self._look_at_ledger()
+        if self._edited is not None and not process.ended_by_us:
+            self._edit_was_noticed(process)
+            process.ended_by_us = True
+        if self._edited is None:
+            self._look_at_ledger()
         if not process.ended_by_us:
             if process.popen.returncode == 0:
                 self.outcome.state = "finished"
