@@ -1,7 +1,5 @@
 """A small table task with a public pool, and parties of it that sum under masks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +24,7 @@ TASK = Task(
 POOL = np.random.default_rng(0).random((60, 2 * COLUMNS)).astype(np.float32)
 SPEC = KernelSpec(Features("raw"), tuple(range(0, 60, 5)), 600**2)
 LENGTH = 3 * len(SPEC.landmarks) + 1
-NAMES = ("alpha", "beta", "gamma", "delta")
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
 def records(seed: int, count: int, **fields: Any) -> Examples:
@@ -37,7 +35,7 @@ def records(seed: int, count: int, **fields: Any) -> Examples:
 
 @dataclass
 class Consortium:
-    """Four parties in this process; ``asks`` sums their records in one of the three modes."""
+    """Five parties in this process; ``asks`` sums their records in one of the three modes."""
 
     parties: InProcessParties
     examples: dict[str, Examples]

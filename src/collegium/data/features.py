@@ -6,9 +6,8 @@ Floating point enters only through single correctly rounded operations on exact 
 sums, whose rounding could depend on which other records share a block.
 """
 
-from __future__ import annotations
-
 import hashlib
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.task import Inputs
+from collegium.data.task import ImageInputs, Inputs
 from collegium.data.values import require
 from collegium.errors import DataError
 from collegium.extras import optional_import
 
-FEATURES = ("hog", "hog+raw", "raw", "standard", "ranks", "network")
+FEATURES = ("hog", "pyramid", "raw", "standard", "ranks", "network")
 """Extractors by name; see `collegium.data.features`."""
 
 
@@ -165,9 +164,10 @@ def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str
             from collegium.models.network_features import embed
 
         return embed(features.network, block, inputs, device)
-    if features.name == "hog+raw":
-        return np.concatenate([_hog(block), _raw(block)], axis=1)
-    return _hog(block) if features.name == "hog" else _raw(block)
+    if features.name == "pyramid":
+        scales = [_hog(block, cell) for cell in _pyramid_cells(inputs)]
+        return np.concatenate([*scales, _thumbnail(block, inputs)], axis=1)
+    return _hog(block, _cell(*block.shape[1:3])) if features.name == "hog" else _raw(block)
 
 
 def _extracted(features: Features, inputs: Inputs) -> int:
@@ -182,21 +182,54 @@ def _extracted(features: Features, inputs: Inputs) -> int:
             from collegium.models.network_features import width
 
         return width(features.network, inputs)
-    if not features.name.startswith("hog"):
+    if features.name not in ("hog", "pyramid"):
         return columns
-    pixels = columns if features.name == "hog+raw" else 0
     if inputs.kind != "image":
         raise DataError("gradient histograms are for images: use the features 'standard' for a table")
-    cell = _cell(inputs.height, inputs.width)
+    if features.name == "pyramid":
+        return sum(pyramid_parts(inputs))
+    return _histogram_size(inputs, _cell(inputs.height, inputs.width))
+
+
+def pyramid_parts(inputs: ImageInputs) -> tuple[int, ...]:
+    """How many numbers the parts of the features ``pyramid`` have: gradient histograms by scale, then the thumbnail."""
+    pixels = math.prod(-(-side // _thumbnail_step(inputs)) for side in inputs.shape[:2]) * inputs.channels
+    return (*(_histogram_size(inputs, cell) for cell in _pyramid_cells(inputs)), pixels)
+
+
+def _histogram_size(inputs: ImageInputs, cell: int) -> int:
     rows, columns = -(-inputs.height // cell), -(-inputs.width // cell)
     if min(rows, columns) < BLOCK:
         raise DataError(f"images of {inputs.height} × {inputs.width} pixels are too small for gradient histograms")
-    return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS + pixels
+    return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS
 
 
 def _cell(height: int, width: int) -> int:
     """Pixels along the side of a cell: 4, and 2 for tiny images."""
     return 4 if min(height, width) >= 16 else 2
+
+
+def _pyramid_cells(inputs: Inputs) -> list[int]:
+    """Pixels along the side of a cell at each scale: a seventh and a quarter of an image, at least 2."""
+    assert isinstance(inputs, ImageInputs)
+    side = min(inputs.height, inputs.width)
+    return sorted({max(2, side // 7), max(2, round(side / 4))})
+
+
+def _thumbnail_step(inputs: Inputs) -> int:
+    """Pixels along the side of a square that becomes one pixel; the thumbnail has at most 32 along its shorter side."""
+    assert isinstance(inputs, ImageInputs)
+    return -(-min(inputs.height, inputs.width) // 32)
+
+
+def _thumbnail(x: NDArray[Any], inputs: Inputs) -> NDArray[np.int64]:
+    """Pixels, those of a larger image averaged over squares; rounded down."""
+    step = _thumbnail_step(inputs)
+    missing = [(0, -size % step) for size in x.shape[1:3]]
+    padded = np.pad(x, ((0, 0), *missing, (0, 0)), mode="edge").astype(np.int64)
+    rows, columns = padded.shape[1] // step, padded.shape[2] // step
+    squares = padded.reshape(len(x), rows, step, columns, step, x.shape[3]).sum(axis=(2, 4)) // step**2
+    return np.asarray(squares.reshape(len(x), -1), dtype=np.int64)
 
 
 def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
@@ -242,10 +275,9 @@ def _orientation_votes() -> NDArray[np.int32]:
     return votes
 
 
-def _hog(x: NDArray[Any]) -> NDArray[np.int64]:
+def _hog(x: NDArray[Any], cell: int) -> NDArray[np.int64]:
     """Histograms of oriented gradients (Dalal and Triggs 2005): 9 orientations, 2 × 2 cells a block, clipped at 0.2."""
     height, width = x.shape[1:3]
-    cell = _cell(height, width)
     grey = x.astype(np.int32).sum(axis=3) // x.shape[3]
     padded = np.pad(grey, ((0, 0), (1, 1), (1, 1)), mode="edge")
     right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2] + 255

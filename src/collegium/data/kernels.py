@@ -186,7 +186,7 @@ class KernelMaps:
     def __init__(self) -> None:
         self._maps: OrderedDict[tuple[str, str, str, str], KernelMap] = OrderedDict()
 
-    def of(self, spec: KernelSpec, pool_sha256: str, pool: NDArray[Any], inputs: Inputs, device: str) -> KernelMap:
+    def of(self, spec: KernelSpec, pool_sha256: str, pool: NDArray[Any], inputs: Inputs, device: str) -> "KernelMap":
         """See `KernelMap.of_pool`."""
         key = (spec.digest(), pool_sha256, inputs.model_dump_json(), device)
         if key not in self._maps:

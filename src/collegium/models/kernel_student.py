@@ -2,9 +2,10 @@
 
 With b the sum of φ(x) ⊗ (e_y − 1/C) over n records, and M the sum of φφᵀ over the same records, M⁻¹b is the
 least-squares estimate of Pr[y | x] − 1/C. M is estimated by n times the pool's own second moment of φ. In its
-eigenbasis, b is multiplied by λ/(λ² + λ + κ²) in a direction of eigenvalue λ, with κ = s·C/√(C − 1) for noise of s on
-an entry: the Wiener filter for coefficients that vary as much as e_y − 1/C does. The λ beside κ² stands for what the
-sample of records itself adds to the noise. n is read from the sum's last entry, which carries the same noise.
+eigenbasis, b is multiplied by λ/(λ² + λ + κ²) in a direction of eigenvalue λ: a Wiener filter. The λ beside κ² stands
+for what the sample of records itself adds to the noise. κ = max(2, ∛C) times the noise on an entry; the factor, like
+the other constants of the default, was chosen on records that were held out from the parties' own, never on a test set.
+n is read from the sum's last entry, which carries the same noise.
 
 References
 ----------
@@ -70,7 +71,7 @@ class NoisySums:
         eigenvalues, axes = np.linalg.eigh(moment * (count / len(pool)))
         sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
         sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
-        kappa = self.noise / (ONE * np.sqrt(classes - 1.0))
+        kappa = max(2.0, classes ** (1.0 / 3.0)) * self.noise / (ONE * classes)
         eigenvalues = np.maximum(eigenvalues, 0.0)
         filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
         coefficients = axes @ (filtered[:, None] * (axes.T @ sums))

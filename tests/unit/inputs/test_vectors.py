@@ -1,7 +1,5 @@
 """Vectors, such as the embeddings of texts: read from every kind of file, held to their size, and used as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernel map of the small task, and parties that sum under masks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The same check is made of versions with a planted bug, each of which it catches.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The kernel map: whole numbers, bounded length, and a record's vector depends on that record alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel

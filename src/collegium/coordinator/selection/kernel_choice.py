@@ -1,7 +1,5 @@
 """Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,9 +7,9 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract
+from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
 from collegium.data.kernels import KernelMap, KernelSpec
-from collegium.data.task import Inputs
+from collegium.data.task import ImageInputs, Inputs
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
 from collegium.privacy.mechanisms.class_sums import ONE
 
@@ -42,21 +40,21 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
 
 
 def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
-    name = settings.features or {"image": "hog+raw", "vector": "raw"}.get(inputs.kind, "ranks")
+    name = settings.features or {"image": "pyramid", "vector": "raw"}.get(inputs.kind, "ranks")
     if inputs.kind == "vector" and name == "raw":
         return Features("standard", scaling=_one_scale(pool))
-    if inputs.kind != "image":
+    if not isinstance(inputs, ImageInputs):
         return fit_features(name, None, pool, inputs)
     plain = Features(name)
     kept = min(settings.dimensions, len(pool) - 1, MAX_PROJECTION_ENTRIES // dimensions(plain, inputs))
-    if name != "hog+raw":
+    if name != "pyramid":
         return fit_features(name, kept, pool, inputs)
     values = extract(plain, pool, inputs).astype(np.float64)
-    # Gradients and pixels count the same: the median distance between two inputs is the same in both.
-    weights = np.ones(values.shape[1])
-    some, split = values[:_SOME], dimensions(Features("hog"), inputs)
-    by_gradients, by_pixels = (_median_distance(part) for part in np.split(some, [split], axis=1))
-    weights[split:] = by_gradients / by_pixels
+    # Every part counts the same: the median distance between two inputs is the same in all of them.
+    ends = np.cumsum(pyramid_parts(inputs))
+    parts = np.split(values[:_SOME], ends[:-1], axis=1)
+    weights = np.concatenate([np.full(part.shape[1], 1.0 / _median_distance(part)) for part in parts])
+    weights /= weights.max()
     axes = principal_axes(values * weights, kept) * weights[:, None]
     projection = np.rint(axes * (PROJECTION_ONE / np.abs(axes).max())).astype(np.float32)
     return Features(name, projection)

@@ -176,10 +176,10 @@ class NeighboursConfig(Frozen):
 class SumsConfig(Frozen):
     """What class sums (``class-sums``) are taken under: a public kernel, made from the pool alone."""
 
-    features: Literal["hog", "hog+raw", "raw", "standard", "ranks"] | None = None
-    """Gradient histograms of images; these and the pixels; the inputs themselves; columns scaled by the pool's means
-    and deviations; columns ranked among the pool's values. Where it is left out: hog+raw for images, ranks for tables,
-    raw for vectors."""
+    features: Literal["hog", "pyramid", "raw", "standard", "ranks"] | None = None
+    """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; columns
+    scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is left out: pyramid
+    for images, ranks for tables, raw for vectors."""
     dimensions: int = Field(default=128, ge=1)
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
