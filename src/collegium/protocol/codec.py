@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from collegium import limits
 from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require
 from collegium.errors import ProtocolViolation
@@ -28,33 +27,62 @@ from collegium.protocol.v1 import collegium_pb2 as pb
 _MessageT = TypeVar("_MessageT", bound=Message)
 _ValueT = TypeVar("_ValueT")
 
-_MESSAGES: dict[type, type[Message]] = {
-    ArraySpec: pb.ArraySpec,
-    PoolChunk: pb.PoolChunk,
-    PoolState: pb.PoolState,
-    requests.CastNeighbours: pb.CastNeighboursRequest,
-    requests.CastVotes: pb.CastVotesRequest,
-    requests.Describe: pb.DescribeRequest,
-    requests.Fit: pb.FitRequest,
-    requests.HoldPool: pb.HoldPoolRequest,
-    KernelSpec: pb.KernelSpec,
-    requests.PoolRange: pb.PoolRange,
-    requests.ShowLedger: pb.ShowLedgerRequest,
-    requests.SumClasses: pb.SumClassesRequest,
-    requests.Terms: pb.Terms,
-    replies.Description: pb.Description,
-    replies.Fitted: pb.Fitted,
-    replies.LedgerHead: pb.LedgerHead,
-    replies.Prepared: pb.Prepared,
+REQUESTS: dict[str, type[requests.RequestBody]] = {
+    "describe": requests.Describe,
+    "hold_pool": requests.HoldPool,
+    "pool_chunk": PoolChunk,
+    "fit": requests.Fit,
+    "cast_votes": requests.CastVotes,
+    "cast_neighbours": requests.CastNeighbours,
+    "count_nearest": requests.CountNearest,
+    "sum_classes": requests.SumClasses,
+    "secure_sum": requests.SecureSumStep,
+    "show_ledger": requests.ShowLedger,
 }
-"""The messages of the values that are translated field by field."""
+REPLIES: dict[str, type[replies.ReplyBody]] = {
+    "description": replies.Description,
+    "pool_state": PoolState,
+    "ledger_head": replies.LedgerHead,
+    "fitted": replies.Fitted,
+    "votes": replies.Votes,
+    "neighbours": replies.Neighbours,
+    "sums": replies.Sums,
+    "prepared": replies.Prepared,
+    "secure_sum": replies.SecureSumAnswer,
+    "error": replies.Failure,
+}
+"""What the body of a request and of a reply may be, by the name of its field."""
+_FIELD_OF = {kind: name for name, kind in (*REQUESTS.items(), *REPLIES.items())}
 
 
 class _Form(NamedTuple):
     """How a value is translated that has another form on the wire."""
 
-    write: Callable[[Any], Message]
+    write: Callable[[Any, Any], None]
     read: Callable[[Any], Any]
+
+
+class Translated:
+    """A value with a message of its own, whose fields have the same names."""
+
+    message: ClassVar[type[Message]]
+
+    def to_proto(self) -> Any:
+        message = self.message()
+        write(self, message)
+        return message
+
+    def to_bytes(self) -> bytes:
+        data: bytes = self.to_proto().SerializeToString(deterministic=True)
+        return data
+
+    @classmethod
+    def from_proto(cls, message: Any) -> Self:
+        return read(cls, message)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        return cls.from_proto(parse(cls.message, data))
 
 
 def parse(kind: type[_MessageT], data: bytes, most_bytes: int = limits.MAX_MESSAGE_BYTES) -> _MessageT:
@@ -66,47 +94,69 @@ def parse(kind: type[_MessageT], data: bytes, most_bytes: int = limits.MAX_MESSA
         raise ProtocolViolation("bytes that are no message of this protocol") from error
 
 
-def to_message(value: object) -> Message:
-    """The message of a value of this protocol."""
+def write(value: Any, message: Any) -> None:
+    """Set a message's fields to those of a dataclass; a field that is None stays unset."""
+    message.SetInParent()
     form = _FORMS.get(type(value))
-    return form.write(value) if form is not None else packed(_MESSAGES[type(value)], value)
+    if form is not None:
+        form.write(value, message)
+        return
+    for field in dataclasses.fields(value):
+        _write_field(message, field.name, getattr(value, field.name))
 
 
-def from_message(kind: type[_ValueT], message: Any) -> _ValueT:
-    """The value of class ``kind`` that a message holds; ProtocolViolation where a check of the value fails."""
+def _write_field(message: Any, name: str, content: Any) -> None:
+    if name == "body":
+        name = _FIELD_OF[type(content)]
+    if isinstance(content, TeacherSettings):
+        setattr(message, f"{name}_json", content.canonical_json())
+    elif dataclasses.is_dataclass(content):
+        write(content, getattr(message, name))
+    elif isinstance(content, tuple):
+        getattr(message, name).extend(content)
+    elif isinstance(content, Mapping):
+        getattr(message, name).update(content)
+    elif content is not None:
+        setattr(message, name, content)
+
+
+def read(kind: type[_ValueT], message: Any) -> _ValueT:
+    """The value of class ``kind`` that a message holds; ProtocolViolation where a check of the value fails.
+
+    An optional field that is unset becomes None.
+    """
+    of: Any = kind
     form = _FORMS.get(kind)
-    value: _ValueT = form.read(message) if form is not None else unpacked(kind, message)
+    value: _ValueT
+    if form is not None:
+        value = form.read(message)
+    else:
+        value = kind(**{name: _read_field(hint, name, message) for name, hint in _hints(of).items()})
     return value
 
 
-def packed(kind: type[_MessageT], value: Any) -> _MessageT:
-    """A message of class ``kind`` with the fields of a dataclass; a field that is None stays unset."""
-    return kind(**dict(_packed(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)))
-
-
-def unpacked(kind: type[_ValueT], message: Any) -> _ValueT:
-    """A dataclass with the fields of a message; an optional field that is unset becomes None."""
-    of: Any = kind
-    return kind(**{name: _unpacked(hint, name, message) for name, hint in _hints(of).items()})
-
-
-def _packed(name: str, content: Any) -> tuple[str, Any]:
-    if isinstance(content, TeacherSettings):
-        return f"{name}_json", content.canonical_json()
-    return name, to_message(content) if dataclasses.is_dataclass(content) else content
-
-
-def _unpacked(hint: Any, name: str, message: Any) -> Any:
+def _read_field(hint: Any, name: str, message: Any) -> Any:
+    if name == "body":
+        return _read_body(message)
     if hint is TeacherSettings:
         return _teacher(getattr(message, f"{name}_json"))
     content = getattr(message, name)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return from_message(hint, content)
+        return read(hint, content)
     if get_origin(hint) is tuple:
         return tuple(content)
     if get_origin(hint) is Mapping:
         return dict(content)
     return None if hint == int | None and not message.HasField(name) else content
+
+
+def _read_body(message: pb.Request | pb.Reply) -> requests.RequestBody | replies.ReplyBody:
+    name = message.WhichOneof("body")
+    if name is None:
+        raise ProtocolViolation("a message of an unknown kind: update Collegium on this side")
+    kinds: Mapping[str, Any] = REQUESTS if isinstance(message, pb.Request) else REPLIES
+    body: requests.RequestBody | replies.ReplyBody = read(kinds[name], getattr(message, name))
+    return body
 
 
 @cache
@@ -124,20 +174,19 @@ def _teacher(text: str) -> TeacherSettings:
         raise ProtocolViolation(f"teacher settings are not valid: {error.errors()[0]['msg']}") from error
 
 
-def _write_features(features: Features) -> pb.Features:
-    message = pb.Features(name=features.name, network=features.network or b"")
+def _write_features(features: Features, message: pb.Features) -> None:
+    message.name, message.network = features.name, features.network or b""
     for name, array in (("projection", features.projection), ("scaling", features.scaling)):
         if array is not None:
-            getattr(message, name).CopyFrom(to_message(array_spec(array)))
+            write(array_spec(array), getattr(message, name))
             setattr(message, f"{name}_data", bytes(canonical_bytes(array)))
-    return message
 
 
 def _read_features(message: pb.Features) -> Features:
     def array(name: str) -> NDArray[Any] | None:
         if not message.HasField(name):
             return None
-        spec, data = from_message(ArraySpec, getattr(message, name)), getattr(message, f"{name}_data")
+        spec, data = read(ArraySpec, getattr(message, name)), getattr(message, f"{name}_data")
         require(len(data) == spec.size_bytes, "an array of another size than it announces")
         flat = np.frombuffer(data, dtype=np.dtype(spec.dtype).newbyteorder("<"))
         return flat.astype(spec.dtype).reshape(spec.shape)
@@ -145,50 +194,50 @@ def _read_features(message: pb.Features) -> Features:
     return Features(message.name, array("projection"), array("scaling"), message.network or None)
 
 
-def _write_count_nearest(body: requests.CountNearest) -> pb.CountNearestRequest:
-    names = ("terms", "features", "inputs", "by_class", "round_id", "ledger_id")
-    edges = body.edges_squared
-    return pb.CountNearestRequest(
-        **dict(_packed(name, getattr(body, name)) for name in names),
-        edges=edges.shape[1],
-        edges_squared=bytes(canonical_bytes(edges)),
-    )
+def _write_count_nearest(body: requests.CountNearest, message: pb.CountNearestRequest) -> None:
+    for name in ("terms", "features", "inputs", "by_class", "round_id", "ledger_id"):
+        _write_field(message, name, getattr(body, name))
+    message.edges, message.edges_squared = body.edges_squared.shape[1], bytes(canonical_bytes(body.edges_squared))
 
 
 def _read_count_nearest(message: pb.CountNearestRequest) -> requests.CountNearest:
     queries, hints = len(message.inputs.indices), _hints(requests.CountNearest)
     require(len(message.edges_squared) == 8 * queries * message.edges, "edges of another number than announced")
     edges = np.frombuffer(message.edges_squared, dtype="<i8").astype(np.int64).reshape(queries, message.edges)
-    others = {name: _unpacked(hint, name, message) for name, hint in hints.items() if name != "edges_squared"}
+    others = {name: _read_field(hint, name, message) for name, hint in hints.items() if name != "edges_squared"}
     return requests.CountNearest(edges_squared=edges, **others)
 
 
-def _counts(value: Any, message: Any, dtype: str) -> _Form:
+def _counts(value: Any, dtype: str) -> _Form:
     """The codec of a value with ``counts``, an array ``[queries, classes]`` that is sent as ``dtype``."""
 
-    def write(body: Any) -> Message:
-        queries, classes = body.counts.shape
-        written: Message = message(queries=queries, classes=classes, counts=body.counts.astype(dtype).tobytes())
-        return written
+    def write_counts(body: Any, message: Any) -> None:
+        message.queries, message.classes = body.counts.shape
+        message.counts = body.counts.astype(dtype).tobytes()
 
-    def read(reply: Any) -> Any:
+    def read_counts(reply: Any) -> Any:
         size = reply.queries * reply.classes * np.dtype(dtype).itemsize
         require(len(reply.counts) == size, "counts of another size than they announce")
         return value(np.frombuffer(reply.counts, dtype).astype(np.int64).reshape(reply.queries, reply.classes))
 
-    return _Form(write, read)
+    return _Form(write_counts, read_counts)
+
+
+def _carried(value: Any) -> _Form:
+    """The codec of a value with a ``message`` of the secure sum."""
+    return _Form(lambda body, message: message.CopyFrom(body.message), value)
 
 
 _FORMS: dict[type, _Form] = {
     Features: _Form(_write_features, _read_features),
     requests.CountNearest: _Form(_write_count_nearest, _read_count_nearest),
-    requests.SecureSumStep: _Form(lambda step: step.message, requests.SecureSumStep),
-    replies.Votes: _counts(replies.Votes, pb.Votes, "<u2"),
-    replies.Neighbours: _counts(replies.Neighbours, pb.Neighbours, "<u4"),
-    replies.Sums: _counts(replies.Sums, pb.Sums, "<i8"),
-    replies.SecureSumAnswer: _Form(lambda answer: answer.message, replies.SecureSumAnswer),
+    requests.SecureSumStep: _carried(requests.SecureSumStep),
+    replies.Votes: _counts(replies.Votes, "<u2"),
+    replies.Neighbours: _counts(replies.Neighbours, "<u4"),
+    replies.Sums: _counts(replies.Sums, "<i8"),
+    replies.SecureSumAnswer: _carried(replies.SecureSumAnswer),
     replies.Failure: _Form(
-        lambda failure: pb.Error(code=failure.code, message=failure.message),
+        lambda failure, message: message.MergeFrom(pb.Error(code=failure.code, message=failure.message)),
         lambda reply: replies.Failure(reply.code[:64], reply.message[: limits.MAX_TEXT_CHARS]),
     ),
 }

@@ -6,13 +6,11 @@ Every decoder raises ProtocolViolation.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, get_args
-
-from google.protobuf.message import Message
+from typing import Literal, get_args
 
 from collegium import limits
 from collegium.data.values import SHA256, ArraySpec, PoolChunk, require
-from collegium.protocol.codec import from_message, packed, parse, to_message, unpacked
+from collegium.protocol.codec import Translated, parse, read, write
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 
@@ -28,21 +26,8 @@ JobState = Literal["queued", "running", "done", "stopped"]
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
-class _Translated:
-    """A value with a message of its own, whose fields have the same names."""
-
-    message: ClassVar[type[Message]]
-
-    def to_bytes(self) -> bytes:
-        return packed(self.message, self).SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        return unpacked(cls, parse(cls.message, data))
-
-
 @dataclass(frozen=True)
-class JobServiceDescription(_Translated):
+class JobServiceDescription(Translated):
     """What a student must know before it asks for labels."""
 
     consortium: str
@@ -58,7 +43,7 @@ class JobServiceDescription(_Translated):
 
 
 @dataclass(frozen=True)
-class LabelJob(_Translated):
+class LabelJob(Translated):
     """A request for labels. ``positions`` are in the pool that ``pool_sha256`` names."""
 
     job_id: str
@@ -78,7 +63,7 @@ class LabelJob(_Translated):
 
 
 @dataclass(frozen=True)
-class JobStatus(_Translated):
+class JobStatus(Translated):
     """The state of a job."""
 
     job_id: str
@@ -128,8 +113,10 @@ def check_job_id(job_id: str) -> str:
 
 
 def piece_to_bytes(piece: PoolChunk) -> bytes:
-    return to_message(piece).SerializeToString()
+    message = pb.PoolChunk()
+    write(piece, message)
+    return message.SerializeToString()
 
 
 def piece_from_bytes(data: bytes) -> PoolChunk:
-    return from_message(PoolChunk, parse(pb.PoolChunk, data))
+    return read(PoolChunk, parse(pb.PoolChunk, data))
