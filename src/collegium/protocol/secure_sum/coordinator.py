@@ -27,8 +27,8 @@ from collegium.protocol.secure_sum.errors import (
     WrongGraph,
     WrongShare,
 )
-from collegium.protocol.secure_sum.messages import Phase, phase_of_reply
-from collegium.protocol.secure_sum.plan import adverts_transcript, holders_of
+from collegium.protocol.secure_sum.messages import Phase, phase_of
+from collegium.protocol.secure_sum.plan import holders_of
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -107,7 +107,7 @@ class CoordinatorSum:
         try:
             if reply.setup != self.setup.digest:
                 raise ReplayedRound(f"the reply of {party} belongs to another round")
-            if phase_of_reply(reply) is not self.phase:
+            if phase_of(reply) is not self.phase:
                 raise MalformedMessage(f"{party} answered another phase than {self.phase.name.lower()}")
             self._take(index, reply)
         except Exception:
@@ -173,18 +173,13 @@ class CoordinatorSum:
 
     def _take_advert(self, index: int, message: pb.KeysAdvertised) -> None:
         advert = messages.unpack_advert(message)
-        name = self.setup.names[index]
-        signed = keys.advert_message(
-            self.setup.digest, index, advert.channel_key, advert.mask_key, advert.nonce_commitment
-        )
-        keys.verify(self.setup.roster[name], advert.signature, signed, name, "its advert")
+        advert.verify(self.setup, index)
         self._adverts[index] = advert
 
     def _prepare_share_keys(self, participants: IntArray) -> None:
         message = messages.pack_adverts(self._adverts, self.setup.plan.parties)
-        columns = (message.channel_keys, message.mask_keys, message.nonce_commitments, message.signatures)
         self._participants = participants
-        self._transcript = adverts_transcript(self.setup.digest, message.participants, columns)
+        self._transcript = messages.adverts_transcript(self.setup.digest, message)
         self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, share_keys=message)
 
     def _take_shares(self, index: int, message: pb.KeysShared) -> None:

@@ -1,11 +1,14 @@
 """The phases of a secure sum and the contents of its messages: every length and index is checked here."""
 
-from dataclasses import dataclass
+import hashlib
+import struct
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from collegium.privacy.units import IntArray
+from collegium.protocol.secure_sum import keys
 from collegium.protocol.secure_sum.errors import MalformedMessage, WrongLength, WrongRing
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.secure_sum.shamir import SHARE_BYTES
@@ -38,36 +41,12 @@ class Phase(IntEnum):
     """Nothing."""
 
 
-_REQUESTS = {
-    "advertise_keys": Phase.ADVERTISE,
-    "share_keys": Phase.SHARE,
-    "mask_input": Phase.MASK,
-    "sign_survivors": Phase.SIGN,
-    "unmask": Phase.UNMASK,
-}
-_REPLIES = {
-    "keys_advertised": Phase.ADVERTISE,
-    "keys_shared": Phase.SHARE,
-    "input_masked": Phase.MASK,
-    "survivors_signed": Phase.SIGN,
-    "unmasked": Phase.UNMASK,
-}
-
-
-def phase_of_request(request: pb.SecureSumRequest) -> Phase:
-    """The phase that a request asks for; raises MalformedMessage when it asks for none."""
-    field = request.WhichOneof("phase")
+def phase_of(message: pb.SecureSumRequest | pb.SecureSumReply) -> Phase:
+    """The phase that a request asks for or a reply answers; raises MalformedMessage when it names none."""
+    field = message.WhichOneof("phase")
     if field is None:
-        raise MalformedMessage("a secure-sum request names no phase")
-    return _REQUESTS[field]
-
-
-def phase_of_reply(reply: pb.SecureSumReply) -> Phase:
-    """The phase that a reply answers; raises MalformedMessage when it answers none."""
-    field = reply.WhichOneof("phase")
-    if field is None:
-        raise MalformedMessage("a secure-sum reply names no phase")
-    return _REPLIES[field]
+        raise MalformedMessage("a message of the secure sum names no phase")
+    return Phase([each.name for each in message.DESCRIPTOR.oneofs_by_name["phase"].fields].index(field))
 
 
 def pack_set(indices: IntArray, parties: int) -> bytes:
@@ -101,8 +80,7 @@ def fixed(value: bytes, size: int, what: str) -> bytes:
     return value
 
 
-@dataclass(frozen=True)
-class Advert:
+class Advert(NamedTuple):
     """One party's fresh public keys, its commitment to a graph nonce, and its signature."""
 
     channel_key: bytes
@@ -110,49 +88,46 @@ class Advert:
     nonce_commitment: bytes
     signature: bytes
 
+    def verify(self, setup: SumSetup, party: int) -> None:
+        """Raise ForgedSignature unless ``party`` signed it for this round."""
+        name = setup.names[party]
+        signed = keys.advert_message(setup.digest, party, self.channel_key, self.mask_key, self.nonce_commitment)
+        keys.verify(setup.roster[name], self.signature, signed, name, "its advert")
 
-@dataclass(frozen=True)
-class Adverts:
-    """The list of adverts as every party is shown it."""
 
-    participants: IntArray
-    of: dict[int, Advert]
-    bitmap: bytes
-    columns: tuple[bytes, bytes, bytes, bytes]
+_ADVERT_BYTES = dict(zip(Advert._fields, (KEY_BYTES, KEY_BYTES, KEY_BYTES, SIGNATURE_BYTES), strict=True))
+"""The fields of an advert and their sizes; in the list of adverts each is a column, whose name ends in s."""
 
 
 def unpack_advert(message: pb.KeysAdvertised) -> Advert:
     """A party's advert; raises MalformedMessage."""
-    return Advert(
-        fixed(message.channel_key, KEY_BYTES, "channel_key"),
-        fixed(message.mask_key, KEY_BYTES, "mask_key"),
-        fixed(message.nonce_commitment, KEY_BYTES, "nonce_commitment"),
-        fixed(message.signature, SIGNATURE_BYTES, "signature"),
-    )
+    return Advert(*(fixed(getattr(message, name), size, name) for name, size in _ADVERT_BYTES.items()))
 
 
 def pack_adverts(adverts: dict[int, Advert], parties: int) -> pb.ShareKeys:
     """All adverts in columns."""
     order = sorted(adverts)
-    return pb.ShareKeys(
-        participants=pack_set(np.array(order, dtype=np.int64), parties),
-        channel_keys=b"".join(adverts[i].channel_key for i in order),
-        mask_keys=b"".join(adverts[i].mask_key for i in order),
-        nonce_commitments=b"".join(adverts[i].nonce_commitment for i in order),
-        signatures=b"".join(adverts[i].signature for i in order),
-    )
+    columns = {f"{name}s": b"".join(getattr(adverts[i], name) for i in order) for name in Advert._fields}
+    return pb.ShareKeys(participants=pack_set(np.array(order, dtype=np.int64), parties), **columns)
 
 
-def unpack_adverts(message: pb.ShareKeys, parties: int) -> Adverts:
-    """The list of adverts; raises MalformedMessage."""
+def unpack_adverts(message: pb.ShareKeys, parties: int) -> dict[int, Advert]:
+    """The adverts by the party's index, ascending; raises MalformedMessage."""
     participants = unpack_set(message.participants, parties, "participants")
-    columns = (message.channel_keys, message.mask_keys, message.nonce_commitments, message.signatures)
-    channel = unpack_column(columns[0], participants.size, KEY_BYTES, "channel_keys")
-    masks = unpack_column(columns[1], participants.size, KEY_BYTES, "mask_keys")
-    commitments = unpack_column(columns[2], participants.size, KEY_BYTES, "nonce_commitments")
-    signatures = unpack_column(columns[3], participants.size, SIGNATURE_BYTES, "signatures")
-    entries = zip(participants.tolist(), channel, masks, commitments, signatures, strict=True)
-    return Adverts(participants, {i: Advert(*rest) for i, *rest in entries}, message.participants, columns)
+    columns = (
+        unpack_column(getattr(message, f"{name}s"), participants.size, size, f"{name}s")
+        for name, size in _ADVERT_BYTES.items()
+    )
+    return {i: Advert(*fields) for i, *fields in zip(participants.tolist(), *columns, strict=True)}
+
+
+def adverts_transcript(setup: bytes, adverts: pb.ShareKeys) -> bytes:
+    """SHA-256 of the list of adverts; the columns' lengths follow from the bitmap of participants."""
+    participants = adverts.participants
+    hasher = hashlib.sha256(keys.GRAPH + b"/transcript" + setup + struct.pack("<I", len(participants)) + participants)
+    for name in Advert._fields:
+        hasher.update(getattr(adverts, f"{name}s"))
+    return hasher.digest()
 
 
 def unpack_vector(message: pb.InputMasked, setup: SumSetup) -> RingArray:

@@ -24,8 +24,8 @@ from collegium.protocol.secure_sum.errors import (
     TooFewSurvivors,
     WrongGraph,
 )
-from collegium.protocol.secure_sum.messages import Phase, phase_of_request
-from collegium.protocol.secure_sum.plan import adverts_transcript, holders_of, signatures_to_check
+from collegium.protocol.secure_sum.messages import Phase, phase_of
+from collegium.protocol.secure_sum.plan import holders_of, signatures_to_check
 from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -130,7 +130,7 @@ class PartySum:
     def _answer(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
         if request.setup != self.setup.digest:
             raise ReplayedRound("the request belongs to another round, consortium, roster or vector than this one")
-        phase = phase_of_request(request)
+        phase = phase_of(request)
         if phase is not self._next:
             raise AskedTwice(f"{phase.name.lower()} was asked for when {self._next.name.lower()} was due")
         self._next = Phase(phase + 1)
@@ -159,22 +159,17 @@ class PartySum:
         commitment = keys.commit(keys.GRAPH_COMMITMENT, digest, self._me, secrets.graph_nonce)
         signature = self._sign(keys.advert_message(digest, self._me, channel_key, mask_key, commitment))
         self._advert = messages.Advert(channel_key, mask_key, commitment, signature)
-        return pb.SecureSumReply(
-            keys_advertised=pb.KeysAdvertised(
-                channel_key=channel_key, mask_key=mask_key, nonce_commitment=commitment, signature=signature
-            )
-        )
+        return pb.SecureSumReply(keys_advertised=pb.KeysAdvertised(**self._advert._asdict()))
 
     def _share(self, request: pb.ShareKeys, secrets: _Secrets) -> pb.SecureSumReply:
         plan, digest = self.setup.plan, self.setup.digest
-        adverts = self._adverts = messages.unpack_adverts(request, plan.parties)
-        self._require_quorum(adverts.participants.size, "participants")
-        if adverts.of.get(self._me) != self._advert:
+        self._adverts = messages.unpack_adverts(request, plan.parties)
+        self._participants = np.array(list(self._adverts), dtype=np.int64)
+        self._require_quorum(len(self._adverts), "participants")
+        if self._adverts.get(self._me) != self._advert:
             raise SwappedKeys(f"the list of adverts does not hold the keys that {self.name} advertised")
-        self._transcript = adverts_transcript(digest, adverts.bitmap, adverts.columns)
-        self._holders = holders_of(
-            self._me, secrets.graph_nonce, self._transcript, adverts.participants, plan.neighbours
-        )
+        self._transcript = messages.adverts_transcript(digest, request)
+        self._holders = self._holders_of(self._me, secrets.graph_nonce)
         holders = self._holders.tolist()
         seed_shares = shamir.share(secrets.self_seed, plan.threshold, holders, self._random_bytes)
         key_shares = shamir.share(secrets.mask_bytes, plan.threshold, holders, self._random_bytes)
@@ -195,7 +190,7 @@ class PartySum:
         sharers = messages.unpack_set(request.sharers, parties, "sharers")
         senders = messages.unpack_set(request.senders, parties, "senders")
         self._require_quorum(sharers.size, "parties that shared keys")
-        if not set(sharers.tolist()) <= set(self._adverts.of) or self._me not in sharers:
+        if not set(sharers.tolist()) <= set(self._adverts) or self._me not in sharers:
             raise WrongGraph("the parties said to have shared keys are not participants of this round")
         if self._me in senders or not set(senders.tolist()) <= set(sharers.tolist()):
             raise WrongGraph("a share is passed on for a party that is not said to have shared keys")
@@ -220,7 +215,7 @@ class PartySum:
         self_key = keys.derive_key(secrets.self_seed, keys.SELF_MASK, setup.digest, self._me)
         vector = self._encoded + keys.mask(self_key, setup.length, setup.word)
         for peer in peers:
-            agreed = keys.agree(secrets.mask, self._adverts.of[peer].mask_key)
+            agreed = keys.agree(secrets.mask, self._adverts[peer].mask_key)
             low, high = min(self._me, peer), max(self._me, peer)
             key = keys.derive_key(agreed, keys.PAIRWISE_MASK, self._transcript, low, high)
             pair = keys.mask(key, setup.length, setup.word)
@@ -293,13 +288,9 @@ class PartySum:
 
     def _channel_key(self, peer: int, secrets: _Secrets, sender: int, receiver: int) -> bytes:
         """The key that seals the one message from sender to receiver; the peer's advert is verified first."""
-        advert = self._adverts.of[peer]
+        advert = self._adverts[peer]
         if peer not in self._verified:
-            name = self.setup.names[peer]
-            message = keys.advert_message(
-                self.setup.digest, peer, advert.channel_key, advert.mask_key, advert.nonce_commitment
-            )
-            keys.verify(self.setup.roster[name], advert.signature, message, name, "its advert")
+            advert.verify(self.setup, peer)
             self._verified.add(peer)
         agreed = keys.agree(secrets.channel, advert.channel_key)
         return keys.derive_key(agreed, keys.CHANNEL, self._transcript, sender, receiver)
@@ -307,13 +298,11 @@ class PartySum:
     def _check_chosen_by(self, sender: int, nonce: bytes) -> None:
         """The sender's committed nonce really makes this party one of its holders."""
         name = self.setup.names[sender]
-        if (
-            keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, sender, nonce)
-            != self._adverts.of[sender].nonce_commitment
-        ):
+        committed = self._adverts[sender].nonce_commitment
+        if keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, sender, nonce) != committed:
             raise WrongGraph(f"the graph nonce shown for {name} is not the one that it committed to")
-        chosen: IntArray = holders_of(
-            sender, nonce, self._transcript, self._adverts.participants, self.setup.plan.neighbours
-        )
-        if self._me not in chosen:
+        if self._me not in self._holders_of(sender, nonce):
             raise WrongGraph(f"{self.name} is not a neighbour that the nonce of {name} chooses")
+
+    def _holders_of(self, owner: int, nonce: bytes) -> IntArray:
+        return holders_of(owner, nonce, self._transcript, self._participants, self.setup.plan.neighbours)

@@ -43,9 +43,7 @@ coalition of others chooses i's holders; what a dishonest party does with its ow
 
 from __future__ import annotations
 
-import hashlib
 import math
-import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -265,14 +263,6 @@ def signatures_to_check(shown: int, quorum: int, parties: int, security_bits: in
             return checked
         log_probability += math.log(max(quorum - 1 - checked, 0) / (shown - checked) or 5e-324)
     return min(quorum, shown)
-
-
-def adverts_transcript(setup: bytes, participants: bytes, columns: tuple[bytes, ...]) -> bytes:
-    """SHA-256 of the list of adverts; the columns' lengths follow from the bitmap of participants."""
-    hasher = hashlib.sha256(keys.GRAPH + b"/transcript" + setup + struct.pack("<I", len(participants)) + participants)
-    for column in columns:
-        hasher.update(column)
-    return hasher.digest()
 
 
 def holders_of(owner: int, nonce: bytes, transcript: bytes, participants: IntArray, neighbours: int) -> IntArray:
