@@ -26,7 +26,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from benchmarks import knn, secure_sum
+from benchmarks import knn, load, secure_sum
 from benchmarks.ledger_entries import filled_ledger
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.queries import representatives
@@ -45,7 +45,7 @@ from collegium.privacy.mechanisms.gnmax import GNMax
 from collegium.privacy.noise.sources import SeededNoise
 
 COLUMNS = 64
-LANDMARKS = 300
+LANDMARKS = 1000
 QUERIES = 256
 VOTERS = 250
 
@@ -60,7 +60,8 @@ class Cost:
     size : the number that grows.
     cpu_s : CPU seconds of this process.
     bound : the largest exponent that is allowed.
-    bytes : on the wire, where anything crosses; ``least_bytes`` is the information that must.
+    bytes : on the wire, where anything crosses, and of connecting the coordinator's memory; ``least_bytes`` is the
+        information that must cross.
     rate_share : share of the machine's own rate of matrix products.
     beside, beside_s : what a user would take instead, and its CPU seconds.
     """
@@ -110,6 +111,20 @@ def parties(sizes: Sequence[int]) -> Iterator[Cost]:
         yield Cost("parties", "masked sum, one party", size, cost.party_cpu_s, 1.0, one, length * 2)
 
 
+def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
+    """One masked round of 1,000 queries over real sessions and TLS: the coordinator's process, and all parties'."""
+    for size in sizes:
+        found = load.over_grpc(size, 1000, hosts=2, deadline_s=600.0)
+        spent, least = found["round"], 2.0 * 1000 * load.CLASSES * size
+        wire = float(spent["bytes_sent"] + spent["bytes_received"])
+        yield Cost("sessions", "round, coordinator", size, spent["cpu_s"]["coordinator"], 1.3, wire, least)
+        yield Cost("sessions", "round, all parties", size, spent["cpu_s"]["parties"], 2.0)
+        memory = found["coordinator_peak_memory_bytes"]
+        yield Cost(
+            "sessions", "connecting, coordinator", size, found["connecting"]["cpu_s"]["coordinator"], bytes=memory
+        )
+
+
 def table(records: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     generator = np.random.default_rng(seed)
     return generator.random((records, COLUMNS), dtype=np.float32), generator.integers(0, 10, records)
@@ -137,12 +152,12 @@ def records(sizes: Sequence[int]) -> Iterator[Cost]:
         held = held[:0]
         search = Search(held)
         gc.collect()
-        if size <= 1_000_000:
+        if size <= 100_000:
             x, y = table(size, 2)
             summing = RecordsOfClasses(Examples(x, y), task)
             taken = cpu(lambda: summing.sums(kernel))  # noqa: B023
             flops = size * (2.0 * COLUMNS * LANDMARKS + LANDMARKS**2)
-            others = sklearn_s(x, pool) if size <= 100_000 else None
+            others = sklearn_s(x, pool)
             yield Cost(
                 "records", f"class sums, {LANDMARKS} landmarks", size, taken, rate_share=flops / double / taken,
                 beside="scikit-learn Nyström", beside_s=others,
@@ -237,7 +252,8 @@ def federated(sizes: Sequence[int]) -> Iterator[Cost]:
 
 AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...], tuple[int, ...]]] = {
     "parties": (parties, (10, 30, 100, 300), (1000,)),
-    "records": (records, (10_000, 100_000, 1_000_000), (10_000_000,)),
+    "sessions": (sessions, (10, 30, 100), (300, 1000)),
+    "records": (records, (1000, 10_000, 100_000, 1_000_000), (10_000_000,)),
     "classes": (classes, (2, 10, 100, 1000), ()),
     "pool": (pool, (1000, 10_000, 100_000), (1_000_000,)),
     "queries": (queries, (100, 1000), (10_000,)),

@@ -49,7 +49,8 @@ class RecordsOfClasses:
         for start in range(0, len(labels), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             vectors = kernel(self._examples.x[part])
-            vectors = np.sign(vectors) * (np.abs(vectors) // records_of_person[part, None])
+            if self._examples.groups is not None:
+                vectors = np.sign(vectors) * (np.abs(vectors) // records_of_person[part, None])
             for label in np.unique(labels[part]).tolist():
                 per_class[label] += vectors[labels[part] == label].sum(axis=0)
         codes = classes * per_class - per_class.sum(axis=0)  # every record times C·e_y − 1
