@@ -32,6 +32,7 @@ from collegium import limits
 from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.data.values import require
+from collegium.models.devices import resolve_device
 from collegium.privacy.mechanisms.class_sums import ONE
 
 BANDWIDTH = 0.4
@@ -89,7 +90,7 @@ class KernelMap:
     bandwidth_squared : see `KernelSpec`.
     landmarks : the landmarks' features, int16 ``[landmarks, features]``.
     whitening : L⁻¹ transposed, whole numbers in double precision, upper triangular, ``[landmarks, landmarks]``.
-    device : where a network for features computes.
+    device : where a network for features, and `totals`, compute.
     """
 
     features: Features
@@ -156,6 +157,55 @@ class KernelMap:
             block = vectors[start : start + len(kernel)]
             block[...] = shortened(block, ONE * ONE)
         return vectors
+
+    def totals(
+        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], classes: int
+    ) -> NDArray[np.int64]:
+        """The vectors of ``x`` summed by class, ``[classes, dimensions]``; on a GPU the same whole numbers.
+
+        Works through so many inputs at a time that what it needs does not grow with their number.
+
+        Parameters
+        ----------
+        x : inputs, as for a call.
+        labels : the class of each input, ``[n]``.
+        shares : what each vector is divided by first, cut off towards 0, ``[n]``.
+        """
+        device = resolve_device(self.device)
+        at_once = _AT_ONCE if device == "cpu" else 16 * _AT_ONCE
+        totals = np.zeros((classes, self.dimensions), dtype=np.int64)
+        for start in range(0, len(x), at_once):
+            part = slice(start, start + at_once)
+            if device != "cpu":
+                totals += self._totals_on_gpu(x[part], labels[part], shares[part], classes, device)
+                continue
+            vectors = self(x[part])
+            if (shares[part] > 1).any():
+                vectors = np.sign(vectors) * (np.abs(vectors) // shares[part, None])
+            for label in np.unique(labels[part]).tolist():
+                totals[label] += vectors[labels[part] == label].sum(axis=0)
+        return totals
+
+    def _totals_on_gpu(
+        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], classes: int, device: str
+    ) -> NDArray[np.int64]:
+        import torch
+
+        def there(array: NDArray[Any]) -> torch.Tensor:
+            return torch.tensor(array, device=device).double()
+
+        own, landmarks = there(extract(self.features, x, self.inputs, device)), there(self.landmarks)
+        squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
+        steps = (squared * (_STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(_TABLE) - 1).long()
+        vectors = (there(_TABLE)[steps] @ there(self.whitening) * (ONE / (_KERNEL_ONE * _WHITENING_ONE))).trunc()
+        # As `shortened` does it; a row that is not too long is multiplied by 1.
+        length_squared = vectors.square().sum(1, keepdim=True)
+        scale = torch.sqrt(ONE * ONE / length_squared) * (1.0 - 1e-9)
+        vectors = (vectors * torch.where(length_squared > ONE * ONE * (1.0 - 1e-9), scale, 1.0)).trunc()
+        vectors = (vectors / there(shares)[:, None]).trunc()
+        of_class = there(np.arange(classes)[:, None] == labels)
+        summed: NDArray[np.int64] = (of_class @ vectors).long().cpu().numpy()
+        return summed
 
     def weights_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights of the kernel values that give the scores φ(x)ᵀ·``coefficients`` / `ONE`, ``[landmarks, classes]``.

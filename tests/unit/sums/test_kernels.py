@@ -1,5 +1,7 @@
 """The kernel map: whole numbers, bounded length, and a record's vector depends on that record alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
@@ -90,3 +92,17 @@ def test_wrong_landmarks_are_refused() -> None:
         KernelSpec(Features("raw"), (1, 1), 100)
     with pytest.raises(ProtocolViolation, match="4096 landmarks"):
         KernelSpec(Features("raw"), tuple(range(5000)), 100)
+
+
+@pytest.mark.parametrize("bandwidth_squared", [600**2, 2**40 - 1])
+def test_the_totals_of_a_gpu_are_the_same_whole_numbers(bandwidth_squared: int) -> None:
+    """The same lines on torch's CPU, among landmarks that lengthen and people with several records."""
+    kernel = KernelMap.of_pool(replace(SPEC, bandwidth_squared=bandwidth_squared), POOL, TABLE)
+    generator = np.random.default_rng(6)
+    x = np.concatenate([POOL, generator.random((3000, 2 * COLUMNS)).astype(np.float32)])
+    labels, shares = generator.integers(0, 3, len(x)), generator.integers(1, 4, len(x))
+    vectors = kernel(x)
+    each = np.sign(vectors) * (np.abs(vectors) // shares[:, None])
+    expected = np.stack([each[labels == label].sum(axis=0) for label in range(3)])
+    assert (kernel.totals(x, labels, shares, 3) == expected).all()
+    assert (kernel._totals_on_gpu(x, labels, shares, 3, "cpu") == expected).all()
