@@ -23,6 +23,7 @@ MAX_SUM_ENTRY = 2**46
 """The largest number that a party contributes to an entry of such a sum."""
 MAX_CANDIDATES = 16
 """Classifiers that are measured in one evaluation; their files together are one message."""
+MAX_EVALUATION_BYTES = 48 * 1024 * 1024
 MAX_RADIUS_SQUARED = 2**52
 MAX_WEIGHT_LEVELS = 1_024
 MAX_FEATURES = 2**16

@@ -25,6 +25,7 @@ from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.enrolment import PARTY, enrolled_tasks
+from collegium.parties.evaluation import kept_evaluation
 from collegium.parties.kept_answers import RoundLog
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
@@ -350,6 +351,7 @@ def show(
     policy = policy_of(config)
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
     shown = KnownLedger(config.folder / LEDGER_HEAD).head()
+    evaluated = kept_evaluation(config.folder)
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
@@ -377,6 +379,9 @@ def show(
         "record_epsilon_spent": round(account.record_spent().epsilon, 6),
         "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
+        "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
+        "student_right_overall": None if not evaluated.get("consortium") else round(evaluated["consortium"], 4),
+        "warning": evaluated.get("warning"),
     }
     if as_json:
         typer.echo(json.dumps(facts))

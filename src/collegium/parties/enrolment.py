@@ -60,7 +60,7 @@ POLICY_TEMPLATE = """\
 sum_modes = {sum_modes}
 
 # Mechanisms that may be applied to the sum.
-mechanisms = [{mechanism}]
+mechanisms = {mechanisms}
 
 # SHA-256 of the public pool that the consortium announced. Nothing is answered about other pools: a copy of this one
 # in which every input differs a little would be another pool, and its answers other answers. A pool that is announced
@@ -70,9 +70,9 @@ pools = {pools}
 # Exact sums ("masked") of fewer than five parties often show what each of them voted. true takes part in them.
 few_parties = false
 
-# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class-sums),
-# minimum_noise_sums, in units of the largest contribution of one record.
-{floor} = {noise_votes}
+# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class sums, an
+# evaluation), minimum_noise_sums, in units of the largest contribution of one record.
+{floors}
 
 # Most answers altogether, most differing answers about one input (a round that failed may be repeated all the same:
 # the answer stays as it was), and what its own votes may cost it (party level).
@@ -161,12 +161,17 @@ def policy_text(terms: AnnouncedTerms) -> str:
     """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
     masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
     of_sums = mechanism_named(terms.mechanism).answered_by is AnsweredBy.ALL_RECORDS
+    floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": terms.noise_votes}
+    modes, mechanisms, measured = [masked], [terms.mechanism], terms.evaluation
+    if measured is not None:
+        modes += [measured.sum_mode] if measured.sum_mode not in (masked, "clear") else []
+        mechanisms.append(measured.mechanism)
+        floors["minimum_noise_sums"] = min(measured.noise, floors.get("minimum_noise_sums", measured.noise))
     return POLICY_TEMPLATE.format(
-        floor="minimum_noise_sums" if of_sums else "minimum_noise_votes",
-        sum_modes=toml_value([masked]),
-        mechanism=toml_value(terms.mechanism),
+        floors="\n".join(f"{name} = {toml_value(value)}" for name, value in floors.items()),
+        sum_modes=toml_value(modes),
+        mechanisms=toml_value(mechanisms),
         pools=toml_value(list(terms.pools)),
-        noise_votes=toml_value(terms.noise_votes),
         answers=toml_value(terms.answers),
     )
 

@@ -23,6 +23,7 @@ from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
 from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
+from collegium.parties.evaluation import EvaluateHandler, OwnEvaluation, ShowEvaluationHandler
 from collegium.parties.gate import AnswerGate
 from collegium.parties.handlers import (
     CastVotesHandler,
@@ -50,6 +51,7 @@ from collegium.protocol.messages import (
     CastVotes,
     CountNearest,
     Describe,
+    Evaluate,
     Failure,
     Fit,
     HoldPool,
@@ -58,6 +60,7 @@ from collegium.protocol.messages import (
     ReplyBody,
     Request,
     SecureSumStep,
+    ShowEvaluation,
     ShowLedger,
     SumClasses,
     check_party_name,
@@ -188,6 +191,7 @@ class Party:
 
         self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
+        own = OwnEvaluation(name, examples, task, folder, device)
         self._handlers: dict[type, Handler] = {
             Describe: DescribeHandler(name, ensembles, self._ledger),
             HoldPool: pool_handler,
@@ -198,10 +202,12 @@ class Party:
             CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, gate),
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
             SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
+            Evaluate: EvaluateHandler(task, pools, own, rounds, gate),
+            ShowEvaluation: ShowEvaluationHandler(own),
         }
         if task.multilabel:
-            # Teachers, records within a radius and class sums name one class a record.
-            for asked in (Fit, CastVotes, CastNeighbours, SumClasses):
+            # Teachers, records within a radius, class sums and evaluations name one class a record.
+            for asked in (Fit, CastVotes, CastNeighbours, SumClasses, Evaluate):
                 del self._handlers[asked]
         if membership is not None:
             self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate)

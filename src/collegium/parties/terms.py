@@ -9,7 +9,7 @@ from __future__ import annotations
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, SumClasses, VoteRequest
+from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, Evaluate, SumClasses, VoteRequest
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
@@ -18,6 +18,7 @@ _ASKED_OF: dict[type[VoteRequest], AnsweredBy] = {
     CastVotes: AnsweredBy.TEACHERS,
     CastNeighbours: AnsweredBy.RECORDS_WITHIN_A_RADIUS,
     CountNearest: AnsweredBy.SAMPLED_RECORDS,
+    Evaluate: AnsweredBy.ALL_RECORDS,
     SumClasses: AnsweredBy.ALL_RECORDS,
 }
 
@@ -54,6 +55,8 @@ def mechanism_of(request: VoteRequest) -> Mechanism:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} protects nobody")
     if mechanism.answered_by is not _ASKED_OF[type(request)]:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
+    if mechanism.gives_labels == isinstance(request, Evaluate):
+        raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by another kind of request")
     if terms.adjacency not in mechanism.adjacencies:
         raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")
     noised = terms.sum_mode == SumMode.MASKED_AND_NOISED

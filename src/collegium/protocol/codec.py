@@ -36,6 +36,8 @@ REQUESTS: dict[str, type[requests.RequestBody]] = {
     "cast_neighbours": requests.CastNeighbours,
     "count_nearest": requests.CountNearest,
     "sum_classes": requests.SumClasses,
+    "evaluate": requests.Evaluate,
+    "show_evaluation": requests.ShowEvaluation,
     "secure_sum": requests.SecureSumStep,
     "show_ledger": requests.ShowLedger,
 }

@@ -26,11 +26,13 @@ from collegium.protocol.requests import CastNeighbours as CastNeighbours
 from collegium.protocol.requests import CastVotes as CastVotes
 from collegium.protocol.requests import CountNearest as CountNearest
 from collegium.protocol.requests import Describe as Describe
+from collegium.protocol.requests import Evaluate as Evaluate
 from collegium.protocol.requests import Fit as Fit
 from collegium.protocol.requests import HoldPool as HoldPool
 from collegium.protocol.requests import PoolRange as PoolRange
 from collegium.protocol.requests import RequestBody as RequestBody
 from collegium.protocol.requests import SecureSumStep as SecureSumStep
+from collegium.protocol.requests import ShowEvaluation as ShowEvaluation
 from collegium.protocol.requests import ShowLedger as ShowLedger
 from collegium.protocol.requests import SumClasses as SumClasses
 from collegium.protocol.requests import SumRecords as SumRecords

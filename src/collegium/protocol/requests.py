@@ -17,6 +17,7 @@ from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
+from collegium.privacy.mechanisms.evaluation import Layout
 from collegium.privacy.mechanisms.registry import from_numbers
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.noise.distributed import NoiseShare
@@ -292,6 +293,13 @@ class SumRecords(ABC):
         """What is asked of the records, whatever the terms: 32 bytes. Another question is another answer."""
 
     @property
+    def classes(self) -> int:
+        """The number of classes of the task, as the terms have it."""
+        classes = self.terms.parameters.get("classes", 0.0)
+        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
+        return int(classes)
+
+    @property
     def protects_party(self) -> bool:
         """Whether the answer costs the whole party what the mechanism charges, in place of each of its records."""
         return False
@@ -324,13 +332,6 @@ class SumClasses(SumRecords):
         require(0.0 <= self.scale <= 2**16, "the scale of a mean lies between 0 and 65,536")
 
     @property
-    def classes(self) -> int:
-        """The number of classes of the task, as the terms have it."""
-        classes = self.terms.parameters.get("classes", 0.0)
-        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
-        return int(classes)
-
-    @property
     def length(self) -> int:
         return self.classes * len(self.kernel.landmarks) + 1
 
@@ -342,6 +343,64 @@ class SumClasses(SumRecords):
     @property
     def protects_party(self) -> bool:
         return self.scale > 0.0
+
+
+@dataclass(frozen=True)
+class Evaluate(SumRecords):
+    """Ask for the counts of an evaluation of classifiers on the party's records (`mechanisms.evaluation`).
+
+    Parameters
+    ----------
+    terms : with the parameters ``classes`` and ``candidates``.
+    students : the classifiers' safetensors files.
+    per_party : whether the party sends shares of its records, and so protects itself as a whole.
+    """
+
+    students: tuple[bytes, ...] = field(repr=False)
+    per_party: bool
+
+    def __post_init__(self) -> None:
+        most = limits.MAX_CANDIDATES
+        require(1 <= len(self.students) <= most, f"an evaluation is of 1 to {most} classifiers")
+        require(self.terms.parameters.get("candidates") == len(self.students), "the terms count the classifiers")
+        files = sum(map(len, self.students))
+        require(files <= limits.MAX_EVALUATION_BYTES, f"classifiers have at most {limits.MAX_EVALUATION_BYTES} bytes")
+        super().__post_init__()
+
+    @property
+    def length(self) -> int:
+        return len(self.students) * Layout(self.classes).length
+
+    @property
+    def question(self) -> bytes:
+        files = "|".join(hashlib.sha256(student).hexdigest() for student in self.students)
+        return hashlib.sha256(f"collegium-evaluation-v1|{self.classes}|{self.per_party}|{files}".encode()).digest()
+
+    @property
+    def protects_party(self) -> bool:
+        return self.per_party
+
+
+@dataclass(frozen=True)
+class ShowEvaluation:
+    """Show what an evaluation came to, so that a party may compare its own records with it.
+
+    Parameters
+    ----------
+    round_id : of the evaluation.
+    counts : the noisy counts of the first classifier, in records; public.
+    noise_variance : of each count, in records².
+    """
+
+    round_id: str
+    counts: tuple[float, ...] = field(repr=False)
+    noise_variance: float
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        require(0 < len(self.counts) <= limits.MAX_SUM_LENGTH, f"a sum has 1 to {limits.MAX_SUM_LENGTH} entries")
+        require(all(map(math.isfinite, (self.noise_variance, *self.counts))), "counts are finite numbers")
+        require(self.noise_variance >= 0.0, "a variance is at least 0")
 
 
 VoteRequest = CastVotes | CastNeighbours | CountNearest | SumRecords
@@ -360,4 +419,4 @@ class SecureSumStep:
     message: secure_sum_pb2.SecureSumRequest = field(repr=False)
 
 
-RequestBody = Describe | HoldPool | PoolChunk | ShowLedger | Fit | VoteRequest | SecureSumStep
+RequestBody = Describe | HoldPool | PoolChunk | ShowLedger | Fit | VoteRequest | ShowEvaluation | SecureSumStep

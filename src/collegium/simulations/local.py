@@ -31,6 +31,7 @@ from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.protocol.messages import ReplyBody, Request, RequestBody
 from collegium.settings import validate_config
@@ -150,6 +151,8 @@ class Coordinator:
         Teachers among which each party divides its records, 1 to 1,000. More teachers carry more noise.
     teacher_options : mapping, optional
         Options of that kind.
+    evaluation_share : float, optional
+        The part of ``epsilon`` for which the parties measure the student on their own records; without it they do not.
     folder : Path, optional
         Where ledger, labels and student go; a temporary folder by default.
     device : str
@@ -172,6 +175,7 @@ class Coordinator:
         teachers: str = "random-forest",
         teachers_per_party: int = 1,
         teacher_options: Mapping[str, float | int | str | bool] | None = None,
+        evaluation_share: float | None = None,
         folder: Path | None = None,
         device: str = "auto",
     ) -> None:
@@ -190,6 +194,7 @@ class Coordinator:
             },
             "mechanism": {"name": mechanism.name, "parameters": mechanism.parameters()},
             "budget": {"epsilon": epsilon, "delta": delta},
+            "evaluation": None if evaluation_share is None else {"share": evaluation_share},
         }
 
     @property
@@ -260,6 +265,7 @@ class Coordinator:
         from collegium.coordinator.students.published import load_student
 
         self._asked["student"] = {"method": method, "options": options}
+        self._run().evaluate()
         self._run().fit()
         return load_student(self._folder.student, device=self._device)
 
@@ -267,6 +273,11 @@ class Coordinator:
     def record(self) -> RunRecord:
         """Everything that is known of the run; ConfigurationError before `label`."""
         return reached(self._folder.read())
+
+    @property
+    def evaluation(self) -> Measures | None:
+        """The quality of the student on the parties' own records; None where they did not measure it."""
+        return None if self.record.evaluation is None else self.record.evaluation.measures
 
     @property
     def epsilon(self) -> float:

@@ -22,6 +22,7 @@ _TITLES = {
     "pretraining": "pretraining's steps",
     "interim student": "interim student",
     "student": "student's steps",
+    "evaluation": "measured by parties",
     "baseline": "baseline's steps",
     "report": "report written",
 }
@@ -72,6 +73,7 @@ class RunProgress:
 def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
     """The rows of the table: pairs of a name and a value."""
     labels, privacy = reached(run.labels), reached(run.privacy)
+    measured = None if run.evaluation is None else run.evaluation.measures
     ready = sum(party.status == "ready" for party in run.parties.values())
     rows = [
         ("parties", f"{ready} of {len(run.parties)} ready"),
@@ -84,6 +86,7 @@ def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
         ),
         ("label accuracy", _percent(run.label_accuracy)),
         ("student accuracy", _percent(run.student_accuracy)),
+        *(() if measured is None else (("on the parties' records", str(measured.accuracy or "drowned in noise")),)),
         ("non-private baseline", _percent(None if run.baseline is None else run.baseline.accuracy)),
     ]
     if labels.stopped:

@@ -66,7 +66,10 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunReco
     fit_cohort(run, on_progress)
 
     def drive(engine: Parties) -> None:
-        coordinator_of(run, engine, on_progress).label()
+        driver = coordinator_of(run, engine, on_progress)
+        driver.label()
+        if run.config.evaluation is not None:
+            driver.evaluate()
 
     on_engine(run, drive)
     # The engine's threads slow torch down several times: the student is fitted once they are gone.

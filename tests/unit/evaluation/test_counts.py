@@ -20,6 +20,7 @@ from collegium.privacy.mechanisms.evaluation import (
     Evaluation,
     Layout,
     counts_of,
+    noisy,
     other_classes,
     weights_of,
 )
@@ -128,10 +129,9 @@ def test_the_charge_is_one_gaussian_of_the_stated_sensitivity_for_every_unit() -
 
 def test_the_noise_is_what_is_charged() -> None:
     """Over 4,000 counts: the variance lies within 5.5 standard errors of σ², which fails once in 10 million."""
-    stage = Evaluation(sigma=3.0, classes=2).stages[0]
-    noise = stage.noisy(np.zeros(4_000, dtype=np.int64), SeededNoise(1)) / ONE
+    noise = noisy(np.zeros(4_000, dtype=np.int64), 3.0, SeededNoise(1)) / ONE
     assert abs(noise.var() / 9.0 - 1.0) < 5.5 * math.sqrt(2.0 / 4_000)
-    half = Evaluation(sigma=1.5, classes=2).stages[0].noisy(np.zeros(4_000, dtype=np.int64), SeededNoise(1)) / ONE
+    half = noisy(np.zeros(4_000, dtype=np.int64), 1.5, SeededNoise(1)) / ONE
     assert abs(half.var() / 9.0 - 1.0) > 0.5  # planted: half the noise
 
 

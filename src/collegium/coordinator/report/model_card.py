@@ -41,6 +41,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     environment = templates("coordinator.report").overlay(autoescape=False)
     environment.filters["cell"] = _cell
     quality = quality if quality is not None and quality.accuracy is not None else None
+    own = student.stem == "student"  # what the parties measured is the run's own student
     charged = run is not None and run.privacy is not None and run.privacy.from_utc is not None
     text = environment.get_template("model_card.md.j2").render(
         name=run.name if run is not None else student.stem,
@@ -51,6 +52,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         quality=quality,
         constant=quality.constant if quality is not None else None,
         weak=weak_classes(quality, run),
+        measured=run.evaluation.measures if own and run is not None and run.evaluation is not None else None,
         run=run,
         promises=promises_of(run.privacy) if charged and run is not None and run.privacy is not None else [],
     )
@@ -65,6 +67,10 @@ def weak_classes(quality: Quality | None, run: RunRecord | None) -> list[tuple[s
     for row in [] if run is None or run.labels is None else run.labels.per_class:
         if row.labels < FEW_LABELS:
             weak[row.class_name] = f"learned from {row.labels or 'no'} label{'' if row.labels == 1 else 's'}"
+    measured = run.evaluation.measures if run is not None and run.evaluation is not None else None
+    for name, recall in zip(measured.classes, measured.recall, strict=True) if measured is not None else ():
+        if recall is not None and recall.value < 0.5:
+            weak[name] = f"right in {recall}"
     for result in [] if quality is None else quality.per_class:
         if result.accuracy is not None and result.accuracy < 0.5:
             weak[result.class_name] = f"right in {result.accuracy:.0%}"

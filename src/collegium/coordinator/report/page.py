@@ -23,6 +23,7 @@ from collegium.coordinator.run.run_record import (
     RunRecord,
 )
 from collegium.privacy.analysis.epsilons import value_of
+from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
 
@@ -79,6 +80,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
             parties=_parties(run.parties),
             promises=promises,
             verdict=_verdict(run, promises, student),
+            evaluation=run.evaluation,
             scale_chart=charts.epsilon_scale(
                 [(_WHOM[one["unit"]], one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)],
                 [limit for limit, *_ in _GRADES[:-1]],
@@ -139,7 +141,23 @@ def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | 
         else:
             _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
             lines.append((subject, f"{how} protected, ε = {number(epsilon)}.", colour))
-    return [*lines, ("The model", *_verdict_on_model(student))]
+    measured = None if run.evaluation is None else run.evaluation.measures
+    on_model = _verdict_on_model(student) if measured is None or student is not None else _verdict_measured(measured)
+    return [*lines, ("The model", *on_model)]
+
+
+def _verdict_measured(measured: Measures) -> tuple[str, str]:
+    """On the model, from what the institutions measured on their own records."""
+    if measured.accuracy is None or measured.constant is None:
+        return "its quality drowned in the noise of the measurement: spend more ε on it.", "fair"
+    always = f"always answering “{measured.constant_class}” ({_percent(measured.constant.value)})"
+    text = f"right for {measured.accuracy} of the institutions' own records"
+    if not measured.better_than_constant:
+        return f"{text}: not shown to be better than {always}.", "bad"
+    pairs = [(name, found) for name, found in zip(measured.classes, measured.recall, strict=True) if found is not None]
+    weak = [f"“{name}” {_percent(found.value)}" for name, found in pairs if found.value < _WEAK_CLASS]
+    told = f" Weak classes: {', '.join(weak[:3])}." if weak else ""
+    return f"{text}; {always} is worse.{told}", "fair" if weak else "good"
 
 
 def _verdict_on_model(student: Quality | None) -> tuple[str, str]:

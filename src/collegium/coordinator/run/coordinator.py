@@ -119,6 +119,12 @@ class Coordinator:
             run.label()
         return run.record
 
+    def evaluate(self) -> RunRecord:
+        """Fit the student of the labels that are there, and have the parties measure it where that is configured."""
+        with self.prepare() as run:
+            run.evaluate()
+        return run.record
+
     def fit(self) -> RunRecord:
         """Fit the student of the labels that are there, measure it, and write the report; no party is asked."""
         with self.prepare() as run:
@@ -130,5 +136,6 @@ class Coordinator:
         with self.prepare() as run:
             run.label()
             if run.record.state == "labelled":
+                run.evaluate()
                 run.fit()
         return run.record

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
+from collegium.coordinator.run.evaluation_terms import announced_evaluation, left_for_labels
 from collegium.coordinator.run.labeller import charge_of
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.values import ArraySpec
@@ -72,12 +73,14 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
         queries = 1  # the one sum labels every input
     rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
+    evaluation = announced_evaluation(config)
     return AnnouncedTerms(
         sum_mode=config.votes.mode,
         mechanism=mechanism.name,
         noise_votes=mechanism.noise_votes,
         pools=(pool.sha256,),
-        answers=max(1, 2 * rounds * queries),
+        answers=max(1, 2 * (rounds * queries + (evaluation is not None))),
+        evaluation=evaluation,
     )
 
 
@@ -88,7 +91,7 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     given, budget = config.mechanism.parameters | known, config.budget
-    completed = config.mechanism.kind.within_budget(given, budget.epsilon, budget.delta, budget.unit)
+    completed = config.mechanism.kind.within_budget(given, left_for_labels(config), budget.delta, budget.unit)
     return create(config.mechanism.name, **completed)
 
 

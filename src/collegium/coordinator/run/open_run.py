@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
+from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, prediction_quality
 from collegium.coordinator.run.labeller import Labeller
@@ -66,6 +67,7 @@ class OpenRun:
         self._plan = Plan(config, public.spec, setup.positions)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
+        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, ledger_id(ledger))
         self._requests = build_requests(
             config, public.pool.x, public.spec.sha256, ledger_id(ledger), self._trainer.pretrained_network
         )
@@ -91,9 +93,17 @@ class OpenRun:
         self._why_nothing_to_ask(keys, keys)
         return len(self._labeller.worth_asking([f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes))]))
 
+    def evaluate(self) -> None:
+        """Have the parties measure the student of the labels so far, where that is configured."""
+        with self._notes.errors_noted():
+            self._fit_student()
+            assert self.record.student is not None
+            self._evaluation.measure(self._folder.student, self.record.student.fitted_from)
+
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
         with self._notes.errors_noted():
+            self._evaluation.pay()
             self._label()
 
     def fit(self) -> None:

@@ -20,6 +20,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons
+from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
@@ -123,6 +124,22 @@ class StudentRecord(Record):
     """On the holdout, where there is one."""
 
 
+class EvaluationRecord(Record):
+    """How the parties measured the student on their own records."""
+
+    sum_mode: str
+    sigma: float
+    """Standard deviation of the noise on each count that is charged, in records."""
+    paid: bool = False
+    asked: bool = False
+    """Whether the parties were asked under this charge: another attempt needs another one."""
+    fitted_from: str = ""
+    """Of the student that was measured; empty before."""
+    measures: Measures | None = None
+    why_not: str | None = None
+    """Why there are no figures."""
+
+
 class BaselineRecord(Record):
     """A model trained without privacy on the pooled records of a simulation."""
 
@@ -183,6 +200,7 @@ class RunRecord(Record):
     chosen: list[ChosenRound] = []
     labels: LabelsRecord | None = None
     student: StudentRecord | None = None
+    evaluation: EvaluationRecord | None = None
     baseline: BaselineRecord | None = None
     ledger: LedgerRecord | None = None
     research_only: ResearchRecord | None = None
@@ -304,7 +322,18 @@ def begun(
     )
     if held is None:
         return record
-    kept = ("parties", "rounds", "chosen", "labels", "student", "baseline", "ledger", "research_only", "timings_s")
+    kept = (
+        "parties",
+        "rounds",
+        "chosen",
+        "labels",
+        "student",
+        "evaluation",
+        "baseline",
+        "ledger",
+        "research_only",
+        "timings_s",
+    )
     return record.model_copy(update={name: getattr(held, name) for name in kept})
 
 

@@ -188,6 +188,17 @@ class SumsConfig(Frozen):
     """Of the Gaussian kernel, in units of the median distance of inputs from landmarks."""
 
 
+class EvaluationConfig(Frozen):
+    """Whether the parties measure the student on their own records, which is charged to the same budget."""
+
+    share: float = Field(default=0.1, gt=0, lt=1)
+    """The part of ``budget.epsilon`` that the evaluation may cost; its noise follows from that."""
+    sigma: float | None = Field(default=None, gt=0)
+    """Its noise on each count, in records, in place of the share."""
+    mode: SumMode | None = None
+    """How counts are summed: ``masked+noised`` where it is left out, and in the clear where votes are."""
+
+
 class StudentConfig(Frozen):
     """Which student learns from the labels."""
 
@@ -214,6 +225,8 @@ class RunConfig(Frozen):
     neighbours: NeighboursConfig | None = None
     sums: SumsConfig = SumsConfig()
     student: StudentConfig = StudentConfig()
+    evaluation: EvaluationConfig | None = None
+    """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> RunConfig:
@@ -227,6 +240,8 @@ class RunConfig(Frozen):
         if self.task.multilabel != kind.several_labels:
             several = [one for one in known_names() if _configurable(one) and mechanism_named(one).several_labels]
             raise ValueError(f"task.multilabel and the mechanism {' or '.join(several)} belong together")
+        if self.task.multilabel and self.evaluation is not None:
+            raise ValueError("the section evaluation is for tasks with one class a record")
         if self.task.multilabel and self.queries.choice in BY_STUDENT:
             raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
         return self

@@ -133,6 +133,11 @@ def counts_of(cells: IntArray, weights: IntArray, length: int) -> IntArray:
     return counts
 
 
+def noisy(sums: IntArray, sigma: float, noise: Noise) -> IntArray:
+    """The released vector: ``sums`` in parts of a record, with noise of ``sigma`` records on each."""
+    return sums + np.rint(noise.gaussian(sigma * ONE, sums.shape)).astype(np.int64)
+
+
 SOURCE_OF_COUNTS = "one cell a record in each part: this module's docstring"
 _NO_VOTES = "an evaluation is one noisy vector of counts and no votes: account without votes"
 
@@ -182,14 +187,9 @@ class CountsRelease(GaussianStage):
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         return self.counts.law(unit, self.sigma * ONE, 0.0)
 
-    def noisy(self, sums: IntArray, noise: Noise) -> IntArray:
-        """The released vector, of sums in units of 1/ONE records."""
-        drawn = noise.gaussian(self.sigma * ONE, sums.shape)
-        return sums + np.rint(drawn).astype(np.int64)
-
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The largest entry of each noisy row of records."""
-        return winners(self.noisy(checked_counts(counts) * ONE, noise))
+        return winners(noisy(checked_counts(counts) * ONE, self.sigma, noise))
 
 
 @register
@@ -197,7 +197,7 @@ class CountsRelease(GaussianStage):
 class Evaluation(Mechanism):
     """The counts of all records' cells + Gaussian noise of σ records on every count."""
 
-    name: ClassVar[str] = "evaluation"
+    name: ClassVar[str] = "evaluation-counts"
     source: ClassVar[str] = SOURCE_OF_COUNTS
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
     answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
@@ -245,7 +245,7 @@ class NoisedCountsRelease(NoisedRelease):
 class NoisedEvaluation(NoisedByParties):
     """Evaluation on counts that carry Gaussian noise of at least σ records already."""
 
-    name: ClassVar[str] = "noised-evaluation"
+    name: ClassVar[str] = "noised-evaluation-counts"
     source: ClassVar[str] = f"{SOURCE_OF_COUNTS}; {SOURCE}"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = Evaluation.adjacencies
     answered_by: ClassVar[AnsweredBy] = Evaluation.answered_by

@@ -60,7 +60,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes", "evaluate", "show_evaluation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,8 @@ class Request(_message.Message):
     CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     COUNT_NEAREST_FIELD_NUMBER: _ClassVar[int]
     SUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_FIELD_NUMBER: _ClassVar[int]
+    SHOW_EVALUATION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
@@ -85,7 +87,9 @@ class Request(_message.Message):
     cast_neighbours: CastNeighboursRequest
     count_nearest: CountNearestRequest
     sum_classes: SumClassesRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ...) -> None: ...
+    evaluate: EvaluateRequest
+    show_evaluation: ShowEvaluationRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ..., evaluate: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., show_evaluation: _Optional[_Union[ShowEvaluationRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("request_id", "error", "description", "pool_state", "ledger_head", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
@@ -347,6 +351,30 @@ class SumClassesRequest(_message.Message):
     pool_sha256: str
     scale: float
     def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
+
+class EvaluateRequest(_message.Message):
+    __slots__ = ("terms", "round_id", "ledger_id", "students", "per_party")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDENTS_FIELD_NUMBER: _ClassVar[int]
+    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    round_id: str
+    ledger_id: str
+    students: _containers.RepeatedScalarFieldContainer[bytes]
+    per_party: bool
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., students: _Optional[_Iterable[bytes]] = ..., per_party: _Optional[bool] = ...) -> None: ...
+
+class ShowEvaluationRequest(_message.Message):
+    __slots__ = ("round_id", "counts", "noise_variance")
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    round_id: str
+    counts: _containers.RepeatedScalarFieldContainer[float]
+    noise_variance: float
+    def __init__(self, round_id: _Optional[str] = ..., counts: _Optional[_Iterable[float]] = ..., noise_variance: _Optional[float] = ...) -> None: ...
 
 class Sums(_message.Message):
     __slots__ = ("queries", "classes", "counts")

@@ -1,0 +1,166 @@
+"""Measures released classifiers on the party's own records: counts for the sum of all parties, and a figure for itself.
+
+What enters the sum is counted as `privacy.mechanisms.evaluation` says, so that it does not matter which classifiers are
+asked about. The party's own figure never leaves it: it is written to the log and to a file that `party show` reads,
+beside the consortium's, with a warning where they are far apart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from collegium.data.task import Task
+from collegium.errors import DataError, StorageError
+from collegium.logs import event
+from collegium.models.students import read_student
+from collegium.parties.handlers import VotesHandler
+from collegium.parties.terms import check_task, mechanism_of
+from collegium.privacy.analysis.evaluation import Measures, measures
+from collegium.privacy.mechanisms.evaluation import Layout, counts_of, other_classes, weights_of
+from collegium.privacy.units import IntArray
+from collegium.protocol.messages import Evaluate, Prepared, Request, ShowEvaluation
+from collegium.protocol.replies import Sums
+from collegium.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from collegium.data import Examples
+
+_log = logging.getLogger(__name__)
+
+KEPT_AS = "evaluation.json"
+"""The file in the party's folder that holds the latest own figure; private."""
+_FAR = 0.1
+_ERRORS = 4.0
+
+
+class OwnEvaluation:
+    """A party's records, and what classifiers made of them.
+
+    Parameters
+    ----------
+    folder : where the own figure is kept; None keeps it nowhere.
+    device : where a network computes.
+    """
+
+    def __init__(self, name: str, examples: Examples, task: Task, folder: Path | None, device: str) -> None:
+        self._name, self._examples, self._task = name, examples, task
+        self._folder, self._device = folder, device
+        self._confusion: tuple[str, IntArray] | None = None
+
+    def counts(self, body: Evaluate) -> IntArray:
+        """The party's counts for every candidate, one after the other, int64 ``[length]``.
+
+        Raises DataError, of constant text, for a file that holds no classifier of this task.
+        """
+        classes, labels, x = len(self._task.classes), self._examples.labels(), self._examples.x
+        layout, others = Layout(classes), other_classes(x, labels, classes)
+        weights = weights_of(self._examples.groups, len(labels), per_party=body.per_party)
+        parts = []
+        for number, student in enumerate(body.students):
+            shares = self._probabilities(student)
+            parts.append(counts_of(layout.cells(labels, shares, others), weights, layout.length))
+            if number == 0:
+                confusion = np.zeros((classes, classes), dtype=np.int64)
+                np.add.at(confusion, (labels, shares.argmax(axis=1)), 1)
+                self._confusion = body.round_id.partition(".")[0], confusion
+        return np.concatenate(parts)
+
+    def compare(self, shown: ShowEvaluation) -> None:
+        """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
+        classes = self._task.classes
+        if self._confusion is None or self._confusion[0] != shown.round_id:
+            return
+        if len(shown.counts) != Layout(len(classes)).length:
+            return
+        confusion = self._confusion[1]
+        whole = measures(np.array(shown.counts), shown.noise_variance, classes)
+        own = float(np.trace(confusion) / confusion.sum())
+        warning = _warning(own, confusion, whole, classes)
+        if warning:
+            fields = event("evaluation-differs", party=self._name)
+            _log.warning("party %s: %s", self._name, warning, extra=fields)
+        else:
+            _log.info("party %s: the student is right for %.1f %% of the own records", self._name, 100 * own)
+        if self._folder is not None:
+            kept = {"own": own, "consortium": None if whole.accuracy is None else whole.accuracy.value}
+            write_whole(self._folder / KEPT_AS, json.dumps(kept | {"warning": warning}), mode=0o600)
+
+    def _probabilities(self, file: bytes) -> NDArray[np.float64]:
+        """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1]."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "student.safetensors"
+            path.write_bytes(file)
+            try:
+                student = read_student(path, device=self._device)
+            except StorageError:
+                raise DataError(
+                    "the classifier cannot be read: it is damaged, or of a method not installed here"
+                ) from None
+        if student.task != self._task:
+            raise DataError("the classifier to evaluate is for another task")
+        found = np.asarray(student.probabilities(self._examples.x), dtype=np.float64)
+        if found.shape != (len(self._examples), len(self._task.classes)):
+            raise DataError("the classifier to evaluate gives no probability for each class")
+        return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+
+
+def kept_evaluation(folder: Path) -> dict[str, Any]:
+    """The latest own figure of the party in ``folder``, beside the consortium's; empty where there is none."""
+    try:
+        kept: dict[str, Any] = json.loads((folder / KEPT_AS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept
+
+
+def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[str, ...]) -> str | None:
+    """What is told where the own accuracy is below the consortium's by more than ten points and four errors."""
+    if whole.accuracy is None:
+        return None
+    expected, records = whole.accuracy.value, int(confusion.sum())
+    error = math.sqrt(whole.accuracy.error**2 + max(expected * (1.0 - expected), 0.0) / records)
+    if expected - own <= max(_FAR, _ERRORS * error):
+        return None
+    text = (
+        f"the student is right for {100 * own:.1f} % of the own {records} records, but for {whole.accuracy} of all "
+        "institutions: check the classes, units and columns of these records"
+    )
+    rows, best = linear_sum_assignment(-confusion)
+    moved = [f"{classes[row]!r} for {classes[given]!r}" for row, given in zip(rows, best, strict=True) if row != given]
+    exchanged = float(confusion[rows, best].sum() / records)
+    if moved and exchanged - own > _FAR:
+        text += f"; if they write {', '.join(moved[:5])}, it is right for {100 * exchanged:.1f} %"
+    return text
+
+
+class EvaluateHandler(VotesHandler[Evaluate, OwnEvaluation]):
+    """Counts what classifiers make of the own records."""
+
+    reply = Sums
+
+    def _answer(self, request: Request, body: Evaluate) -> NDArray[np.int64]:
+        check_task(mechanism_of(body), self._task)
+        self._gate.check(request)
+        # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
+        return np.clip(self._voters.counts(body), -body.highest, body.highest)[None]
+
+
+class ShowEvaluationHandler:
+    """Takes in what an evaluation came to; the reply tells nothing of what the own records say to it."""
+
+    def __init__(self, own: OwnEvaluation) -> None:
+        self._own = own
+
+    def __call__(self, request: Request) -> Prepared:
+        assert isinstance(request.body, ShowEvaluation)
+        self._own.compare(request.body)
+        return Prepared(request.body.round_id)

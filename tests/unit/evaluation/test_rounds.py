@@ -1,0 +1,322 @@
+"""Parties measure a student on their own records: what is released, what it costs, and who learns of a bad clinic."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from sklearn.datasets import load_breast_cancer
+from sklearn.utils import shuffle
+from support.party_requests import KEY, Asker
+from support.sums_scene import SPEC
+
+import collegium as cg
+from collegium.coordinator.rounds.rounds import VoteRound
+from collegium.coordinator.run.evaluation import PrivateEvaluation
+from collegium.coordinator.run.evaluation_terms import announced_evaluation, evaluated_unit, evaluation_of
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data import Examples, PoolStore
+from collegium.data.task import Task
+from collegium.errors import MechanismRefused
+from collegium.parties.account import Account
+from collegium.parties.enrolment import policy_text
+from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
+from collegium.parties.party import Party
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.terms import mechanism_of
+from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import Adjacency, Unit
+from collegium.privacy.mechanisms.class_sums import ClassSums
+from collegium.privacy.mechanisms.evaluation import ONE, Evaluation, Layout
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.protocol.announced import AnnouncedTerms
+from collegium.protocol.messages import Evaluate, Failure, ShowEvaluation, SumClasses, Terms
+
+X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
+TASK: Task = cg.task_of(X[:100], classes=["malignant", "benign"])
+POLICY = cg.PolicyConfig(minimum_noise_votes=5, minimum_noise_sums=0.1, queries=1000)
+SWAPPED = "clinic-3"
+
+
+def records() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Five clinics, one of which writes each class for the other."""
+    found = {f"clinic-{n}": (X[100 + n :: 5], Y[100 + n :: 5]) for n in range(5)}
+    return found | {SWAPPED: (found[SWAPPED][0], 1 - found[SWAPPED][1])}
+
+
+@dataclass
+class Measured:
+    coordinator: cg.Coordinator
+    parties: cg.LocalParties
+    folder: Path
+    student: Any
+    log: list[logging.LogRecord]
+    replies: list[Any]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    folder = tmp_path_factory.mktemp("measured")
+    parties = cg.LocalParties(records(), TASK, policy=POLICY, folder=folder / "parties")
+    seen: list[Any] = []
+    asked = parties.ask
+
+    def ask(requests: Any, **how: Any) -> Any:
+        replies = asked(requests, **how)
+        seen.extend(replies[name] for name, body in requests.items() if isinstance(body, ShowEvaluation))
+        return replies
+
+    parties.ask = ask  # type: ignore[method-assign]
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    logger = logging.getLogger("collegium.parties.evaluation")
+    logger.addHandler(handler)
+    coordinator = cg.Coordinator(
+        parties,
+        X[:100],
+        cg.GNMax(sigma=5.0),
+        epsilon=20,
+        teachers_per_party=4,
+        evaluation_share=0.2,
+        folder=folder / "run",
+    )
+    coordinator.label(queries=30)
+    student = coordinator.fit("random-forest", trees=20)
+    logger.removeHandler(handler)
+    yield Measured(coordinator, parties, folder, student, kept, seen)
+
+
+def right_at(measured: Measured, name: str) -> float:
+    x, y = records()[name]
+    return float((measured.student.predict(x) == np.array(TASK.classes)[y]).mean())
+
+
+def test_the_figures_are_those_of_all_records_but_for_the_stated_errors(measured: Measured) -> None:
+    """Six standard errors: once in 500 million, of noise alone far less."""
+    found = measured.coordinator.evaluation
+    assert found is not None and found.accuracy is not None and found.balanced is not None
+    x, y = (np.concatenate(part) for part in zip(*records().values(), strict=True))
+    truth = (measured.student.predict(x) == np.array(TASK.classes)[y]).mean()
+    assert abs(found.accuracy.value - truth) < 6 * found.accuracy.error < 0.2
+    assert abs(found.records.value - len(y)) < 6 * found.records.error
+    record = measured.coordinator.record.evaluation
+    assert record is not None and record.sum_mode == "masked+noised" and record.why_not is None
+    page = (measured.folder / "run" / "report.html").read_text(encoding="utf-8")
+    card = (measured.folder / "run" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "Measured by the institutions" in page and "was not measured" not in page
+    assert str(found.accuracy) in page and f"| accuracy | {found.accuracy} |" in card and "was not measured" not in card
+
+
+def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measured: Measured) -> None:
+    with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
+        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    assert [charge.purpose for charge in charges].count("noised evaluation") == 1
+    assert charges[0].purpose == "noised evaluation"  # before the first label, which cannot use up its share
+    for name in records():
+        with Ledger.read(measured.folder / "parties" / name / "record-ledger.sqlite") as own:
+            assert own.queries_charged() == 1
+
+
+def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured) -> None:
+    warned = [record.getMessage() for record in measured.log if record.levelno == logging.WARNING]
+    assert len(warned) == 1 and f"party {SWAPPED}: the student is right for" in warned[0]
+    assert "if they write 'malignant' for 'benign', 'benign' for 'malignant', it is right for" in warned[0]
+    for name in records():
+        kept = kept_evaluation(measured.folder / "parties" / name)
+        assert kept["own"] == pytest.approx(right_at(measured, name)) and (kept["warning"] is not None) == (
+            name == SWAPPED
+        )
+        assert (measured.folder / "parties" / name / "evaluation.json").stat().st_mode & 0o077 == 0
+    assert len(measured.replies) == 5 and len(set(measured.replies)) == 1  # they tell nothing
+    told = "".join(path.read_text(errors="ignore") for path in (measured.folder / "run").glob("*.[jhMc]*"))
+    assert "if they write" not in told and "of the own" not in told
+
+
+def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> None:
+    before = measured.coordinator.record
+    measured.coordinator.fit("random-forest", trees=20)
+    after = measured.coordinator.record
+    assert after.evaluation == before.evaluation and measured.coordinator.epsilon == before.privacy.guarantee  # type: ignore[union-attr]
+
+
+def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, RunRecord, Any]:
+    """The evaluation of the run, opened once more, beside its record and its context."""
+    context = measured.coordinator._run().prepare()
+    opened = context.__enter__()
+    return opened._evaluation, opened.record, context
+
+
+def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_path: Path) -> None:
+    good = (measured.folder / "run" / "student.safetensors").read_bytes()
+    measured.coordinator.fit("random-forest", trees=20)
+    lazy = cg.load_student(measured.folder / "run" / "student.safetensors")
+    share = np.tile([0.0, 1.0], (len(lazy.student.forest.share), 1))
+    type(lazy.student)(replace(lazy.student.forest, share=share), TASK).save(tmp_path / "lazy.safetensors")
+    evaluation, _, context = open_evaluation(measured)
+    try:
+        found = evaluation.released([good, (tmp_path / "lazy.safetensors").read_bytes()])
+    finally:
+        context.__exit__(None, None, None)
+    assert [one.accuracy is not None for one in found] == [True, True]
+    first, second = (one.accuracy for one in found)
+    assert first is not None and second is not None and first.value > second.value
+    assert found[1].recall[0] is not None and abs(found[1].recall[0].value) < 6 * max(found[1].recall[0].error, 0.01)
+
+
+def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> None:
+    evaluation, record, context = open_evaluation(measured)
+    try:
+        assert record.evaluation is not None
+        record.evaluation = record.evaluation.model_copy(update={"fitted_from": ""})
+        evaluation.measure(measured.folder / "run" / "student.safetensors", "the same student")
+    finally:
+        context.__exit__(None, None, None)
+    with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
+        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    assert [charge.purpose for charge in charges].count("noised evaluation") == 2
+
+
+def config(**changes: Any) -> RunConfig:
+    known = {"name": "trial", "task": TASK, "pool": {"source": "x"}, "budget": {"epsilon": 2.0}, "evaluation": {}}
+    return RunConfig.model_validate(known | changes)
+
+
+def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
+    for name, adjacency in (("gnmax", Adjacency.REPLACE), ("individual-knn", Adjacency.ADD_REMOVE)):
+        more = {"neighbours": {"share": 0.1}} if name == "individual-knn" else {}
+        asked = config(
+            mechanism={"name": name, "parameters": {"sigma": 9.0} | ({"participations": 1} if more else {})}, **more
+        )
+        mechanism = evaluation_of(asked)
+        assert mechanism is not None and evaluated_unit(asked).adjacency is adjacency
+        moved = mechanism.stages[0].moved(Unit(1, adjacency))
+        assert gaussian_mechanism_profile(moved, mechanism.parameters()["sigma"]).epsilon(1e-5) == pytest.approx(
+            0.2, rel=1e-3
+        )
+    assert evaluation_of(config(evaluation={"sigma": 7.0})).parameters()["sigma"] == 7.0  # type: ignore[union-attr]
+
+
+def asked_of(file: bytes, mechanism: Any = None, **changes: Any) -> Evaluate:
+    terms = Terms.of(mechanism or Evaluation(sigma=9.0, classes=2), "clear")
+    known = {"terms": terms, "round_id": "round-1", "ledger_id": "ledger", "students": (file,), "per_party": False}
+    return Evaluate(**(known | changes))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Asker]:
+    x, y = records()["clinic-0"]
+    policy = PolicyConfig(
+        minimum_noise_votes=1, minimum_noise_sums=2.0, sum_modes=("clear",), queries=10, record_epsilon=9.0
+    )
+    account = Account(tmp_path, "clinic-0", policy, None)
+    examples = Examples(cg.encode(x, TASK), y)
+    there: Any = {"folder": tmp_path, "pools": PoolStore(None), "split_key": KEY}
+    yield Asker(Party("clinic-0", examples, TASK, policy=Policy(policy), account=account, **there))
+    account.close()
+
+
+def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path: Path) -> None:
+    student = (measured.folder / "run" / "student.safetensors").read_bytes()
+    assert not isinstance(alone(asked_of(student)), Failure)
+    of_sums = Terms.of(ClassSums(sigma=9.0, classes=2), "clear")
+    bad = {
+        "mechanism": asked_of(student, terms=replace(of_sums, parameters={**of_sums.parameters, "candidates": 1.0})),
+        "noise": asked_of(student, Evaluation(sigma=1.9, classes=2)),
+        "does not agree to this mechanism": asked_of(student, Evaluation(sigma=9.0, classes=3)),
+        "the classifier cannot be read": asked_of(b"no student"),
+    }
+    for words, request in bad.items():
+        reply = alone(replace(request, round_id=f"round-{len(words)}"))
+        assert isinstance(reply, Failure) and words in reply.message, (words, reply)
+    other = cg.task_of(X[:100], classes=["malignant", "other"])
+    forest = cg.load_student(measured.folder / "run" / "student.safetensors").student.forest
+    type(measured.student.student)(forest, other).save(tmp_path / "other.safetensors")
+    reply = alone(asked_of((tmp_path / "other.safetensors").read_bytes(), round_id="round-9"))
+    assert isinstance(reply, Failure) and "another task" in reply.message
+
+
+def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -> None:
+    terms = Terms.of(Evaluation(sigma=9.0, classes=3), "clear")
+    asked = SumClasses(terms, "round-1", "ledger", SPEC, "ab" * 32, 0.0)
+    with pytest.raises(MechanismRefused, match="another kind of request"):
+        mechanism_of(asked)
+
+
+def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = cg.encode(records()["clinic-0"][0][:6], TASK), records()["clinic-0"][1][:6]
+    wild = np.array([[np.nan, 1e300], [-5.0, np.inf], [0.5, 0.5], [np.nan, np.nan], [7.0, -7.0], [0.0, 1.0]])
+
+    class Liar:
+        task = TASK
+
+        def probabilities(self, given: np.ndarray) -> np.ndarray:
+            return wild[: len(given)]
+
+    monkeypatch.setattr("collegium.parties.evaluation.read_student", lambda *_, **__: Liar())
+    bound = Evaluation(sigma=9.0, classes=2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
+    before = np.zeros(Layout(2).length)
+    for records_there in range(1, 7):
+        own = OwnEvaluation("clinic-0", Examples(x[:records_there], y[:records_there]), TASK, None, "cpu")
+        counts = own.counts(asked_of(b""))
+        assert math.sqrt(((counts - before) ** 2).sum()) == pytest.approx(bound)
+        before = counts
+
+
+def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over 320 counts the sum's variance is at least σ² but once in a million. Planted: shares a quarter as large."""
+    sigma = 3.0
+    student = (measured.folder / "run" / "student.safetensors").read_bytes()
+    evaluation, _, context = open_evaluation(measured)
+    context.__exit__(None, None, None)
+    x, y = (np.concatenate(part) for part in zip(*records().values(), strict=True))
+    shares = measured.student.predict_proba(x)
+    exact = np.bincount(Layout(2).cells(y, shares, 1 - y)[:, 0], minlength=Layout(2).length)
+
+    def spread() -> float:
+        plain = Evaluation(sigma=sigma, classes=2, candidates=16)
+        plan = evaluation._sum.plan  # type: ignore[attr-defined]
+        noised = plain.noised_by_parties(plan.honest_survivors)
+        terms = Terms.of(noised, "masked+noised", noised.stages[0].name)
+        request = Evaluate(terms, "round-n", "ledger", (student,) * 16, False)
+        asked = VoteRound(request, dict.fromkeys(measured.parties.names(), 0), request.length, 60.0, 5)
+        counts = evaluation._sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
+        return float(((counts - exact) ** 2).sum() / sigma**2)
+
+    least = chi2.ppf(1e-6, 16 * Layout(2).length)
+    assert spread() > least
+    draw = NoiseShare.draw
+    monkeypatch.setattr(NoiseShare, "draw", lambda self, length: draw(self, length) // 4)
+    assert spread() < least
+
+
+def test_a_policy_from_enrolment_agrees_to_the_announced_evaluation_and_to_no_weaker_one() -> None:
+    asked = config(mechanism={"name": "gnmax", "parameters": {"sigma": 9.0}})
+    told = announced_evaluation(asked)
+    assert told is not None and told.sum_mode == "masked+noised" and told.mechanism == "noised-evaluation-counts"
+    terms = AnnouncedTerms(
+        sum_mode="masked", mechanism="gnmax", noise_votes=9.0, answers=9, evaluation=told, pools=("ab" * 32,)
+    )
+    policy = PolicyConfig.model_validate(tomllib.loads(policy_text(terms)))
+    assert policy.mechanisms == ("gnmax", "noised-evaluation-counts") and policy.sum_modes == (
+        "masked",
+        "masked+noised",
+    )
+    assert policy.minimum_noise_votes == 9.0 and policy.minimum_noise_sums == pytest.approx(told.noise)
+    assert json.loads(terms.model_dump_json())["evaluation"]["noise"] == told.noise
