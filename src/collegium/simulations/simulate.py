@@ -52,7 +52,6 @@ def coordinator_of(
         watch=Watch(
             on_progress,
             research=run.config.research,
-            keep_votes=run.config.research,
             baseline=baseline_of(run, on_progress),
         ),
     )

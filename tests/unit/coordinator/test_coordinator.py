@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import NoiseStrategy
-from collegium.coordinator.run.run_folder import read_run
+from collegium.coordinator.run.run_folder import RunFolder, read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
@@ -342,15 +343,17 @@ def test_research_figures_cover_the_run_and_are_marked(run: Run) -> None:
     assert epsilons.exact_released.epsilon > 0 and math.isfinite(epsilons.paper_bound_moments.epsilon)
 
 
-def test_a_resumed_research_run_says_which_votes_it_lost_unless_they_were_kept(run: Run) -> None:
+def test_a_resumed_research_run_says_which_votes_it_lost(run: Run, tmp_path: Path) -> None:
     def dies_after_the_first_batch(at: Progress) -> None:
         if at.step == "labels":
             raise Crash
 
-    for folder, keep, covered in (("lost", False, 12), ("kept", True, 20)):
+    for folder, lost, covered in (("lost", True, 12), ("kept", False, 20)):
         with pytest.raises(Crash):
-            run(folder, {"research": True, "keep_votes": keep, "on_progress": dies_after_the_first_batch})
-        figures = run(folder, {"research": True, "keep_votes": keep}).research_only
+            run(folder, {"research": True, "on_progress": dies_after_the_first_batch})
+        if lost:
+            shutil.rmtree(RunFolder(tmp_path / folder).secret_votes)
+        figures = run(folder, {"research": True}).research_only
         assert (figures.queries, figures.queries_without_votes) == (covered, 20 - covered)
 
 

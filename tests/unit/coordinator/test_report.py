@@ -79,7 +79,7 @@ def test_votes_never_touch_the_disk_unless_they_are_kept(run: Run, parties: Loca
     total = str(CANARY * len(parties.by_name))
     teachers = {"per_party": CANARY}
     run("private", teachers=teachers)
-    run("kept", {"keep_votes": True, "research": True}, teachers=teachers)
+    run("kept", {"research": True}, teachers=teachers)
     for path in (tmp_path / "private").rglob("*"):
         if path.is_file() and path.name not in ("run.json", "report.html"):
             assert total.encode() not in path.read_bytes(), path

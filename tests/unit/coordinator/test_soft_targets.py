@@ -18,7 +18,6 @@ def test_a_student_that_learns_votes_without_noise_is_refused_before_a_party_is_
     research: bool, parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     asked = config(student={"method": "distillation"})
-    watch = {"research": research, "keep_votes": research}
     with pytest.raises(ConfigurationError, match="parties never show"):
-        coordinator_for(asked, parties, tmp_path / "checked", public=public, **watch).check()
+        coordinator_for(asked, parties, tmp_path / "checked", public=public, research=research).check()
     assert not any(party.asked for party in parties.by_name.values())

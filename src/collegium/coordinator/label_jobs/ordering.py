@@ -8,10 +8,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from collegium.coordinator.label_jobs.client import LabelJobClient
 from collegium.coordinator.run.run_folder import RunFolder
@@ -23,21 +23,10 @@ from collegium.errors import ConfigurationError, ProtocolViolation, StorageError
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
-from collegium.settings import Frozen
 from collegium.whole_files import write_whole
 
-
-class WrittenJob(Frozen):
-    """The content of `job.json`."""
-
-    version: Literal[1] = 1
-    job_id: str
-    pool_sha256: str
-    positions: tuple[int, ...]
-    note: str
-
-    def job(self) -> LabelJob:
-        return LabelJob(self.job_id, self.pool_sha256, self.positions, self.note)
+_WRITTEN = TypeAdapter(LabelJob)
+"""Writes and reads `job.json`."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +131,10 @@ def _job_of(folder: Path, pool_sha256: str, positions: tuple[int, ...], note: st
     path = folder / "job.json"
     if not path.exists():
         job = LabelJob(secrets.token_hex(16), pool_sha256, positions, note)
-        written = WrittenJob(job_id=job.job_id, pool_sha256=pool_sha256, positions=positions, note=note)
-        write_whole(path, written.model_dump_json() + "\n")
+        write_whole(path, _WRITTEN.dump_json(job) + b"\n")
         return job
     try:
-        held = WrittenJob.model_validate_json(path.read_bytes()).job()
+        held = _WRITTEN.validate_json(path.read_bytes())
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     except (ValidationError, ProtocolViolation) as error:

@@ -72,7 +72,6 @@ class OpenRun:
             config, public.pool.x, public.spec.sha256, ledger_id(ledger), self._trainer.pretrained_network
         )
         self._labeller = self._new_labeller()
-        self._histograms: dict[str, IntArray] = {}
         self._label_set, self._keys = self._labels_so_far()
 
     @property
@@ -288,13 +287,8 @@ class OpenRun:
 
     def _remember(self, keys: Sequence[str], counts: IntArray) -> None:
         """Keep the histograms of a batch, in a simulation that wants them."""
-        watch = self._setup.watch
-        if not (watch.research or watch.keep_votes):
-            return
-        fresh = dict(zip(keys, counts, strict=True))
-        self._histograms |= fresh
-        if watch.keep_votes:
-            self._folder.keep_votes(fresh)
+        if self._setup.watch.research:
+            self._folder.keep_votes(dict(zip(keys, counts, strict=True)))
 
     def _fit_student(self) -> None:
         from collegium.models.students import read_student
@@ -338,7 +332,7 @@ class OpenRun:
     def _diagnose(self) -> None:
         from collegium.coordinator.report.research import research_figures
 
-        kept = self._folder.kept_votes() | self._histograms
+        kept = self._folder.kept_votes()
         labelled = self._label_set.labels != UNASKED
         rows = [row for row, key in enumerate(self._keys) if labelled[row] and key in kept]
         earlier = self.record.research_only

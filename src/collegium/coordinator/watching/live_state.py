@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ FRESH_S = 1.0
 """However many look on, files are read once in this time."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LiveSnapshot:
     """The live state at one time."""
 
@@ -36,7 +36,7 @@ class LiveSnapshot:
     connected_since: dict[str, datetime] = field(default_factory=dict)
     step: Progress | None = None
     step_began: datetime | None = None
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     """Connections turned away, by the code of the error."""
     violations: int = 0
     disconnections: int = 0
@@ -48,13 +48,9 @@ class LiveState:
 
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
-        self._started = now()
         self._lock = threading.Lock()
         self._peers: dict[str, dict[str, datetime]] = {}
-        self._step: Progress | None = None
-        self._step_began: datetime | None = None
-        self._refused: Counter[str] = Counter()
-        self._violations = self._disconnections = 0
+        self._held = LiveSnapshot(now())
 
     def take_event(self, event: "SessionEvent") -> None:
         """An `OnEvent`; quick, as one must be."""
@@ -68,30 +64,23 @@ class LiveState:
                     here.pop(event.peer, None)
                     if not here:
                         self._peers.pop(party, None)
-                    self._disconnections += event.detail != FAREWELL
+                    self._held.disconnections += event.detail != FAREWELL
                 case "refused", _:
-                    self._refused[code_of(event.code)] += 1
+                    self._held.refused[code_of(event.code)] += 1
                 case "violation", _:
-                    self._violations += 1
+                    self._held.violations += 1
 
     def take_step(self, step: Progress) -> None:
         """Take the run's report of one step."""
         with self._lock:
-            if self._step is None or self._step.step != step.step:
-                self._step_began = self._now()
-            self._step = step
+            if self._held.step is None or self._held.step.step != step.step:
+                self._held.step_began = self._now()
+            self._held.step = step
 
     def snapshot(self) -> LiveSnapshot:
         with self._lock:
-            return LiveSnapshot(
-                self._started,
-                {party: max(peers.values()) for party, peers in self._peers.items()},
-                self._step,
-                self._step_began,
-                dict(self._refused),
-                self._violations,
-                self._disconnections,
-            )
+            since = {party: max(peers.values()) for party, peers in self._peers.items()}
+            return replace(self._held, connected_since=since, refused=self._held.refused.copy())
 
 
 class Snapshots:
