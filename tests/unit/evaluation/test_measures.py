@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from support.pages import text_of_page
 
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.mechanisms.evaluation import Layout
@@ -93,3 +94,11 @@ def test_a_classifier_that_always_says_the_same_is_no_better_than_the_constant_a
         abs(0.825 - 2 / 3), abs=0.01
     )
     assert measured(population(2)[2], 2, SIGMA).better_than_constant is True
+
+
+def test_the_page_says_how_well_accuracy_is_known() -> None:
+    assert "With 5,000 records and a noise of 15 records, accuracy is known to about 2 points" in " ".join(
+        text_of_page("using-the-student.md").split()
+    )
+    found = measured(population(2)[2][:5_000], 2, sigma=15.0).accuracy
+    assert found is not None and 0.015 < (found.high - found.low) / 2 < 0.025
