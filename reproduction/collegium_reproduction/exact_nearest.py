@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nearest
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.counting import SampledRecords
+from collegium.parties.neighbours.search import DistanceView
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest
@@ -55,8 +56,20 @@ class ExactNearest:
 
     def _closest(self, held: SampledRecords, request: CountNearest, asked: NDArray[Any], k: int) -> Any:
         for around, sampled in held.samples(self.run_id, request, asked):
-            rows, distances = around.closest(sampled, k)
+            rows, distances = closest(around, sampled, k)
             yield distances, held.labels[rows]
+
+
+def closest(view: DistanceView, places: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """Those of ``places`` that can be among the ``k`` nearest of them, ties included, with exact squared distances."""
+    if len(places) > k:
+        near = view.near[places].astype(np.float64)
+        places = places[near <= np.partition(near, k - 1)[k - 1] + 2 * view.error]
+    distances = view.exact(places)
+    if len(places) > k:
+        kept = distances <= np.partition(distances, k - 1)[k - 1]
+        places, distances = places[kept], distances[kept]
+    return places, distances
 
 
 def exact_votes(distances: IntArray, labels: IntArray, order: IntArray, k: int, classes: int) -> IntArray:

@@ -22,7 +22,7 @@ from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, PoolRange, Terms
-from collegium_reproduction.exact_nearest import exact_votes
+from collegium_reproduction.exact_nearest import closest, exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
 
@@ -77,7 +77,7 @@ def votes_by_bins(
     exact = np.empty((len(positions), classes), dtype=np.int64)
     binned = {count: np.empty_like(exact) for count in bins}
     for row, (around, sampled) in enumerate(records.samples("bins", body, pool[positions])):
-        rows, distances = around.closest(sampled, k)
+        rows, distances = closest(around, sampled, k)
         exact[row] = exact_votes(distances, records.labels[rows], orders[row], k, classes)
         for count in bins:
             own = edges[count][row : row + 1]

@@ -16,6 +16,7 @@ from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import Conversion
+from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED
 from collegium_reproduction.experiments.knn_runs import NearestPlan, accuracy, learning_of, measure, recounted
@@ -160,5 +161,5 @@ def _nearest_votes(network: bytes, private: Examples, pool: Examples, device: st
     features = Features("network", network=network)
     records, asked = (extract(features, some.x, TASK.inputs, device) for some in (private, pool))
     every, labels, classes = np.arange(len(private)), private.labels(), len(TASK.classes)
-    found = (view.closest(every, WITHIN)[0] for view in Search(records, device).views(asked))
+    found = (closest(view, every, WITHIN)[0] for view in Search(records, device).views(asked))
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in found])

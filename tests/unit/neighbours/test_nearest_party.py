@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collegium_reproduction.exact_nearest import closest
 from support.record_votes import RECORDS, TASK, Clinic
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
@@ -199,7 +200,7 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
         edges = np.sort(np.concatenate([truth[:5], truth[::50], truth[::50] + 1]))
         assert (view.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
         for k in (1, 40, 150, 2000):
-            rows, found = view.closest(some, k)
+            rows, found = closest(view, some, k)
             last = np.sort(truth[some])[min(k, len(some)) - 1]
             assert sorted(rows) == sorted(some[truth[some] <= last]) and (found == truth[rows]).all()
 

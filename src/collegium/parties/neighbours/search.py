@@ -97,18 +97,6 @@ class DistanceView:
         found[unsure] = self.steps(places[unsure], below)
         return found
 
-    def closest(self, places: IntArray, k: int) -> tuple[IntArray, IntArray]:
-        """Those of ``places`` that can be among the ``k`` nearest of them, ties included, with exact distances."""
-        if len(places) > k:
-            near = self.near[places]
-            reach = float(np.partition(near, k - 1)[k - 1]) + 2 * self.error
-            places = places[near <= _at_least(reach)]
-        distances = self.exact(places)
-        if len(places) > k:
-            kept = distances <= np.partition(distances, k - 1)[k - 1]
-            places, distances = places[kept], distances[kept]
-        return places, distances
-
 
 class Search:
     """Distances from all of some records, by brute force.
@@ -174,7 +162,7 @@ class Search:
                 yield DistanceView(self._records, query, rows, distances, error)
 
     def _at_most(self, near: Any, reach: float) -> tuple[IntArray, NDArray[Any]]:
-        limit = _at_least(reach)
+        limit = _above(reach)
         if self._device == "cpu":
             places = np.flatnonzero(near <= limit)
             return places, near.take(places)
@@ -261,7 +249,7 @@ class Searches:
         return self._made[digest]
 
 
-def _at_least(limit: float) -> float:
+def _above(limit: float) -> float:
     """One step of single precision above: a comparison in single precision with it loses no record."""
     return float(np.nextafter(np.float32(limit), np.float32(np.inf)))
 
