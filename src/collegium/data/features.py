@@ -151,8 +151,10 @@ def distances_squared(records: NDArray[np.int16], queries: NDArray[np.int16]) ->
     result = np.empty((len(records), len(queries)), dtype=np.int64)
     for start in range(0, len(records), _RECORDS_AT_ONCE):
         block = records[start : start + _RECORDS_AT_ONCE].astype(np.float64)
-        own_squared = np.square(block).sum(axis=1)
-        result[start : start + len(block)] = own_squared[:, None] + asked_squared - 2.0 * (block @ asked.T)
+        squared = block @ (-2.0 * asked.T)
+        squared += np.einsum("ij,ij->i", block, block)[:, None]
+        squared += asked_squared
+        result[start : start + len(block)] = squared
     return result
 
 

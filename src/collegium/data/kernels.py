@@ -128,8 +128,9 @@ class KernelMap:
     def kernel(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The kernel of inputs ``x`` and the landmarks, whole numbers of 1/2^18, shape ``[n, landmarks]``."""
         squared = distances_squared(extract(self.features, x, self.inputs, self.device), self.landmarks)
-        steps = np.minimum(squared * (_STEPS / (2.0 * self.bandwidth_squared)), len(_TABLE) - 1)
-        return np.asarray(_TABLE[steps.astype(np.int64)])
+        steps = squared * (_STEPS / (2.0 * self.bandwidth_squared))
+        np.minimum(steps, len(_TABLE) - 1, out=steps)
+        return np.asarray(_TABLE[steps.astype(np.int32)])
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Vectors of ``x``, shape ``[n, dimensions]``, each of Euclidean length at most `ONE`.
@@ -152,8 +153,9 @@ class KernelMap:
                 # Rows below a column's own are 0 in a triangular matrix.
                 last = min(first + _COLUMNS_AT_ONCE, self.dimensions)
                 kernel_part, columns = kernel[:, :last], self.whitening[:last, first:last]
-                products = (kernel_part @ columns) * (ONE / (_KERNEL_ONE * _WHITENING_ONE))
-                vectors[start : start + len(kernel), first:last] = products  # cut off towards 0
+                products, scale = kernel_part @ columns, ONE / (_KERNEL_ONE * _WHITENING_ONE)
+                into = vectors[start : start + len(kernel), first:last]
+                np.multiply(products, scale, out=into, casting="unsafe")  # cut off towards 0
             block = vectors[start : start + len(kernel)]
             block[...] = shortened(block, ONE * ONE)
         return vectors
@@ -223,7 +225,7 @@ def shortened(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64
     makes no row longer.
     """
     values, result = vectors.astype(np.float64), vectors.copy()
-    length_squared = np.square(values).sum(axis=1)
+    length_squared = np.einsum("ij,ij->i", values, values)
     long = np.flatnonzero(length_squared > most_squared * (1.0 - 1e-9))
     scale = np.sqrt(most_squared / length_squared[long]) * (1.0 - 1e-9)
     result[long] = np.trunc(values[long] * scale[:, None])
