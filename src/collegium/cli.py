@@ -3,8 +3,6 @@
 No large library is imported here. The module of a subcommand is imported when that subcommand runs.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

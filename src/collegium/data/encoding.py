@@ -4,8 +4,6 @@ Nothing here looks at more than one record: no mean, no range, no set of categor
 (DESIGN: a record may touch one teacher only), so adding a record never changes how another is encoded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -51,7 +49,7 @@ def text_of(value: object) -> str:
     return "0" if text == "-0" else text
 
 
-def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
+def texts_of(values: "pd.Series[Any]") -> NDArray[np.str_]:
     """`text_of` of every value."""
     if values.dtype == object:  # mixed types, among which True equals 1
         return np.array([text_of(value) for value in values.array], dtype=np.str_)
@@ -199,7 +197,7 @@ def encode_vectors(vectors: ArrayLike, inputs: VectorInputs, *, origin: str) -> 
 
 
 def _encode_numbers(
-    values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
+    values: "pd.Series[Any]", column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
 ) -> None:
     numbers, unread = read_numbers(values, decimal, dates=column.kind == "date")
     missing = np.isnan(numbers)
@@ -217,7 +215,7 @@ def _encode_numbers(
 
 
 def read_numbers(
-    values: pd.Series[Any], decimal: str = ".", *, dates: bool = False
+    values: "pd.Series[Any]", decimal: str = ".", *, dates: bool = False
 ) -> tuple[NDArray[np.float64], list[str]]:
     """The numbers that ``values`` write, or the days of the dates, and the texts that are neither.
 
@@ -260,7 +258,9 @@ def _days(text: str) -> float | None:
         return None
 
 
-def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _encode_categories(
+    values: "pd.Series[Any]", column: CategoryColumn, part: NDArray[np.float32]
+) -> NDArray[np.bool_]:
     """Fill ``part``; returns which values are no category and no mark of a missing value, shape ``[n]``."""
     places = {text_of(name): place for place, name in enumerate(column.categories)}
     texts, where = np.unique(texts_of(values), return_inverse=True)
@@ -270,7 +270,7 @@ def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDA
     return np.asarray((found == len(column.categories)) & ~missing)
 
 
-def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: str) -> DataError:
+def _unknown_categories(values: "pd.Series[Any]", column: CategoryColumn, origin: str) -> DataError:
     """The error for values that are none of the column's categories; it quotes some of them."""
     names = list(dict.fromkeys(texts_of(values).tolist()))
     shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
@@ -280,7 +280,7 @@ def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: 
     )
 
 
-def _rows(values: pd.Series[Any]) -> str:
+def _rows(values: "pd.Series[Any]") -> str:
     """Where these values are, by the index of their frame, such as "lines 3, 8, …" of a CSV file."""
     shown = ", ".join(map(str, values.index[:5])) + (", …" if len(values) > 5 else "")
     return f"{values.index.name or 'rows'} {shown}"

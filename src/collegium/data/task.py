@@ -4,8 +4,6 @@ Ranges and categories come from here and never from a party's records, so that e
 depends on that record alone.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -56,7 +54,7 @@ class NumberColumn(Frozen):
         return (value - EPOCH).days if type(value) is date else value
 
     @model_validator(mode="after")
-    def _ordered(self) -> NumberColumn:
+    def _ordered(self) -> "NumberColumn":
         if not self.low < self.high:
             raise ValueError(f"column {self.name}: low must be below high")
         return self
@@ -126,7 +124,7 @@ class Task(Frozen):
     """
 
     @model_validator(mode="after")
-    def _distinct(self) -> Task:
+    def _distinct(self) -> "Task":
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must differ from each other")
         if self.multilabel and len(self.classes) > MAX_LABELS:
@@ -160,7 +158,7 @@ class TeacherSettings(Frozen):
     options: dict[str, float | int | str | bool] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _options_belong_to_a_kind(self) -> TeacherSettings:
+    def _options_belong_to_a_kind(self) -> "TeacherSettings":
         if self.kind == OWN_CHOICE and self.options:
             raise ValueError(f"the kind {OWN_CHOICE} takes no options here: every party has its own")
         return self

@@ -3,8 +3,6 @@
 What is found depends on private records: it is for the institution alone, and nothing is sent anywhere.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -154,7 +152,7 @@ def _check_columns(found: RecordsCheck, frame: pd.DataFrame, source: DataSource,
             _check_categories(found, frame[column.name], column)
 
 
-def _check_numbers(found: RecordsCheck, values: pd.Series[Any], column: NumberColumn, source: DataSource) -> None:
+def _check_numbers(found: RecordsCheck, values: "pd.Series[Any]", column: NumberColumn, source: DataSource) -> None:
     dates = column.kind == "date"
     numbers, unread = read_numbers(values, source.decimal, dates=dates)
     if unread and not dates and not read_numbers(values, ",")[1]:
@@ -171,7 +169,7 @@ def _check_numbers(found: RecordsCheck, values: pd.Series[Any], column: NumberCo
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
 
 
-def _check_categories(found: RecordsCheck, values: pd.Series[Any], column: CategoryColumn) -> None:
+def _check_categories(found: RecordsCheck, values: "pd.Series[Any]", column: CategoryColumn) -> None:
     known = {text_of(name) for name in column.categories}
     others = Counter(text for text in texts_of(values).tolist() if text not in known)
     unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})

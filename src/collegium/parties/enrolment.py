@@ -1,7 +1,5 @@
 """Enrolment as a party does it: keys made here, a signing request sent, a certificate and a roster received."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ asked about. The party's own figure never leaves it: it is written to the log an
 beside the consortium's, with a warning where they are far apart.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -51,7 +49,7 @@ class OwnEvaluation:
     device : where a network computes.
     """
 
-    def __init__(self, name: str, examples: Examples, task: Task, folder: Path | None, device: str) -> None:
+    def __init__(self, name: str, examples: "Examples", task: Task, folder: Path | None, device: str) -> None:
         self._name, self._examples, self._task = name, examples, task
         self._folder, self._device = folder, device
         self._confusion: tuple[str, IntArray] | None = None

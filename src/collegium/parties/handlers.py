@@ -1,7 +1,5 @@
 """How a party answers each kind of request: one small object per kind, of which `party.Party` chooses one."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
@@ -108,7 +106,7 @@ class DescribeHandler:
 class PoolHandler:
     """Takes the pool in, once, if it is made of inputs of the task."""
 
-    def __init__(self, task: Task, pools: PoolStore) -> None:
+    def __init__(self, task: Task, pools: "PoolStore") -> None:
         self._task = task
         self._pools = pools
 
@@ -144,7 +142,7 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     reply: ClassVar[type[Votes] | type[Neighbours] | type[Sums]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
-    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
+    def __init__(self, task: Task, pools: "PoolStore", voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
         self._rounds, self._gate = rounds, gate
 
@@ -165,7 +163,9 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
     reply = Votes
     kept_as = np.uint16
 
-    def __init__(self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: Gate) -> None:
+    def __init__(
+        self, task: Task, pools: "PoolStore", voters: EnsembleCache, rounds: PreparedRounds, gate: Gate
+    ) -> None:
         super().__init__(task, pools, voters, rounds, gate)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
@@ -193,7 +193,7 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
         return cast
 
 
-def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
+def pool_asked(pools: "PoolStore", asked: PoolRange, width: int) -> NDArray[Any]:
     """The pool that ``asked`` names, once its positions are checked.
 
     Parameters

@@ -4,8 +4,6 @@ An older copy of the ledger, or another one, does not contain that entry. The co
 the digests of all entries since then: the party computes the hashes of the chain from them, and sees no entry.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from collegium.errors import LedgerRefused, StorageError

@@ -4,8 +4,6 @@ The same object answers over a gRPC session and inside a simulation. It only cho
 every kind of request has its own handler.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import shutil
@@ -134,11 +132,11 @@ class Party:
     def __init__(
         self,
         name: str,
-        examples: Examples,
+        examples: "Examples",
         task: Task,
         *,
         folder: Path | None,
-        pools: PoolStore,
+        pools: "PoolStore",
         device: str = "auto",
         threads: int = 1,
         split_key: bytes | None = None,
@@ -270,7 +268,7 @@ def _internal(name: str, request: Request, error: Exception) -> Failure:
     return Failure("internal", "the party met an unexpected error: its own log says where")
 
 
-def _check_examples(name: str, examples: Examples, task: Task) -> None:
+def _check_examples(name: str, examples: "Examples", task: Task) -> None:
     if len(examples) == 0:
         raise DataError(f"party {name} has no records: check its data file and the part of it that is taken")
     if examples.y is None:

@@ -4,8 +4,6 @@ The policy's floor, the party's own charge and the noise that it adds before mas
 that they cannot differ. Nothing here looks at votes or records: a refusal tells no more than the request itself.
 """
 
-from __future__ import annotations
-
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode

@@ -1,7 +1,5 @@
 """The terms that a consortium announces to a party that enrols."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from collegium.protocol.roster import Hex32

@@ -6,8 +6,6 @@ signing key, and nobody can get a certificate for another's signing key. The fun
 `collegium.protocol.identities` reads and writes the files.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -59,7 +57,7 @@ class Authority:
     """None where it is kept apart: what it signs then comes in files."""
 
     @classmethod
-    def create(cls, consortium: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> Authority:
+    def create(cls, consortium: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> "Authority":
         now = now or utc_now()
         key = ec.generate_private_key(ec.SECP256R1())
         name = _common_name(f"{consortium} authority")

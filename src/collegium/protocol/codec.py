@@ -4,8 +4,6 @@ A dataclass and its message have fields of the same names. Only what has another
 arrays, teacher settings, and values that carry a message of the secure sum. Every decoder raises ProtocolViolation.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache

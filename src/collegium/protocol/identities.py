@@ -9,8 +9,6 @@ Enrolment is `create_identity` (makes the keys, returns the signing request), th
 `issue`, and `install_certificate`. A new certificate for the same signing key replaces the old one.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import stat
@@ -60,7 +58,7 @@ class Credentials:
         return self.subject.name
 
     @classmethod
-    def load(cls, folder: Path, role: Role, *, now: datetime | None = None) -> Credentials:
+    def load(cls, folder: Path, role: Role, *, now: datetime | None = None) -> "Credentials":
         """Read and check a folder. An IdentityError says which file is wrong and what to do."""
         authority_pem = _read(folder / AUTHORITY)
         certificate_pem = _read(folder / CERTIFICATE)

@@ -1,7 +1,5 @@
 """The replies of a party, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -122,7 +120,7 @@ class Failure:
     message: str
 
     @classmethod
-    def of(cls, error: CollegiumError) -> Failure:
+    def of(cls, error: CollegiumError) -> "Failure":
         """What others may be told about ``error``: its constant text if it has one, else its message."""
         return cls(error.code, (error.told or str(error))[: limits.MAX_TEXT_CHARS])
 

@@ -1,7 +1,5 @@
 """The requests of the coordinator, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -93,7 +91,7 @@ class Terms:
         require(len(self.stage) <= 64, "the name of a stage is short")
 
     @classmethod
-    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM) -> Terms:
+    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM) -> "Terms":
         """The terms under which parties are asked to answer for ``mechanism``."""
         return cls(mechanism.name, mechanism.numbers(), mechanism.adjacencies[0].value, sum_mode, stage)
 

@@ -1,7 +1,5 @@
 """A run with virtual parties on Flower's simulation engine."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def coordinator_of(
-    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
+    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: "Ed25519PrivateKey | None" = None
 ) -> Coordinator:
     """The coordinator that drives the run over ``parties``."""
     on_progress = on_progress or (lambda step: None)
@@ -109,7 +107,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
             ray.shutdown()
 
 
-def drive_prepared(grid: Grid, folder: Path) -> None:
+def drive_prepared(grid: "Grid", folder: Path) -> None:
     """What the server app does under `flwr run .`: the run that was prepared in ``folder``."""
     from rich.console import Console
 

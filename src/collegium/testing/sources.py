@@ -1,7 +1,5 @@
 """The suite for data sources: the same records at every read, in random access too, and no label among the inputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +112,7 @@ def _check_encoded(name: str, examples: Examples) -> None:
     promise(not leaks, f"{name}: the encoded input {leaks[:5]} decides every label: it leaks the label")
 
 
-def _decides(values: pd.Series[float], labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:
+def _decides(values: "pd.Series[float]", labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:
     """Whether equal values have equal labels, with two labels at least and values that many records share."""
     codes, distinct = pd.factorize(values, use_na_sentinel=False)
     if len(distinct) < 2 or len(np.unique(labels)) < 2 or len(labels) < _RECORDS_PER_VALUE * len(distinct):

@@ -1,7 +1,5 @@
 """`collegium authority`: an authority whose key stays on a machine apart from the coordinator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,8 +5,6 @@ request, seconds of an exchange. Whoever comes when all places are taken gets th
 it: an honest exchange is over within a moment, so idlers keep nobody out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket
@@ -207,7 +205,7 @@ class EnrolmentService:
         for listener in self._listeners:
             listener.close()
 
-    def __enter__(self) -> EnrolmentService:
+    def __enter__(self) -> "EnrolmentService":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@
 from it and may be shown to anybody.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -103,24 +101,24 @@ class Members(Frozen):
         """Parties and students."""
         return {**self.members, **self.students}
 
-    def with_member(self, name: str, member: Member) -> Members:
+    def with_member(self, name: str, member: Member) -> "Members":
         if isinstance(member, StudentMember):
             return self.model_copy(update={"students": {**self.students, name: member}})
         return self.model_copy(update={"members": {**self.members, name: member}})
 
-    def with_student(self, name: str, queries: int | None) -> Members:
+    def with_student(self, name: str, queries: int | None) -> "Members":
         """Know ``name`` as a student with this limit; IdentityError when a party has the name."""
         if name in self.members:
             raise IdentityError(f"{name} is a party: give the student another name")
         held = self.students.get(name, StudentMember())
         return self.with_member(name, held.model_copy(update={"queries": queries}))
 
-    def with_code(self, name: str, code: str, now: datetime, hours: float) -> Members:
+    def with_code(self, name: str, code: str, now: datetime, hours: float) -> "Members":
         """Let ``name`` enrol by this code, in place of any earlier code; somebody new enrols as a party."""
         fresh = JoinCode(digest=code_digest(name, code), expires_utc=now + timedelta(hours=hours))
         return self.with_member(name, self.known().get(name, Member()).model_copy(update={"code": fresh}))
 
-    def without(self, name: str) -> Members:
+    def without(self, name: str) -> "Members":
         """Revoke a party or a student: its keys are never certified again. IdentityError when nobody has the name."""
         known = self.known()
         if name not in known:
@@ -131,7 +129,7 @@ class Members(Frozen):
         update = {"code": None, "request_pem": None, "left": True, "revoked_keys": revoked}
         return self.with_member(name, member.model_copy(update=update))
 
-    def certified(self, certificate_pem: str) -> Members:
+    def certified(self, certificate_pem: str) -> "Members":
         """Enrol a party or student by what the authority issued; IdentityError where nobody asked for it."""
         subject = read_subject(read_certificate(certificate_pem.encode()))
         member = self.known().get(subject.name, Member())

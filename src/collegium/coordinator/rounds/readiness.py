@@ -3,8 +3,6 @@
 A party that was away or late is asked again before the next round. A party that broke the protocol or refused is not.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

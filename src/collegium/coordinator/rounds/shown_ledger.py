@@ -1,7 +1,5 @@
 """Parties are shown how the ledger grows, so that an older copy of it is noticed by every party that answered since."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cache
 

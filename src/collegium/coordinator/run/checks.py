@@ -1,7 +1,5 @@
 """What can be known of a consortium before anything is spent: whether it can run, and how good its labels will be."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ It is paid for before the first label is bought, so that the labels cannot use u
 that was interrupted may have released counts, so another attempt is another charge.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 
 
-def _sum_of(setup: RunSetup) -> VoteSum:
+def _sum_of(setup: "RunSetup") -> VoteSum:
     config, keys, mode = setup.config, setup.reach.signing_keys, evaluation_mode(setup.config)
     if keys is None or mode == setup.vote_sum.mode:
         return setup.vote_sum
@@ -45,7 +43,7 @@ class PrivateEvaluation:
     ledger_id : names the ledger under which the counts are released.
     """
 
-    def __init__(self, setup: RunSetup, ledger: Ledger, notes: RunNotes, ledger_id: str) -> None:
+    def __init__(self, setup: "RunSetup", ledger: Ledger, notes: "RunNotes", ledger_id: str) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
         self._config = setup.config
         self._sum = _sum_of(setup)

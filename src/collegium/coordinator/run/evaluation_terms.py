@@ -1,7 +1,5 @@
 """What a configuration says of its evaluation: the mechanism, its noise, and what it leaves for labels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

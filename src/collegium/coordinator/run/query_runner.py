@@ -1,7 +1,5 @@
 """Queries are put to the parties, batch by batch, until each has a label, the budget ends or the run is to stop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """Read the records that a query finds in a database, through SQLAlchemy."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 from pathlib import Path
@@ -65,7 +63,7 @@ def read_database(source: DataSource, root: Path | None) -> Records:
         raise DataError(f"cannot read {shown}: {_reason(error, url)}; nothing was kept, start again") from error
 
 
-def _url_of(source: DataSource, root: Path | None) -> URL:
+def _url_of(source: DataSource, root: Path | None) -> "URL":
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -101,7 +99,7 @@ def _frame(shown: str, names: list[str], parts: Any) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names, dtype=object)
 
 
-def _reason(error: Exception, url: URL) -> str:
+def _reason(error: Exception, url: "URL") -> str:
     """The first line of what the driver said, without the password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
     return said[0].replace(str(url.password), "***") if url.password else said[0]

@@ -1,7 +1,5 @@
 """Read DICOM images as eight-bit images of one size, each by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 A name stands for a set that scikit-learn brings (its task is ``tasks/NAME.toml``) or for one of an installed package.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

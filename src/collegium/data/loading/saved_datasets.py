@@ -1,7 +1,5 @@
 """Read a Hugging Face dataset that `save_to_disk` wrote into a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

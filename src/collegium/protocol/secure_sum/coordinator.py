@@ -4,8 +4,6 @@ It never holds a single vector: masked vectors are added on arrival. A reply tha
 protocol is refused with a named error, and its sender counts as dropped out from then on.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress

@@ -41,8 +41,6 @@ unknown to all others until i has been shown the full list of adverts. So neithe
 coalition of others chooses i's holders; what a dishonest party does with its own choice only concerns its own secrets.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
