@@ -140,8 +140,9 @@ class Coordinator:
     pool : array_like
         Public inputs without labels, as `collegium.data.examples.encode` takes them. Queries come from them, and the
         student learns from them.
-    mechanism : Mechanism
-        How the summed votes become labels, such as ``GNMax(sigma=40)``.
+    mechanism : Mechanism, optional
+        How the summed votes become labels, such as ``GNMax(sigma=40)``. Without it, class sums label the whole pool
+        from one noisy sum over all records, with the noise that the budget asks for.
     epsilon, delta : float
         The budget: no label is released once (ε, δ) would be passed.
     teachers : str
@@ -168,7 +169,7 @@ class Coordinator:
         self,
         parties: LocalParties,
         pool: ArrayLike,
-        mechanism: Mechanism,
+        mechanism: Mechanism | None = None,
         *,
         epsilon: float,
         delta: float = 1e-5,
@@ -192,10 +193,13 @@ class Coordinator:
                 "per_party": teachers_per_party,
                 "options": dict(teacher_options or {}),
             },
-            "mechanism": {"name": mechanism.name, "parameters": mechanism.parameters()},
             "budget": {"epsilon": epsilon, "delta": delta},
             "evaluation": None if evaluation_share is None else {"share": evaluation_share},
         }
+        if mechanism is None:
+            del self._asked["teachers"]
+        else:
+            self._asked["mechanism"] = {"name": mechanism.name, "parameters": mechanism.parameters()}
 
     @property
     def folder(self) -> Path:
@@ -210,7 +214,7 @@ class Coordinator:
         Parameters
         ----------
         queries : int
-            How many inputs to ask about, at most as many as the pool holds.
+            How many inputs to ask about, at most as many as the pool holds. Class sums label the whole pool.
         choice : str
             How they are chosen: ``random``, ``representative`` or ``farthest-first``.
 
@@ -235,13 +239,14 @@ class Coordinator:
             labels[index] = ABSTAIN if label is None else label
         return labels
 
-    def fit(self, method: str = "random-forest", **options: float | int | str | bool) -> PublishedStudent:
+    def fit(self, method: str | None = None, **options: float | int | str | bool) -> PublishedStudent:
         """Fit the student on the labels and the pool; it may be published under the ε of the labels.
 
         Parameters
         ----------
-        method : str
-            A student method, such as ``random-forest`` for tables or ``consistency`` for images.
+        method : str, optional
+            A student method, such as ``random-forest`` for tables or ``consistency`` for images. Without it: the
+            classifier that class sums hold (``kernel``), or a random forest where votes gave the labels.
         **options
             Options of the method.
 
@@ -264,7 +269,8 @@ class Coordinator:
             raise ConfigurationError("there are no labels to learn from: call label() first")
         from collegium.coordinator.students.published import load_student
 
-        self._asked["student"] = {"method": method, "options": options}
+        usual = "random-forest" if "teachers" in self._asked else "kernel"
+        self._asked["student"] = {"method": method or usual, "options": options}
         self._run().evaluate()
         self._run().fit()
         return load_student(self._folder.student, device=self._device)

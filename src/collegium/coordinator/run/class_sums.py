@@ -17,7 +17,7 @@ from collegium.coordinator.rounds.round_requests import SumRequests
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.errors import StorageError
 from collegium.models.kernel_student import NoisySums
-from collegium.privacy.mechanisms import IntArray, SeededNoise, SystemNoise
+from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
 from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.whole_files import replacing
 
@@ -46,19 +46,20 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
         raise StorageError(f"cannot read {path}: {error}; restore it from a copy") from error
 
 
-def released_sums(
-    path: Path, requests: SumRequests, sigma: float, classes: int, noise: NoiseStrategy | None, ask: Ask
-) -> NoisySums:
-    """Ask, add noise and keep the result in the file; the sums were paid for before.
+def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask) -> NoisySums:
+    """Ask, see to the noise and keep the result in the file; the sums were paid for before.
 
     Parameters
     ----------
-    sigma : the noise, in units of the largest contribution.
-    noise : what draws the noise; None where the parties' is in the sum already.
+    mechanism : as it runs; where its stage has a share, the parties' noise is in the sum already.
+    noise : what draws the noise elsewhere.
     """
     values, answered = ask()
-    scale = sigma * math.sqrt(bound_squared(classes))
-    if noise is not None:
+    share = mechanism.stages[0].share
+    if share is not None:
+        scale = share.sigma_share * math.sqrt(answered)  # more parties than needed add more noise than charged
+    else:
+        scale = mechanism.noise_votes * math.sqrt(bound_squared(int(mechanism.parameters()["classes"])))
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}

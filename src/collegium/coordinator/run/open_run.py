@@ -207,11 +207,9 @@ class OpenRun:
         held = self._sums(requests)
 
         def outcomes() -> IntArray:
-            noise = None if noised else self._setup.noise
-            sigma = float(self._setup.mechanism.parameters()["sigma"])
-            classes = len(self._config.task.classes)
-            ask = lambda: runner.ask_sum(requests)  # noqa: E731
-            sums = held or released_sums(path, requests, sigma, classes, noise, ask)
+            sums = held or released_sums(
+                path, requests, self._setup.mechanism, self._setup.noise, lambda: runner.ask_sum(requests)
+            )
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
             return student.predict(pool[[queries[key] for key in pending]])

@@ -37,9 +37,9 @@ class VotesConfig(Frozen):
 
 
 class MechanismConfig(Frozen):
-    """The mechanism's registered name and its parameters."""
+    """The mechanism's registered name and its parameters; the budget decides the noise of class sums without sigma."""
 
-    name: str = "gnmax"
+    name: str = "class-sums"
     parameters: dict[str, float] = Field(default_factory=dict)
 
     @field_validator("name")
@@ -227,6 +227,27 @@ class RunConfig(Frozen):
     student: StudentConfig = StudentConfig()
     evaluation: EvaluationConfig | None = None
     """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, values: Any) -> Any:
+        """What follows from what is left out: class sums, unless teachers or neighbours are named, then ``gnmax``.
+
+        Class sums are noised by the parties, as the whole noisy vector is charged in any case, and hold their student.
+        """
+        if not isinstance(values, dict):
+            return values
+        mechanism = values.get("mechanism", {})
+        if not isinstance(mechanism, dict):
+            return values
+        votes_asked = not {"teachers", "neighbours"}.isdisjoint(values)
+        mechanism = {"name": "gnmax" if votes_asked else "class-sums"} | mechanism
+        usual: dict[str, dict[str, Any]] = {"mechanism": mechanism}
+        if mechanism["name"] == "class-sums":
+            usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
+        given = {section: values.get(section, {}) for section in usual}
+        filled = {section: usual[section] | own for section, own in given.items() if isinstance(own, dict)}
+        return values | filled
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> RunConfig:
