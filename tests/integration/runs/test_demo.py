@@ -28,13 +28,13 @@ def test_the_demo_needs_no_file_and_no_network() -> None:
     config = demo()
     assert config.holdout is not None and config.baseline is not None
     parts = [load(source, config.task, data_root=None) for source in (config.private, config.pool, config.holdout)]
-    assert [len(part) for part in parts] == [1200, 300, 297]
+    assert [len(part) for part in parts] == [1300, 300, 197]
 
 
-def test_the_demo_shows_five_parties_with_several_teachers_each_and_is_private() -> None:
+def test_the_demo_shows_five_parties_and_the_default_mechanism_and_is_private() -> None:
     config = demo()
-    assert config.partition.parties == 5 and config.teachers.per_party > 1
-    assert config.seed is None and config.mechanism.noise == "discrete"
+    assert config.partition.parties == 5 and config.mechanism.name == "class-sums" and config.budget.epsilon <= 1.0
+    assert config.seed is None
     assert config.votes.mode == "masked"
 
 
@@ -54,10 +54,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         changes: dict[str, Any] = {
             "partition": settings.partition.model_copy(update={"parties": 3}),
             "private": settings.private.model_copy(update={"stop": 300}),
-            "teachers": settings.teachers.model_copy(
-                update={"kind": "linear", "per_party": 4, "options": {"steps": 30}}
-            ),
-            "queries": settings.queries.model_copy(update={"count": 8}),
             "mechanism": settings.mechanism.model_copy(update={"parameters": {"sigma": 2.0}}),
             "budget": settings.budget.model_copy(update={"epsilon": 60.0}),
             "student": settings.student.model_copy(update={"options": {"steps": 2}}),
@@ -79,13 +75,11 @@ def test_the_command_prints_the_closing_figures(
     assert ended.value.code == 0, err
     run = json.loads(out)
     assert run["state"] == "finished" and run["private"]
-    assert run["labels"]["asked"] == 8 and run["labels"]["answered"] == 8
+    assert run["labels"]["asked"] == 300 and run["labels"]["answered"] == 300
     assert 0 <= run["labels"]["quality"]["accuracy"] <= 1
     assert 0 <= run["student"]["quality"]["accuracy"] <= 1 and 0 <= run["baseline"]["accuracy"] <= 1
-    assert (
-        run["privacy"]["units"]["record"]["charged"]["epsilon"] < run["privacy"]["units"]["party"]["charged"]["epsilon"]
-    )
-    assert "teachers fitted: 3 of 3" in err and not ANSI.search(out + err)
+    assert set(run["privacy"]["units"]) == {"record"} and len(run["rounds"]) == 1
+    assert "votes in: 3 of 3" in err and not ANSI.search(out + err)
     assert (tmp_path / "run" / "report.html").is_file()
     again = shown_again(tmp_path / "run", capfd)
     for row in ("parties", "queries", "answered", "ε, one record", "label accuracy", "student accuracy", "baseline"):
