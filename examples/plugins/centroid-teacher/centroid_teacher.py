@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import StorageError
-from collegium.parties.teachers.array_teachers import load_arrays, save_arrays
+from collegium.models.arrays import load_arrays, save_arrays
 
 
 class NearestCentroid:
@@ -44,7 +44,7 @@ class NearestCentroid:
         save_arrays(path, "nearest-centroid", {"centres": self._centres})
 
     def load(self, path: Path, *, device: str) -> None:
-        centres = load_arrays(path, "nearest-centroid", {"centres": np.float64})["centres"]
+        centres = load_arrays(path, "nearest-centroid", {"centres": np.float64})[0]["centres"]
         if centres.shape != self._shape:
             raise StorageError(f"{path.name} holds a teacher of another task")
         self._centres = centres

@@ -4,8 +4,6 @@ scikit-learn grows the trees; their nodes are then five arrays that this module 
 kept forest needs no pickle and outlives an update of scikit-learn.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,29 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from collegium.data.task import Task
 from collegium.errors import StorageError
+from collegium.models.arrays import load_arrays, save_arrays
 
 FOREST_FORMAT = "collegium-forest-1"
 
-FOREST_DTYPES: dict[str, type[np.generic]] = {
+_DTYPES: dict[str, type[np.generic]] = {
     "roots": np.int64,
     "children": np.int64,
     "feature": np.int64,
     "threshold": np.float64,
     "share": np.float64,
 }
-"""The arrays of a forest, by name."""
-
 _BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """All trees' nodes behind one another.
+    """Trees that label inputs of their task: all trees' nodes behind one another.
 
     Parameters
     ----------
@@ -45,6 +40,7 @@ class Forest:
     share : shape ``[nodes, classes]``, the class frequencies at a node.
     """
 
+    task: Task
     roots: NDArray[np.int64]
     children: NDArray[np.int64]
     feature: NDArray[np.int64]
@@ -52,8 +48,8 @@ class Forest:
     share: NDArray[np.float64]
 
     @classmethod
-    def of_trees(cls, forest: Any, classes: int) -> "Forest":
-        """The arrays of a fitted scikit-learn forest whose labels are class numbers below ``classes``."""
+    def of_trees(cls, forest: Any, task: Task) -> "Forest":
+        """The arrays of a fitted scikit-learn forest whose labels are class numbers of ``task``."""
         sizes = [tree.tree_.node_count for tree in forest.estimators_]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         children, feature, threshold, share = [], [], [], []
@@ -67,49 +63,17 @@ class Forest:
             feature.append(np.where(inner, tree.feature, 0))
             threshold.append(tree.threshold)
             counts = tree.value[:, 0, :]
-            full = np.zeros((tree.node_count, classes))
+            full = np.zeros((tree.node_count, len(task.classes)))
             full[:, forest.classes_] = counts / counts.sum(axis=1, keepdims=True)
             share.append(full)
         return cls(
+            task,
             roots,
             np.concatenate(children).astype(np.int64),
             np.concatenate(feature).astype(np.int64),
             np.concatenate(threshold).astype(np.float64),
             np.concatenate(share),
         )
-
-    @classmethod
-    def checked(cls, arrays: Mapping[str, NDArray[Any]], features: int, classes: int, name: str) -> "Forest":
-        """A forest of arrays that came from a file called ``name``.
-
-        Raises
-        ------
-        StorageError
-            If their shapes do not fit each other, or a walk could leave the arrays or never end.
-        """
-        forest = cls(**arrays)
-        count = len(forest.threshold)
-        shapes_fit = (
-            forest.roots.ndim == 1
-            and forest.children.shape == (count, 2)
-            and forest.feature.shape == forest.threshold.shape == (count,)
-            and forest.share.shape == (count, classes)
-        )
-        if not shapes_fit or count == 0 or len(forest.roots) == 0:
-            raise StorageError(f"{name} holds a forest for other settings")
-        here = np.arange(count)[:, None]
-        # Children stand behind their parents, so that every walk ends.
-        ends = bool(((forest.children >= here) & (forest.children < count)).all())
-        features_fit = bool(((forest.feature >= 0) & (forest.feature < features)).all())
-        roots_fit = bool(((forest.roots >= 0) & (forest.roots < count)).all())
-        shares_fit = bool((np.isfinite(forest.share) & (forest.share >= 0)).all())
-        if not (ends and features_fit and roots_fit and shares_fit):
-            raise StorageError(f"{name} holds a damaged forest")
-        return forest
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a file keeps, by name."""
-        return {name: getattr(self, name) for name in FOREST_DTYPES}
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Mean class frequencies of the leaves reached, shape ``[n, classes]``, for inputs ``[n, …]``."""
@@ -140,88 +104,73 @@ class Forest:
                 return here
             here = following
 
+    def to_onnx(self, graph: Any, x: str) -> str:
+        """Add the trees to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
+        nodes = np.arange(len(self.threshold))
+        tree = np.searchsorted(self.roots, nodes, side="right") - 1
+        own = nodes - self.roots[tree]  # a node's number within its tree
+        inner = self.children[:, 0] != nodes
+        # An input is a 32-bit float: it is at most the threshold if it is at most the threshold rounded down to one.
+        near = self.threshold.astype(np.float32)
+        below = np.where(near > self.threshold, np.nextafter(near, np.float32(-np.inf)), near)
+        leaves, classes = np.nonzero((self.share > 0) & ~inner[:, None])
+        shares: str = graph.trees(
+            graph.flat(x),
+            aggregate_function="AVERAGE",
+            n_targets=self.share.shape[1],
+            nodes_treeids=tree.tolist(),
+            nodes_nodeids=own.tolist(),
+            nodes_featureids=self.feature.tolist(),
+            nodes_modes=np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
+            nodes_values=below.tolist(),
+            nodes_truenodeids=np.where(inner, self.children[:, 0] - self.roots[tree], 0).tolist(),
+            nodes_falsenodeids=np.where(inner, self.children[:, 1] - self.roots[tree], 0).tolist(),
+            target_treeids=tree[leaves].tolist(),
+            target_nodeids=own[leaves].tolist(),
+            target_ids=classes.tolist(),
+            target_weights=self.share[leaves, classes].tolist(),
+        )
+        return shares
+
+    def save(self, path: Path) -> None:
+        """Write the trees' arrays and the task; StorageError if that fails."""
+        arrays = {name: getattr(self, name) for name in _DTYPES}
+        save_arrays(path, FOREST_FORMAT, arrays, task=self.task.model_dump(mode="json"))
+
 
 def flat(x: NDArray[Any]) -> NDArray[np.float32]:
     """Inputs ``[n, …]`` as rows ``[n, features]`` of the type that scikit-learn's trees compare."""
     return np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
 
 
-def save_forest(path: Path, forest: Forest, task: Task) -> None:
-    """Write a forest with the task that it answers; StorageError if the file cannot be written."""
-    metadata = {FOREST_FORMAT: json.dumps({"task": task.model_dump(mode="json")}, sort_keys=True)}
-    try:
-        save_file({name: np.ascontiguousarray(values) for name, values in forest.arrays().items()}, path, metadata)
-    except (OSError, SafetensorError) as error:
-        raise StorageError(f"cannot write the forest {path}: {error}") from error
+def read_student(path: Path, *, device: str) -> Forest:
+    """What `Forest.save` wrote; forests stay on the CPU.
 
-
-def load_forest(path: Path) -> tuple[Forest, Task]:
-    """Read what `save_forest` wrote; StorageError if the file is missing, damaged or no forest of this version."""
+    Raises
+    ------
+    StorageError
+        If the file is missing, damaged or no forest, or a walk through it could leave the arrays or never end.
+    """
+    arrays, about = load_arrays(path, FOREST_FORMAT, _DTYPES)
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path.name} cannot be read as a forest: {error}") from error
-    types = {name: values.dtype for name, values in arrays.items()}
-    if FOREST_FORMAT not in metadata or types != {name: np.dtype(kind) for name, kind in FOREST_DTYPES.items()}:
-        raise StorageError(f"{path.name} holds no forest that this version of Collegium wrote")
-    try:
-        task = Task.model_validate(json.loads(metadata[FOREST_FORMAT])["task"])
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        forest = Forest(Task.model_validate(about["task"]), **arrays)
+    except (KeyError, TypeError, ValidationError) as error:
         raise StorageError(f"{path.name} does not name the task of a forest: {error}") from error
-    features = int(np.prod(task.inputs.shape))
-    return Forest.checked(arrays, features, len(task.classes), path.name), task
-
-
-@dataclass(frozen=True, eq=False)
-class ForestStudent:
-    """Trees that label inputs of their task."""
-
-    forest: Forest
-    task: Task
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Mean class frequencies of the leaves reached, shape ``[n, classes]``."""
-        return self.forest.probabilities(x)
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Class numbers, shape ``[n]``."""
-        return self.forest.predict(x)
-
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the trees to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        forest, nodes = self.forest, np.arange(len(self.forest.threshold))
-        tree = np.searchsorted(forest.roots, nodes, side="right") - 1
-        own = nodes - forest.roots[tree]  # a node's number within its tree
-        inner = forest.children[:, 0] != nodes
-        # An input is a 32-bit float: it is at most the threshold if it is at most the threshold rounded down to one.
-        near = forest.threshold.astype(np.float32)
-        below = np.where(near > forest.threshold, np.nextafter(near, np.float32(-np.inf)), near)
-        leaves, classes = np.nonzero((forest.share > 0) & ~inner[:, None])
-        shares: str = graph.trees(
-            graph.flat(x),
-            aggregate_function="AVERAGE",
-            n_targets=forest.share.shape[1],
-            nodes_treeids=tree.tolist(),
-            nodes_nodeids=own.tolist(),
-            nodes_featureids=forest.feature.tolist(),
-            nodes_modes=np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
-            nodes_values=below.tolist(),
-            nodes_truenodeids=np.where(inner, forest.children[:, 0] - forest.roots[tree], 0).tolist(),
-            nodes_falsenodeids=np.where(inner, forest.children[:, 1] - forest.roots[tree], 0).tolist(),
-            target_treeids=tree[leaves].tolist(),
-            target_nodeids=own[leaves].tolist(),
-            target_ids=classes.tolist(),
-            target_weights=forest.share[leaves, classes].tolist(),
-        )
-        return shares
-
-    def save(self, path: Path) -> None:
-        """Write the trees' arrays as safetensors, with the task."""
-        save_forest(path, self.forest, self.task)
-
-
-def read_student(path: Path, *, device: str) -> ForestStudent:
-    """What `ForestStudent.save` wrote; forests stay on the CPU. Raises StorageError or DataError."""
-    return ForestStudent(*load_forest(path))
+    count = len(forest.threshold)
+    shapes_fit = (
+        forest.roots.ndim == 1
+        and forest.children.shape == (count, 2)
+        and forest.feature.shape == forest.threshold.shape == (count,)
+        and forest.share.shape == (count, len(forest.task.classes))
+    )
+    if not shapes_fit or count == 0 or len(forest.roots) == 0:
+        raise StorageError(f"{path.name} holds a forest for other settings")
+    here = np.arange(count)[:, None]
+    # Children stand behind their parents, so that every walk ends.
+    ends = bool(((forest.children >= here) & (forest.children < count)).all())
+    features_fit = bool(((forest.feature >= 0) & (forest.feature < np.prod(forest.task.inputs.shape))).all())
+    roots_fit = bool(((forest.roots >= 0) & (forest.roots < count)).all())
+    shares_fit = bool((np.isfinite(forest.share) & (forest.share >= 0)).all())
+    if not (ends and features_fit and roots_fit and shares_fit):
+        raise StorageError(f"{path.name} holds a damaged forest")
+    return forest

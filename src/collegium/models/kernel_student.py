@@ -13,7 +13,6 @@ Wiener, "Extrapolation, interpolation, and smoothing of stationary time series",
 Balog, Tolstikhin and Schölkopf, "Differentially private database release via kernel mean embeddings", ICML 2018.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from collegium.data.features import Features, dimensions
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
+from collegium.models.arrays import load_arrays, save_arrays
 from collegium.privacy.mechanisms.class_sums import ONE, count_of_one
 from collegium.privacy.units import IntArray
 
@@ -117,38 +115,25 @@ class KernelStudent:
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""
-        about = {
-            "task": self.task.model_dump(mode="json"),
-            "features": self.features.name,
-            "bandwidth_squared": self.bandwidth_squared,
-        }
         arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "weights": self.weights}
         for name in ("projection", "scaling"):
             if (array := getattr(self.features, name)) is not None:
                 arrays[name] = array
         if self.features.network is not None:
             arrays["network"] = np.frombuffer(self.features.network, dtype=np.uint8)
-        try:
-            save_file(
-                {name: np.ascontiguousarray(array) for name, array in arrays.items()},
-                path,
-                {KERNEL_FORMAT: json.dumps(about, sort_keys=True)},
-            )
-        except (OSError, SafetensorError) as error:
-            raise StorageError(f"cannot write the student {path}: {error}") from error
+        task, features = self.task.model_dump(mode="json"), self.features.name
+        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, bandwidth_squared=self.bandwidth_squared)
 
 
 def read_student(path: Path, *, device: str) -> KernelStudent:
     """What `KernelStudent.save` wrote; raises StorageError for another or a damaged file."""
+    arrays, about = load_arrays(path, KERNEL_FORMAT)
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})[KERNEL_FORMAT])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         task = Task.model_validate(about["task"])
         network = arrays["network"].tobytes() if "network" in arrays else None
         features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
         landmarks, weights, bandwidth = arrays["landmarks"], arrays["weights"], int(about["bandwidth_squared"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
+    except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
     fits = (
         landmarks.dtype == np.int16

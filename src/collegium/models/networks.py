@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -53,11 +53,11 @@ class Architecture:
 def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     channels, _, _ = image_shape(task)
     return nn.Sequential(
-        *_convolution(channels, width, stride=1),
+        *_convolution(channels, width),
         nn.MaxPool2d(2),
-        *_convolution(width, 2 * width, stride=1),
+        *_convolution(width, 2 * width),
         nn.MaxPool2d(2),
-        *_convolution(2 * width, 4 * width, stride=1),
+        *_convolution(2 * width, 4 * width),
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
         nn.Dropout(dropout),
@@ -68,13 +68,11 @@ def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
 def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     channels, _, _ = image_shape(task)
     return nn.Sequential(
-        nn.Conv2d(channels, width, 5, padding=2, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(inplace=True),
+        *_convolution(channels, width, size=5),
         nn.MaxPool2d(2),
-        *_convolution(width, 2 * width, stride=1),
+        *_convolution(width, 2 * width),
         nn.MaxPool2d(2),
-        *_convolution(2 * width, 4 * width, stride=1),
+        *_convolution(2 * width, 4 * width),
         nn.AdaptiveAvgPool2d(2),
         nn.Flatten(),
         nn.Dropout(dropout),
@@ -82,9 +80,9 @@ def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
     )
 
 
-def _convolution(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
+def _convolution(inputs: int, outputs: int, *, size: int = 3) -> tuple[nn.Module, ...]:
     return (
-        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False),
         nn.BatchNorm2d(outputs),
         nn.ReLU(inplace=True),
     )
@@ -215,17 +213,7 @@ def save_network(path: Path, network: nn.Module, name: str, task: Task, **option
         raise StorageError(f"cannot write the network {path}: {error}") from error
 
 
-@dataclass(frozen=True)
-class SavedNetwork:
-    """A network read from a file, in evaluation mode on the CPU, and what it was built from."""
-
-    network: nn.Module
-    name: str
-    task: Task
-    options: dict[str, Option]
-
-
-def load_network(path: Path) -> SavedNetwork:
+def load_network(path: Path) -> "NetworkStudent":
     """Read a file that `save_network` wrote; StorageError if it is missing, and the errors of `read_network`."""
     try:
         return read_network(path.read_bytes(), path.name)
@@ -233,8 +221,8 @@ def load_network(path: Path) -> SavedNetwork:
         raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
 
 
-def read_network(data: bytes, origin: str) -> SavedNetwork:
-    """The network of which `network_bytes` made ``data``; errors call it ``origin``.
+def read_network(data: bytes, origin: str) -> "NetworkStudent":
+    """The network of which `network_bytes` made ``data``, in evaluation mode on the CPU; errors call it ``origin``.
 
     Raises
     ------
@@ -264,7 +252,7 @@ def read_network(data: bytes, origin: str) -> SavedNetwork:
         raise DataError(f"the weights in {origin} do not fit the network {name} for its task")
     # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
     network.load_state_dict(tensors, assign=True)
-    return SavedNetwork(network.eval(), name, task, options)
+    return NetworkStudent(name, task, network.eval(), "cpu", options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,4 +311,4 @@ class NetworkStudent:
 def read_student(path: Path, *, device: str) -> NetworkStudent:
     """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
     saved = load_network(path)
-    return NetworkStudent(saved.name, saved.task, saved.network.to(device), device, saved.options)
+    return replace(saved, network=saved.network.to(device), device=device)

@@ -86,7 +86,7 @@ def test_a_saved_network_comes_back_the_same(name: str, tmp_path: Path) -> None:
     path = tmp_path / "network.safetensors"
     save_network(path, network, name, task, **options)
     saved = load_network(path)
-    assert (saved.name, saved.task, saved.options) == (name, task, options)
+    assert (saved.architecture, saved.task, saved.options) == (name, task, options)
     assert not saved.network.training
     x = network_inputs(np.random.default_rng(0).integers(0, 256, (3, 8, 10, 2), dtype=np.uint8))
     with torch.no_grad():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from collegium.data import Examples
@@ -139,12 +140,14 @@ def test_a_forest_whose_nodes_run_in_circles_is_not_walked(task: Task, digits: E
     teacher.fit(digits.take(np.arange(50)), seed=0, device="cpu")
     teacher.save(path)
     nodes = load_file(path)
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
     for name, value in (("children", 0), ("feature", 64), ("roots", 10**9)):
         broken = nodes | {name: np.full_like(nodes[name], value)}
-        save_file(broken, path, metadata={"kind": "random-forest"})
+        save_file(broken, path, metadata=metadata)
         with pytest.raises(StorageError, match="a damaged forest"):
             RandomForestTeacher(task, trees=3).load(path, device="cpu")
-    save_file(nodes, path, metadata={"kind": "random-forest"})
+    save_file(nodes, path, metadata=metadata)
     with pytest.raises(StorageError, match="other settings"):
         RandomForestTeacher(task, trees=4).load(path, device="cpu")
 

@@ -58,7 +58,7 @@ def test_a_file_whose_trees_would_be_walked_astray_is_refused(
     with pytest.raises(StorageError, match="a damaged forest"):
         read_student(path)
     save_file({other: array for other, array in nodes.items() if other != name}, path, metadata)
-    with pytest.raises(StorageError, match="no forest"):
+    with pytest.raises(StorageError, match="holds no collegium-forest"):
         read_student(path)
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.models.forests import Forest, ForestStudent, flat
+from collegium.models.forests import Forest, flat
 from collegium.settings import Frozen
 
 
@@ -19,7 +19,7 @@ class RandomForest(Frozen):
     max_depth: int = Field(default=0, ge=0, le=1000)
     """Levels of a tree; 0 lets them grow."""
 
-    def fit(self, problem: LearningProblem) -> ForestStudent:
+    def fit(self, problem: LearningProblem) -> Forest:
         from sklearn.ensemble import RandomForestClassifier
 
         trees = RandomForestClassifier(
@@ -27,4 +27,4 @@ class RandomForest(Frozen):
         )
         trees.fit(flat(problem.pool[problem.indices]), problem.labels)
         problem.progress(1, 1)
-        return ForestStudent(Forest.of_trees(trees, len(problem.task.classes)), problem.task)
+        return Forest.of_trees(trees, problem.task)

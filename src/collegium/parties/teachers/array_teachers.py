@@ -3,43 +3,19 @@
 Files are safetensors: nothing in them is executed when they are read.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, StorageError
-from collegium.models.forests import FOREST_DTYPES, Forest, flat
+from collegium.models.arrays import load_arrays, save_arrays
+from collegium.models.forests import Forest, flat, read_student
 
 if TYPE_CHECKING:
     from collegium.data import Examples
-
-
-def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays and the kind of teacher that they belong to; StorageError if that fails."""
-    try:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path, metadata={"kind": kind})
-    except (OSError, SafetensorError) as error:
-        raise StorageError(f"cannot write the teacher {path}: {error}") from error
-
-
-def load_arrays(path: Path, kind: str, dtypes: Mapping[str, type[np.generic]]) -> dict[str, NDArray[Any]]:
-    """Read exactly the arrays named in ``dtypes``; StorageError if the file is damaged or of another kind."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            if (file.metadata() or {}).get("kind") != kind or set(file.keys()) != set(dtypes):
-                raise StorageError(f"{path.name} holds no teacher of the kind {kind}")
-            arrays = {name: file.get_tensor(name) for name in dtypes}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path.name} cannot be read as a teacher: {error}") from error
-    if any(arrays[name].dtype != dtype for name, dtype in dtypes.items()):
-        raise StorageError(f"{path.name} holds arrays of other types than the kind {kind} writes")
-    return arrays
 
 
 class ConstantTeacher:
@@ -63,7 +39,7 @@ class ConstantTeacher:
         save_arrays(path, "constant", {"label": np.array([self._label], dtype=np.int64)})
 
     def load(self, path: Path, *, device: str) -> None:
-        label = load_arrays(path, "constant", {"label": np.int64})["label"]
+        label = load_arrays(path, "constant", {"label": np.int64})[0]["label"]
         if label.shape != (1,) or not 0 <= label[0] < self._classes:
             raise StorageError(f"{path.name} holds no class of this task")
         self._label = int(label[0])
@@ -85,8 +61,7 @@ class RandomForestTeacher:
             raise ConfigurationError(f"random-forest: trees from 1 to {_MAX_TREES}, max_depth from 0 to 1,000")
         self._trees = trees
         self._max_depth = max_depth
-        self._classes = len(task.classes)
-        self._features = int(np.prod(task.inputs.shape))
+        self._task = task
         self._forest: Forest | None = None
 
     def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
@@ -96,7 +71,7 @@ class RandomForestTeacher:
             n_estimators=self._trees, max_depth=self._max_depth or None, random_state=seed % 2**32, n_jobs=1
         )
         forest.fit(flat(examples.x), examples.y)
-        self._forest = Forest.of_trees(forest, self._classes)
+        self._forest = Forest.of_trees(forest, self._task)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         assert self._forest is not None
@@ -104,12 +79,10 @@ class RandomForestTeacher:
 
     def save(self, path: Path) -> None:
         assert self._forest is not None
-        save_arrays(path, "random-forest", self._forest.arrays())
+        self._forest.save(path)
 
     def load(self, path: Path, *, device: str) -> None:
-        forest = Forest.checked(
-            load_arrays(path, "random-forest", FOREST_DTYPES), self._features, self._classes, path.name
-        )
-        if len(forest.roots) != self._trees:
+        forest = read_student(path, device=device)
+        if (forest.task, len(forest.roots)) != (self._task, self._trees):
             raise StorageError(f"{path.name} holds a forest for other settings")
         self._forest = forest

@@ -1,5 +1,6 @@
 """Teachers that are networks: named architectures, each with its fixed recipe."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,42 +9,40 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from collegium.data.task import Task
-from collegium.errors import DataError, StorageError
+from collegium.errors import StorageError
 from collegium.models.devices import mixed_precision, resolve_device
-from collegium.models.networks import (
-    Option,
-    build_network,
-    checked_options,
-    find_architecture,
-    load_network,
-    network_inputs,
-    save_network,
-)
+from collegium.models.networks import Option, build_network, checked_options, find_architecture, network_inputs
 from collegium.parties.teachers.training import Recipe, train_teacher
 
 if TYPE_CHECKING:
     from collegium.data import Examples
 
 _PREDICTION_BATCH = 512
+_FORMAT = "collegium-network-teacher"
+_UNSEEN = "collegium.unseen"
 
 
 class TrainedNetwork(ABC):
-    """What teachers that are networks share: one way to train them and one way to ask them."""
+    """What teachers that are networks share: one way to train them, to ask them and to keep them."""
 
     _task: Task
     _recipe: Recipe
     _network: torch.nn.Module
     _device: str = "cpu"
+    _unseen: torch.Tensor = torch.zeros((), dtype=torch.bool)
+    """Which classes its records do not hold, shape ``[classes]``; it never votes for one of them."""
 
     @abstractmethod
     def _built(self) -> torch.nn.Module:
         """The network with fresh weights from torch's generator."""
 
     @abstractmethod
-    def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
-        """Keep a trained network such that it never votes for a class which its records do not hold."""
+    def _made_of(self) -> dict[str, Any]:
+        """What the network is built from beside the task; JSON values."""
 
     def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
         self._device = resolve_device(device)
@@ -65,7 +64,46 @@ class TrainedNetwork(ABC):
 
     def _logits(self, batch: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._network(batch)
-        return logits
+        return logits.masked_fill(self._unseen, -torch.inf)
+
+    def save(self, path: Path) -> None:
+        # Clones, because weights that a module ties are one tensor, which the format does not know.
+        tensors = {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
+        tensors[_UNSEEN] = self._unseen.to(torch.uint8).cpu()
+        try:
+            save_file({name: value.contiguous() for name, value in tensors.items()}, path, self._metadata())
+        except (OSError, SafetensorError) as error:
+            raise StorageError(f"cannot write the teacher {path}: {error}") from error
+
+    def load(self, path: Path, *, device: str) -> None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, ValueError) as error:
+            raise StorageError(f"{path.name} cannot be read as a teacher: {error}") from error
+        unseen = tensors.pop(_UNSEEN, None)
+        if metadata != self._metadata() or unseen is None or unseen.shape != (len(self._task.classes),):
+            raise StorageError(f"{path.name} holds a network for other settings")
+        with torch.random.fork_rng(devices=[]):
+            network = self._built()
+        try:
+            network.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise StorageError(f"{path.name} holds other weights than the network has") from error
+        self._device = resolve_device(device)
+        self._unseen = unseen.bool().to(self._device)
+        self._network = self._placed(network).eval()
+
+    def _metadata(self) -> dict[str, str]:
+        made_of = self._made_of() | {"task": self._task.model_dump(mode="json")}
+        return {_FORMAT: json.dumps(made_of, sort_keys=True)}
+
+    def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
+        """Keep a trained network such that it never votes for a class which its records do not hold."""
+        unseen = np.isin(np.arange(len(self._task.classes)), labels, invert=True)
+        self._unseen = torch.from_numpy(unseen).to(self._device)
+        self._network = network.eval()
 
     def _inputs(self, x: NDArray[Any]) -> torch.Tensor:
         return network_inputs(x).to(self._device)
@@ -93,6 +131,9 @@ class NetworkTeacher(TrainedNetwork):
 
     def _built(self) -> torch.nn.Module:
         return build_network(self.architecture, self._task, **self._shape)
+
+    def _made_of(self) -> dict[str, Any]:
+        return {"architecture": self.architecture, "options": self._shape}
 
     @staticmethod
     def fit_together(
@@ -122,32 +163,11 @@ class NetworkTeacher(TrainedNetwork):
             teacher._device = target
             teacher._take(teacher._placed(job.network), job.y.numpy())
 
-    def save(self, path: Path) -> None:
-        save_network(path, self._network, self.architecture, self._task, **self._shape)
-
-    def load(self, path: Path, *, device: str) -> None:
-        try:
-            saved = load_network(path)
-        except DataError as error:
-            raise StorageError(str(error)) from error
-        if (saved.name, saved.task, saved.options) != (self.architecture, self._task, self._shape):
-            raise StorageError(f"{path.name} holds a network for other settings")
-        self._device = resolve_device(device)
-        self._network = self._placed(saved.network)
-
     def _placed(self, network: torch.nn.Module) -> torch.nn.Module:
         """On its device, channels last: a third faster on the CPU, and the same kernels after a fit and a load."""
         network.to(device=torch.device(self._device))
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
-
-    def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
-        # The bias of an unseen class, kept with the weights, outweighs every logit.
-        output = list(network.modules())[-1]
-        assert isinstance(output, torch.nn.Linear)
-        with torch.no_grad():
-            output.bias[torch.from_numpy(np.setdiff1d(np.arange(len(self._task.classes)), labels))] = -1e9
-        self._network = network.eval()
 
 
 class SmallCnnTeacher(NetworkTeacher):
