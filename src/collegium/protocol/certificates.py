@@ -100,24 +100,20 @@ class Authority:
         if self.key is None:
             raise IdentityError(f"the authority's key is kept apart: the request of {role} {name} is signed there")
         request = _load_request(request_pem)
-        asked = _name_and_role(request.subject, request.extensions)
-        if asked != (name, role):
-            raise IdentityError(f"the signing request is for {asked[1]} {asked[0]}, not for {role} {name}")
-        tls_key = request.public_key()
-        assert isinstance(tls_key, ec.EllipticCurvePublicKey)
-        extension = _signing_extension(request.extensions)
-        _checked_signing_key(extension.value, name, tls_key)
+        asked, asked_role, _ = _holder(request)
+        if (asked, asked_role) != (name, role):
+            raise IdentityError(f"the signing request is for {asked_role} {asked}, not for {role} {name}")
         usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "coordinator" else ExtendedKeyUsageOID.CLIENT_AUTH
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = (
             # The name alone: the authority has checked nothing else that the request says about its maker.
-            _builder(_common_name(name), self.certificate.subject, tls_key, now or utc_now(), days)
+            _builder(_common_name(name), self.certificate.subject, _tls_key(request), now or utc_now(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectAlternativeName([_uri(name, role), *map(_host, hosts)]), critical=False)
             .add_extension(authority_key, critical=False)
-            .add_extension(extension, critical=False)
+            .add_extension(_signing_extension(request.extensions), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM)
@@ -145,11 +141,7 @@ def signing_request(
 
 def read_request(pem: bytes) -> tuple[str, Role, bytes]:
     """Name, role and Ed25519 signing key of a request. Raises IdentityError unless it proves both of its keys."""
-    request = _load_request(pem)
-    name, role = _name_and_role(request.subject, request.extensions)
-    tls_key = request.public_key()
-    assert isinstance(tls_key, ec.EllipticCurvePublicKey)
-    return name, role, _checked_signing_key(_signing_extension(request.extensions).value, name, tls_key)
+    return _holder(_load_request(pem))
 
 
 def pem_blocks(data: bytes) -> list[bytes]:
@@ -171,11 +163,7 @@ def read_subject(certificate: x509.Certificate) -> Subject:
     This does not check who issued it: `verify_issued` does, and TLS does on every connection.
     """
     try:
-        name, role = _name_and_role(certificate.subject, certificate.extensions)
-        tls_key = certificate.public_key()
-        if not isinstance(tls_key, ec.EllipticCurvePublicKey):
-            raise IdentityError("the certificate's key is not ECDSA P-256")
-        signing_key = _checked_signing_key(_signing_extension(certificate.extensions).value, name, tls_key)
+        name, role, signing_key = _holder(certificate)
     except ValueError as error:
         raise IdentityError("the certificate is malformed") from error
     fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
@@ -242,21 +230,32 @@ def _host(host: str) -> x509.GeneralName:
         raise IdentityError(f"{host!r} is neither a DNS name nor an IP address") from error
 
 
-def _name_and_role(subject: x509.Name, extensions: x509.Extensions) -> tuple[str, Role]:
-    """The name and role in the alternative names, which the subject's common name must repeat."""
+def _holder(document: x509.Certificate | x509.CertificateSigningRequest) -> tuple[str, Role, bytes]:
+    """Name, role and signing key; IdentityError unless it names them as ours do, and the key proves itself.
+
+    Name and role are in the alternative names; the subject's common name must repeat the name.
+    """
     try:
-        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound as error:
-        raise IdentityError("the certificate names no party: it was not made by Collegium") from error
-    uris = list(names.get_values_for_type(x509.UniformResourceIdentifier))
-    common = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = document.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = list(names.get_values_for_type(x509.UniformResourceIdentifier))
+    except x509.ExtensionNotFound:
+        uris = []
+    common = [str(attribute.value) for attribute in document.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     for role in get_args(Role):
         prefix = f"urn:collegium:{role}:"
         if len(uris) == 1 and uris[0].startswith(prefix):
             name = uris[0].removeprefix(prefix)
             if PARTY_NAME.fullmatch(name) and common == [name]:
-                return name, role
+                value = _signing_extension(document.extensions).value
+                return name, role, _checked_signing_key(value, name, _tls_key(document))
     raise IdentityError("the certificate names no party: it was not made by Collegium")
+
+
+def _tls_key(document: x509.Certificate | x509.CertificateSigningRequest) -> ec.EllipticCurvePublicKey:
+    key = document.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the key of the certificate or signing request is not ECDSA P-256")
+    return key
 
 
 def _signing_extension(extensions: x509.Extensions) -> x509.UnrecognizedExtension:
@@ -287,12 +286,10 @@ def _checked_signing_key(value: bytes, name: str, tls_key: ec.EllipticCurvePubli
 def _load_request(pem: bytes) -> x509.CertificateSigningRequest:
     try:
         request = x509.load_pem_x509_csr(pem)
-        key = request.public_key()
+        request.public_key()
         request.extensions  # noqa: B018 -- parses them, so that a malformed one is refused here
     except (ValueError, TypeError) as error:
         raise IdentityError("not a certificate signing request in PEM form") from error
     if not request.is_signature_valid:
         raise IdentityError("the signature of the signing request is wrong")
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise IdentityError("the signing request's key is not ECDSA P-256")
     return request

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -38,6 +39,8 @@ from collegium.protocol.certificates import (
 from collegium.whole_files import write_whole
 
 logger = logging.getLogger("collegium.identities")
+
+_Key = TypeVar("_Key", ec.EllipticCurvePrivateKey, Ed25519PrivateKey)
 
 AUTHORITY, CERTIFICATE = "authority.pem", "certificate.pem"
 TLS_KEY, SIGNING_KEY, AUTHORITY_KEY = "tls-key.pem", "signing-key.pem", "authority-key.pem"
@@ -62,22 +65,20 @@ class Credentials:
         """Read and check a folder. An IdentityError says which file is wrong and what to do."""
         authority_pem = _read(folder / AUTHORITY)
         certificate_pem = _read(folder / CERTIFICATE)
-        tls_key_pem = _read_private(folder / TLS_KEY)
         try:
             certificate, authority = read_certificate(certificate_pem), read_certificate(authority_pem)
             subject = read_subject(certificate)
             verify_issued(certificate, authority)
         except IdentityError as error:
             raise IdentityError(f"{folder}: {error}; ask the consortium for a new {CERTIFICATE}") from error
-        tls_key = _private_key(tls_key_pem, folder / TLS_KEY)
-        if not isinstance(tls_key, ec.EllipticCurvePrivateKey) or tls_key.public_key() != certificate.public_key():
+        if _tls_key(folder).public_key() != certificate.public_key():
             raise IdentityError(f"{folder / TLS_KEY} is not the key of {CERTIFICATE}: restore the one, or enrol again")
         signing_key = read_signing_key(folder)
         if signing_key.public_key().public_bytes_raw() != subject.signing_key:
             raise IdentityError(f"{folder / SIGNING_KEY} is not the key in {CERTIFICATE}: restore it, or enrol again")
         if subject.role != role:
             raise IdentityError(f"{folder} holds the identity of a {subject.role}; a {role}'s is needed here")
-        credentials = cls(subject, authority_pem, certificate_pem, tls_key_pem, signing_key)
+        credentials = cls(subject, authority_pem, certificate_pem, _read(folder / TLS_KEY), signing_key)
         credentials.check_validity(now)
         return credentials
 
@@ -141,18 +142,14 @@ def create_identity(folder: Path, name: str, role: Role) -> bytes:
         write_whole(folder / SIGNING_KEY, _key_pem(Ed25519PrivateKey.generate()), mode=0o600)
     if not (folder / TLS_KEY).exists():
         write_whole(folder / TLS_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
-    tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
-    if not isinstance(tls_key, ec.EllipticCurvePrivateKey):
-        raise IdentityError(f"{folder / TLS_KEY} is not an ECDSA key: move it away and enrol again")
-    return signing_request(name, role, tls_key, read_signing_key(folder))
+    return signing_request(name, role, _tls_key(folder), read_signing_key(folder))
 
 
 def install_certificate(folder: Path, role: Role, certificate_pem: bytes, authority_pem: bytes) -> Credentials:
     """Write an issued certificate beside its keys. If it does not fit them, raise IdentityError and write nothing."""
     certificate = read_certificate(certificate_pem)
     verify_issued(certificate, read_certificate(authority_pem))
-    tls_key = _private_key(_read_private(folder / TLS_KEY), folder / TLS_KEY)
-    if tls_key.public_key() != certificate.public_key():
+    if _tls_key(folder).public_key() != certificate.public_key():
         raise IdentityError(f"the certificate is not for the key in {folder}")
     write_whole(folder / AUTHORITY, authority_pem)
     write_whole(folder / CERTIFICATE, certificate_pem)
@@ -202,18 +199,19 @@ def load_authority(folder: Path, passphrase: bytes | None = None) -> Authority:
     certificate = read_authority(folder / AUTHORITY).certificate
     if not (folder / AUTHORITY_KEY).exists():
         return Authority(certificate, None)
-    key = _private_key(_read_private(folder / AUTHORITY_KEY), folder / AUTHORITY_KEY, passphrase)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+    key = _private_key(folder / AUTHORITY_KEY, ec.EllipticCurvePrivateKey, passphrase)  # type: ignore[type-abstract]
+    if key.public_key() != certificate.public_key():
         raise IdentityError(f"{folder / AUTHORITY_KEY} is not the key of {AUTHORITY}")
     return Authority(certificate, key)
 
 
 def read_signing_key(folder: Path) -> Ed25519PrivateKey:
     """The Ed25519 key of an identity."""
-    key = _private_key(_read_private(folder / SIGNING_KEY), folder / SIGNING_KEY)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{folder / SIGNING_KEY} is not an Ed25519 key")
-    return key
+    return _private_key(folder / SIGNING_KEY, Ed25519PrivateKey)  # type: ignore[type-abstract]
+
+
+def _tls_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    return _private_key(folder / TLS_KEY, ec.EllipticCurvePrivateKey)  # type: ignore[type-abstract]
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey, passphrase: bytes | None = None) -> bytes:
@@ -223,16 +221,18 @@ def _key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey, passphrase: by
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
-def _private_key(
-    pem: bytes, path: Path, passphrase: bytes | None = None
-) -> ec.EllipticCurvePrivateKey | Ed25519PrivateKey:
+def _private_key(path: Path, kind: type[_Key], passphrase: bytes | None = None) -> _Key:
+    """The private key in a file that nobody else can read."""
+    pem = _read(path)
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise IdentityError(f"others can read {path}: run chmod 600 on it, and enrol again if it may have been copied")
     try:
         key = serialization.load_pem_private_key(pem, password=passphrase)
     except (ValueError, TypeError) as error:
         wanted = "an unencrypted private key in PEM form" if passphrase is None else "a key under this passphrase"
         raise IdentityError(f"{path} is not {wanted}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey | Ed25519PrivateKey):
-        raise IdentityError(f"{path} is of a kind that Collegium does not use")
+    if not isinstance(key, kind):
+        raise IdentityError(f"{path} holds no {kind.__name__}: restore it, or move it away and enrol again")
     return key
 
 
@@ -243,10 +243,3 @@ def _read(path: Path) -> bytes:
         raise IdentityError(f"{path} is missing: enrol first, or name the folder with the credentials") from error
     except OSError as error:
         raise IdentityError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _read_private(path: Path) -> bytes:
-    data = _read(path)
-    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise IdentityError(f"others can read {path}: run chmod 600 on it, and enrol again if it may have been copied")
-    return data

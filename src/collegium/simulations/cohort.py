@@ -23,6 +23,7 @@ from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
+from collegium.whole_files import replacing
 
 RECORDS = "records.npz"
 GROUP = "group"
@@ -123,13 +124,10 @@ def _write(examples: Examples, task: Task, folder: Path) -> None:
     arrays = {"x": examples.x, "y": labels}
     if examples.groups is not None:
         arrays[GROUP] = examples.groups
-    try:
+    with replacing(folder / RECORDS, "write") as beside:
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / "records.unfinished.npz"
-        np.savez(unfinished, allow_pickle=False, **arrays)
-        unfinished.replace(folder / RECORDS)
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror}") from error
+        with beside.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
 
 
 SETTINGS = "simulation.json"

@@ -5,28 +5,11 @@ Both read the folder of a prepared run from the configuration of Flower's run.
 
 from pathlib import Path
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.app import Context
 
 from collegium.errors import ConfigurationError
-from collegium.simulations.flower_parties import answer
+from collegium.simulations.flower_parties import apps_for
 from collegium.simulations.simulate import drive_prepared
-
-client_app = ClientApp()
-
-
-@client_app.query("collegium")
-def _answer_in_app(message: Message, context: Context) -> Message:
-    return answer(message, context, _folder(context))
-
-
-server_app = ServerApp()
-
-
-@server_app.main()
-def _main_in_app(grid: Grid, context: Context) -> None:
-    drive_prepared(grid, _folder(context))
 
 
 def _folder(context: Context) -> Path:
@@ -37,3 +20,6 @@ def _folder(context: Context) -> Path:
             "collegium simulate CONFIG --prepare-only prints the whole command"
         )
     return folder
+
+
+server_app, client_app = apps_for(_folder, lambda grid, context: drive_prepared(grid, _folder(context)))

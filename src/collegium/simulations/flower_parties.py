@@ -140,11 +140,7 @@ class FlowerParties:
         return found
 
 
-Drive = Callable[[FlowerParties], None]
-"""What the coordinator does once its parties are there."""
-
-
-def answer(message: Message, context: Context, folder: Path) -> Message:
+def _answer(message: Message, context: Context, folder: Path) -> Message:
     """The reply of the party that this node plays to one request.
 
     Flower may give a node's next message to another worker process. The requests of the round under way are therefore
@@ -175,19 +171,14 @@ def _keep_trail(context: Context, requests: list[bytes]) -> None:
 
 
 def apps_for(
-    folder: Path, run_id: str, expected: int, drive: Drive, stop: threading.Event
+    folder_of: Callable[[Context], Path], drive: Callable[[Grid, Context], None]
 ) -> tuple[ServerApp, ClientApp]:
-    """A server app that runs ``drive`` until ``stop`` and a client app that plays the parties of ``folder``."""
-    client = ClientApp()
+    """A server app that runs ``drive``, and a client app that plays the parties of the folder of a context."""
+    client, server = ClientApp(), ServerApp()
 
     @client.query("collegium")
-    def _answer(message: Message, context: Context) -> Message:
-        return answer(message, context, folder)
+    def _query(message: Message, context: Context) -> Message:
+        return _answer(message, context, folder_of(context))
 
-    server = ServerApp()
-
-    @server.main()
-    def _main(grid: Grid, context: Context) -> None:
-        drive(FlowerParties(grid, run_id=run_id, expected=expected, stop=stop))
-
+    server.main()(drive)
     return server, client

@@ -28,6 +28,7 @@ from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, 
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from flwr.app import Context
     from flwr.serverapp import Grid
 
 
@@ -83,11 +84,14 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     import ray
     from flwr.simulation import run_simulation
 
-    from collegium.simulations.flower_parties import apps_for
+    from collegium.simulations.flower_parties import FlowerParties, apps_for
 
-    members = len(run.cohort)
-    stop = threading.Event()
-    server, client = apps_for(run.folder, run.config.name, members, drive, stop)
+    members, stop = len(run.cohort), threading.Event()
+
+    def main(grid: Grid, context: Context) -> None:
+        drive(FlowerParties(grid, run_id=run.config.name, expected=members, stop=stop))
+
+    server, client = apps_for(lambda context: run.folder, main)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

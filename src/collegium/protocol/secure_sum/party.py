@@ -255,13 +255,7 @@ class PartySum:
         checked = signatures_to_check(signers.size, plan.quorum, plan.parties, plan.security_bits)
         tickets = np.frombuffer(self._random_bytes(8 * signers.size), dtype="<u8")
         for position in np.argsort(tickets, kind="stable")[:checked].tolist():
-            signer = self.setup.names[int(signers[position])]
-            try:
-                keys.verify(
-                    self.setup.roster[signer], signatures[position], self._signed, signer, "the survivors' list"
-                )
-            except ForgedSignature as error:
-                raise InconsistentSurvivors(f"{error}: another list was signed, or the signature is forged") from None
+            self._require_signed(int(signers[position]), signatures[position], self._signed, "the survivors' list")
 
     def _check_views(self, request: pb.Unmask) -> None:
         """Everyone whose self seed is about to be opened masked its vector with the same parties as all others.
@@ -275,11 +269,14 @@ class PartySum:
         )
         seen = keys.view_message(self._transcript, self._sharers_bitmap)
         for position in np.flatnonzero(np.isin(self._survivors, self._senders)).tolist():
-            owner = self.setup.names[int(self._survivors[position])]
-            try:
-                keys.verify(self.setup.roster[owner], signatures[position], seen, owner, "the list of sharers")
-            except ForgedSignature as error:
-                raise InconsistentSurvivors(f"{error}: it may have been shown another list") from None
+            self._require_signed(int(self._survivors[position]), signatures[position], seen, "the list of sharers")
+
+    def _require_signed(self, signer: int, signature: bytes, message: bytes, what: str) -> None:
+        name = self.setup.names[signer]
+        try:
+            keys.verify(self.setup.roster[name], signature, message, name, what)
+        except ForgedSignature as error:
+            raise InconsistentSurvivors(f"{error}: another list was signed, or the signature is forged") from None
 
     def _require_quorum(self, count: int, whom: str) -> None:
         quorum = self.setup.plan.quorum
