@@ -89,7 +89,7 @@ ONE = 1024
 """What stands for 1 in a feature."""
 
 _LARGEST = 2**15 - 1
-_CLIP = ONE // 5
+CLIP = ONE // 5
 _INPUTS_AT_ONCE = 512
 _RECORDS_AT_ONCE = 4096
 
@@ -167,9 +167,9 @@ def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str
 
         return embed(features.network, block, inputs, device)
     if features.name == "pyramid":
-        scales = [_hog(block, cell) for cell in _pyramid_cells(inputs)]
+        scales = [_hog(block, cell) for cell in pyramid_cells(inputs)]
         return np.concatenate([*scales, _thumbnail(block, inputs)], axis=1)
-    return _hog(block, _cell(*block.shape[1:3])) if features.name == "hog" else _raw(block)
+    return _hog(block, cell_of(*block.shape[1:3])) if features.name == "hog" else _raw(block)
 
 
 def _extracted(features: Features, inputs: Inputs) -> int:
@@ -190,13 +190,13 @@ def _extracted(features: Features, inputs: Inputs) -> int:
         raise DataError("gradient histograms are for images: use the features 'standard' for a table")
     if features.name == "pyramid":
         return sum(pyramid_parts(inputs))
-    return _histogram_size(inputs, _cell(inputs.height, inputs.width))
+    return _histogram_size(inputs, cell_of(inputs.height, inputs.width))
 
 
 def pyramid_parts(inputs: ImageInputs) -> tuple[int, ...]:
     """How many numbers the parts of the features ``pyramid`` have: gradient histograms by scale, then the thumbnail."""
-    pixels = math.prod(-(-side // _thumbnail_step(inputs)) for side in inputs.shape[:2]) * inputs.channels
-    return (*(_histogram_size(inputs, cell) for cell in _pyramid_cells(inputs)), pixels)
+    pixels = math.prod(-(-side // thumbnail_step(inputs)) for side in inputs.shape[:2]) * inputs.channels
+    return (*(_histogram_size(inputs, cell) for cell in pyramid_cells(inputs)), pixels)
 
 
 def _histogram_size(inputs: ImageInputs, cell: int) -> int:
@@ -206,19 +206,19 @@ def _histogram_size(inputs: ImageInputs, cell: int) -> int:
     return (rows - BLOCK + 1) * (columns - BLOCK + 1) * BLOCK * BLOCK * BINS
 
 
-def _cell(height: int, width: int) -> int:
+def cell_of(height: int, width: int) -> int:
     """Pixels along the side of a cell: 4, and 2 for tiny images."""
     return 4 if min(height, width) >= 16 else 2
 
 
-def _pyramid_cells(inputs: Inputs) -> list[int]:
+def pyramid_cells(inputs: Inputs) -> list[int]:
     """Pixels along the side of a cell at each scale: a seventh and a quarter of an image, at least 2."""
     assert isinstance(inputs, ImageInputs)
     side = min(inputs.height, inputs.width)
     return sorted({max(2, side // 7), max(2, round(side / 4))})
 
 
-def _thumbnail_step(inputs: Inputs) -> int:
+def thumbnail_step(inputs: Inputs) -> int:
     """Pixels along the side of a square that becomes one pixel; the thumbnail has at most 32 along its shorter side."""
     assert isinstance(inputs, ImageInputs)
     return -(-min(inputs.height, inputs.width) // 32)
@@ -226,7 +226,7 @@ def _thumbnail_step(inputs: Inputs) -> int:
 
 def _thumbnail(x: NDArray[Any], inputs: Inputs) -> NDArray[np.int64]:
     """Pixels, those of a larger image averaged over squares; rounded down."""
-    step = _thumbnail_step(inputs)
+    step = thumbnail_step(inputs)
     missing = [(0, -size % step) for size in x.shape[1:3]]
     padded = np.pad(x, ((0, 0), *missing, (0, 0)), mode="edge").astype(np.int64)
     rows, columns = padded.shape[1] // step, padded.shape[2] // step
@@ -261,7 +261,7 @@ def _ranks(x: NDArray[Any], knots: NDArray[Any]) -> NDArray[np.int64]:
 
 
 @cache
-def _orientation_votes() -> NDArray[np.int32]:
+def orientation_votes() -> NDArray[np.int32]:
     """Votes of a gradient (right − left, below − above) for each orientation, shape ``[bins, 511, 511]``.
 
     Its length, divided between the two nearest orientations, in sixteenths.
@@ -288,13 +288,13 @@ def _hog(x: NDArray[Any], cell: int) -> NDArray[np.int64]:
     rows, columns = -(-height // cell), -(-width // cell)
     missing = ((0, 0), (0, rows * cell - height), (0, columns * cell - width))
     cells = np.empty((len(x), rows, columns, BINS), dtype=np.int64)
-    for number, votes in enumerate(_orientation_votes()):
+    for number, votes in enumerate(orientation_votes()):
         voted = np.pad(votes.reshape(-1)[gradient], missing)
         cells[..., number] = voted.reshape(len(x), rows, cell, columns, cell).sum(axis=(2, 4))
     down, across = rows - BLOCK + 1, columns - BLOCK + 1
     parts = [cells[:, i : i + down, j : j + across] for i in range(BLOCK) for j in range(BLOCK)]
     blocks = np.concatenate(parts, axis=3)
-    once = np.minimum(_normalised(blocks), _CLIP)
+    once = np.minimum(_normalised(blocks), CLIP)
     return _normalised(once).reshape(len(x), -1)
 
 

@@ -38,18 +38,18 @@ from collegium.privacy.mechanisms.class_sums import ONE
 BANDWIDTH = 0.4
 """Bandwidth of the kernel in units of the median distance between inputs of the pool and landmarks."""
 
-_KERNEL_ONE = 2**18
+KERNEL_ONE = 2**18
 _WHITENING_ONE = 2**16
 _RIDGE = 2.0**-10
 # 2^18 (kernel) · 2^16/√ρ = 2^21 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^51 < 2^53.
-_STEPS = 2**14
+STEPS = 2**14
 _AT_ONCE = 2048
 _COLUMNS_AT_ONCE = 256
 _MAPS_KEPT = 2
 
 # The kernel by its exponent d²/2h² in steps of 2^-14: whole numbers, and 0 beyond the last.
-_TABLE = np.rint(_KERNEL_ONE * np.exp(-np.arange(16 * _STEPS) / _STEPS))
-_TABLE[-1] = 0.0
+TABLE = np.rint(KERNEL_ONE * np.exp(-np.arange(16 * STEPS) / STEPS))
+TABLE[-1] = 0.0
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class KernelMap:
     def kernel(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The kernel of inputs ``x`` and the landmarks, whole numbers of 1/2^18, shape ``[n, landmarks]``."""
         squared = distances_squared(extract(self.features, x, self.inputs, self.device), self.landmarks)
-        steps = squared * (_STEPS / (2.0 * self.bandwidth_squared))
-        np.minimum(steps, len(_TABLE) - 1, out=steps)
-        return np.asarray(_TABLE[steps.astype(np.int32)])
+        steps = squared * (STEPS / (2.0 * self.bandwidth_squared))
+        np.minimum(steps, len(TABLE) - 1, out=steps)
+        return np.asarray(TABLE[steps.astype(np.int32)])
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Vectors of ``x``, shape ``[n, dimensions]``, each of Euclidean length at most `ONE`.
@@ -153,7 +153,7 @@ class KernelMap:
                 # Rows below a column's own are 0 in a triangular matrix.
                 last = min(first + _COLUMNS_AT_ONCE, self.dimensions)
                 kernel_part, columns = kernel[:, :last], self.whitening[:last, first:last]
-                products, scale = kernel_part @ columns, ONE / (_KERNEL_ONE * _WHITENING_ONE)
+                products, scale = kernel_part @ columns, ONE / (KERNEL_ONE * _WHITENING_ONE)
                 into = vectors[start : start + len(kernel), first:last]
                 np.multiply(products, scale, out=into, casting="unsafe")  # cut off towards 0
             block = vectors[start : start + len(kernel)]
@@ -198,8 +198,8 @@ class KernelMap:
 
         own, landmarks = there(extract(self.features, x, self.inputs, device)), there(self.landmarks)
         squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
-        steps = (squared * (_STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(_TABLE) - 1).long()
-        vectors = (there(_TABLE)[steps] @ there(self.whitening) * (ONE / (_KERNEL_ONE * _WHITENING_ONE))).trunc()
+        steps = (squared * (STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
+        vectors = (there(TABLE)[steps] @ there(self.whitening) * (ONE / (KERNEL_ONE * _WHITENING_ONE))).trunc()
         # As `shortened` does it; a row that is not too long is multiplied by 1.
         length_squared = vectors.square().sum(1, keepdim=True)
         scale = torch.sqrt(ONE * ONE / length_squared) * (1.0 - 1e-9)

@@ -96,12 +96,13 @@ class KernelStudent:
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``."""
-        nothing = np.empty((len(self.landmarks), 0))
-        kernel = KernelMap(
-            self.features, self.task.inputs, self.bandwidth_squared, self.landmarks, nothing, self.device
-        )
+        kernel = self._kernel()
         blocks = [kernel.kernel(x[start : start + _AT_ONCE]) for start in range(0, len(x), _AT_ONCE)]
         return np.concatenate([np.empty((0, self.weights.shape[1])), *(block @ self.weights for block in blocks)])
+
+    def _kernel(self) -> KernelMap:
+        nothing = np.empty((len(self.landmarks), 0))
+        return KernelMap(self.features, self.task.inputs, self.bandwidth_squared, self.landmarks, nothing, self.device)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The scores + 1/C, at least 0.05/C, made to add up to 1; ``[n, classes]``."""
@@ -112,6 +113,13 @@ class KernelStudent:
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """The class of the highest score, ``[n]``."""
         return np.asarray(self.scores(x).argmax(axis=1), dtype=np.int64)
+
+    def to_onnx(self, graph: Any, x: str) -> str:
+        """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
+        from collegium.models.kernel_onnx import scores_of, shares_of
+
+        scores = scores_of(graph, x, self._kernel(), self.weights)
+        return shares_of(graph, scores, len(self.task.classes), _SMALLEST)
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""

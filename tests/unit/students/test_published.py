@@ -19,8 +19,10 @@ from collegium.coordinator.students import onnx_export as export
 from collegium.coordinator.students.published import PublishedStudent
 from collegium.data import DataSource
 from collegium.data.encoding import encode_table
+from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import CategoryColumn, ImageInputs, Inputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import Student
 
 TABLE = TableInputs(
@@ -234,3 +236,39 @@ def test_the_command_compares_on_the_inputs_that_it_is_given(file: Path, tmp_pat
     assert "on 200 drawn inputs" in CliRunner().invoke(app, words[:4], catch_exceptions=False).output
     with pytest.raises(StorageError):
         export.export_onnx(cg.load_student(file).student, tmp_path / "no" / "folder.onnx")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("raw", TABLE),
+        ("standard", TABLE),
+        ("ranks", TABLE),
+        ("raw", ImageInputs(height=9, width=8, channels=3)),
+        ("hog", ImageInputs(height=18, width=17)),
+        ("pyramid", ImageInputs(height=17, width=18, channels=3)),
+        ("pyramid", ImageInputs(height=70, width=70)),
+    ],
+)
+def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
+    name: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    """Differences are those of rounding to 32 bits at the end: every step before is in whole numbers."""
+    draws = np.random.default_rng(5)
+    if isinstance(inputs, TableInputs):
+        x: np.ndarray = encode_table(frame_of(60), inputs, origin="test")
+    else:
+        x = draws.integers(0, 256, (60, *inputs.shape), dtype=np.uint8)
+    scaling = np.stack([x.mean(axis=0), np.ones(x.shape[1:])]) if name == "standard" else np.sort(x, axis=0)[::4]
+    scaled = name in ("standard", "ranks")
+    plain = Features(name, scaling=scaling.astype(np.float32) if scaled else None)
+    projection = None if scaled else draws.integers(-900, 900, (dimensions(plain, inputs), 7))
+    features = Features(name, None if projection is None else projection.astype(np.float32), plain.scaling)
+    landmarks = extract(features, x[:20], inputs)
+    apart = distances_squared(landmarks, landmarks)
+    weights = draws.normal(size=(20, 3)) * 0.2
+    task = Task(classes=("ill", "well", "unsure"), inputs=inputs)
+    student = KernelStudent(task, features, int(np.median(apart[apart > 0])), landmarks, weights)
+    raw = frame_of(60) if isinstance(inputs, TableInputs) else x
+    assert np.ptp(student.probabilities(x)) > 0.2
+    assert export.export_onnx(student, tmp_path / "student.onnx", raw)[1] < 1e-6

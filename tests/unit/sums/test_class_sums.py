@@ -74,7 +74,7 @@ def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
 def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths stay below 1 by themselves with an honest whitening; a coordinator's own choice must not change that."""
     monkeypatch.setattr("collegium.data.kernels.shortened", lambda vectors, most_squared: vectors)
-    monkeypatch.setattr("collegium.data.kernels._KERNEL_ONE", 2**17)
+    monkeypatch.setattr("collegium.data.kernels.KERNEL_ONE", 2**17)
 
 
 def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def export_onnx(student: Student, path: Path, raw: pd.DataFrame | NDArray[Any] |
     Parameters
     ----------
     student : Student
-        A forest, a network, or a student of your own with a method ``to_onnx``.
+        A forest, a network, a kernel student, or one of your own with a method ``to_onnx``.
     path : Path
         The file to write.
     raw : frame or array, optional

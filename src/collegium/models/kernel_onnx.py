@@ -1,0 +1,148 @@
+"""A kernel student as nodes of an ONNX graph: the same whole numbers as `data.features` and `data.kernels` compute.
+
+Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data import features as plain
+from collegium.data.features import PROJECTION_ONE, Features
+from collegium.data.kernels import KERNEL_ONE, STEPS, TABLE, KernelMap
+from collegium.data.task import ImageInputs, Inputs
+from collegium.errors import ConfigurationError
+
+_FLOAT, _INT64, _DOUBLE = 1, 7, 11
+_LARGEST = 2.0**15 - 1
+
+
+def scores_of(graph: Any, x: str, kernel: KernelMap, weights: NDArray[np.float64]) -> str:
+    """Add the scores k(x)ᵀ·weights of encoded inputs ``x`` to an `onnx_export.OnnxGraph`; returns their name.
+
+    Parameters
+    ----------
+    kernel : of the inputs and the landmarks.
+    weights : ``[landmarks, classes]``.
+    """
+    steps = _Steps(graph)
+    own, other = steps.features(kernel.features, kernel.inputs, x), kernel.landmarks.astype(np.float64)
+    squares = steps.sum(steps.do("Mul", own, own), 1)
+    apart = steps.do("Sub", steps.do("Add", squares, (other**2).sum(axis=1)), steps.product(own, 2.0 * other.T))
+    last = float(len(TABLE) - 1)
+    at = steps.do("Floor", steps.do("Min", steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)), last))
+    values = steps.do("Round", steps.do("Mul", steps.do("Exp", steps.do("Div", at, -float(STEPS))), float(KERNEL_ONE)))
+    near = steps.do("Cast", steps.do("Less", at, last), to=_DOUBLE)
+    return steps.product(steps.do("Mul", values, near), weights)
+
+
+def shares_of(graph: Any, scores: str, classes: int, smallest: float) -> str:
+    """Add the probabilities: scores + 1/C, at least ``smallest``/C, made to add up to 1; returns their name."""
+    steps, share = _Steps(graph), 1.0 / classes
+    raised = steps.do("Max", steps.do("Add", scores, share), smallest * share)
+    return steps.do("Cast", steps.do("Div", raised, steps.sum(raised, 1)), to=_FLOAT)
+
+
+class _Steps:
+    """Nodes of the graph; a number or an array in place of a name becomes a constant."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def do(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+        names = [given if isinstance(given, str) else self._graph.constant(given) for given in inputs]
+        name: str = self._graph.add(operator, *names, **attributes)
+        return name
+
+    def sum(self, values: str, *axes: int, keep: int = 1) -> str:
+        return self.do("ReduceSum", values, np.array(axes), keepdims=keep)
+
+    def product(self, values: str, matrix: Any) -> str:
+        return self.do("MatMul", values, matrix.astype(np.float64))
+
+    def slice(self, values: str, axis: int, start: int, stop: int) -> str:
+        return self.do("Slice", values, np.array([start]), np.array([stop]), np.array([axis]))
+
+    def pad(self, values: str, before: tuple[int, int], after: tuple[int, int], mode: str) -> str:
+        """Of values ``[n, rows, columns, …]``: rows and columns more."""
+        return self.do("Pad", values, np.array([0, *before, 0, *after]), mode=mode)
+
+    def features(self, features: Features, inputs: Inputs, x: str) -> str:
+        """What `features.extract` gives, in 64-bit floats."""
+        if features.network is not None:
+            raise ConfigurationError("a kernel on a network's features has no ONNX form: use the student's own file")
+        values = self._values(features, inputs, x)
+        if features.projection is None:
+            return values
+        reduced = self.do("Floor", self.do("Div", self.product(values, features.projection), float(PROJECTION_ONE)))
+        return self.do("Clip", reduced, -_LARGEST, _LARGEST)
+
+    def _values(self, features: Features, inputs: Inputs, x: str) -> str:
+        flat = self.do("Cast", self.do("Flatten", self.do("Cast", x, to=_FLOAT), axis=1), to=_DOUBLE)
+        one = float(plain.ONE)
+        if features.scaling is not None and features.name == "standard":
+            centre, factor = features.scaling.astype(np.float64)
+            flat = self.do("Mul", self.do("Sub", flat, centre), factor)
+            return self._rounded(self.do("Mul", flat, one))
+        if features.scaling is not None:
+            knots = features.scaling.astype(np.float64)[None]
+            each = self.do("Unsqueeze", flat, np.array([1]))
+            below = [self.do("Cast", self.do(sign, each, knots), to=_DOUBLE) for sign in ("Greater", "GreaterOrEqual")]
+            counted = self.sum(self.do("Add", *below), 1, keep=0)
+            return self.do("Floor", self.do("Div", self.do("Mul", counted, one), 2.0 * knots.shape[1]))
+        if not isinstance(inputs, ImageInputs):
+            return self._rounded(self.do("Mul", flat, one))
+        if features.name not in ("hog", "pyramid"):
+            return flat
+        whole = self.do("Cast", x, to=_INT64)
+        if features.name == "hog":
+            return self._histograms(whole, inputs, plain.cell_of(inputs.height, inputs.width))
+        scales = [self._histograms(whole, inputs, cell) for cell in plain.pyramid_cells(inputs)]
+        return self.do("Concat", *scales, self._thumbnail(whole, inputs), axis=1)
+
+    def _rounded(self, values: str) -> str:
+        return self.do("Clip", self.do("Floor", self.do("Add", values, 0.5)), -_LARGEST, _LARGEST)
+
+    def _thumbnail(self, whole: str, inputs: ImageInputs) -> str:
+        step, channels = plain.thumbnail_step(inputs), inputs.channels
+        rows, columns = (-(-side // step) for side in inputs.shape[:2])
+        # ONNX pads the last dimensions too, by nothing.
+        more = np.array([0, 0, 0, 0, 0, -inputs.height % step, -inputs.width % step, 0])
+        padded = self.do("Pad", whole, more, mode="edge")
+        squares = self.do("Reshape", padded, np.array([-1, rows, step, columns, step, channels]))
+        mean = self.do("Div", self.sum(squares, 2, 4, keep=0), np.int64(step**2))
+        return self.do("Cast", self.do("Flatten", mean, axis=1), to=_DOUBLE)
+
+    def _histograms(self, whole: str, inputs: ImageInputs, cell: int) -> str:
+        """`features.hog`, step by step."""
+        height, width = inputs.height, inputs.width
+        grey = self.do("Div", self.sum(whole, 3, keep=0), np.int64(inputs.channels))
+        padded = self.pad(grey, (1, 1), (1, 1), "edge")
+        inner_rows, inner_columns = self.slice(padded, 1, 1, height + 1), self.slice(padded, 2, 1, width + 1)
+        right = self.do("Sub", self.slice(inner_rows, 2, 2, width + 2), self.slice(inner_rows, 2, 0, width))
+        below = self.do("Sub", self.slice(inner_columns, 1, 2, height + 2), self.slice(inner_columns, 1, 0, height))
+        place = self.do("Add", self.do("Mul", right, np.int64(511)), self.do("Add", below, np.int64(255 * 512)))
+        rows, columns = -(-height // cell), -(-width // cell)
+        cells = []
+        for votes in plain.orientation_votes():
+            voted = self.do("Gather", votes.reshape(-1).astype(np.int32), place)
+            voted = self.do("Cast", voted, to=_DOUBLE)
+            voted = self.pad(voted, (0, 0), (rows * cell - height, columns * cell - width), "constant")
+            parted = self.do("Reshape", voted, np.array([-1, rows, cell, columns, cell]))
+            cells.append(self.do("Unsqueeze", self.sum(parted, 2, 4, keep=0), np.array([3])))
+        of_cells, block = self.do("Concat", *cells, axis=3), plain.BLOCK
+        down, across = rows - block + 1, columns - block + 1
+        parts = [
+            self.slice(self.slice(of_cells, 1, i, i + down), 2, j, j + across)
+            for i in range(block)
+            for j in range(block)
+        ]
+        once = self.do("Min", self._normalised(self.do("Concat", *parts, axis=3)), float(plain.CLIP))
+        return self.do("Flatten", self._normalised(once), axis=1)
+
+    def _normalised(self, blocks: str) -> str:
+        squares = self.do("Add", self.sum(self.do("Mul", blocks, blocks), 3), 1.0)
+        return self.do("Floor", self.do("Div", self.do("Mul", blocks, float(plain.ONE)), self.do("Sqrt", squares)))
