@@ -41,13 +41,22 @@ class Edit:
     def undo(self) -> None:
         self.settings.write_text(self.settings_text, encoding="utf-8")
         shutil.rmtree(self.run)
+        _move_ledger(self.aside, self.run.parent)
         self.aside.rename(self.run)
+
+
+def _move_ledger(source: Path, target: Path) -> None:
+    """Put the files of a ledger in the place of those in another folder."""
+    for path in target.glob(f"{_LEDGER}*"):
+        path.unlink()
+    for path in source.glob(f"{_LEDGER}*"):
+        shutil.move(path, target / path.name)
 
 
 def keep(run: Path, rounds: int) -> OlderCopy:
     """Copy the files of a coordinator that runs; the ledger is at least as new as run.json."""
     record = (run / _RECORD).read_text(encoding="utf-8")
-    with closing(sqlite3.connect(run / _LEDGER)) as source, closing(sqlite3.connect(":memory:")) as copy:
+    with closing(sqlite3.connect(run.parent / _LEDGER)) as source, closing(sqlite3.connect(":memory:")) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
         return OlderCopy(rounds, copy.serialize(), record)
@@ -63,10 +72,12 @@ def edit(kind: Kind, settings: Path, run: Path, older: OlderCopy) -> Edit:
     }
     done = Edit(kind, words[kind], settings, settings.read_text(encoding="utf-8"), run)
     shutil.copytree(run, done.aside)
+    for path in run.parent.glob(f"{_LEDGER}*"):
+        shutil.copy2(path, done.aside)
     if kind.startswith("older"):
-        for path in run.glob(f"{_LEDGER}*"):
+        for path in run.parent.glob(f"{_LEDGER}*"):
             path.unlink()
-        (run / _LEDGER).write_bytes(older.ledger)
+        (run.parent / _LEDGER).write_bytes(older.ledger)
         if kind != "older ledger":
             (run / _RECORD).write_text(older.record, encoding="utf-8")
     elif kind == "edited run.json":

@@ -36,7 +36,7 @@ _ROUNDING = 1e-9
 def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     """Everything that is wrong with how a run ended; also notes its labels and charges in ``outcome``."""
     found = []
-    with Ledger.read(scene.kept.run / "ledger.sqlite") as ledger:
+    with Ledger.read(scene.kept.ledger) as ledger:
         key = Credentials.load(scene.kept.identity, "coordinator").subject.signing_key
         report = verify(ledger.path, key)
         labels, entries = ledger.labels(), list(ledger.entries())

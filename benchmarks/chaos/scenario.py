@@ -264,7 +264,7 @@ class Scenario:
 
     def _look_at_ledger(self) -> None:
         """Whatever ended the coordinator, its ledger is whole and holds every label that it held before."""
-        path = self._scene.kept.run / "ledger.sqlite"
+        path = self._scene.kept.ledger
         if not path.exists():
             return
         try:

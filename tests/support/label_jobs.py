@@ -90,7 +90,7 @@ class JobScene:
 
     def ledger(self) -> tuple[int, dict[str, int]]:
         """Queries paid for, and labels; after every signature was checked."""
-        with Ledger.read(self.scene.folder / "consortium" / "run" / "ledger.sqlite") as ledger:
+        with Ledger.read(self.scene.folder / "consortium" / "ledger.sqlite") as ledger:
             key = self.scene.folder / "consortium" / "coordinator"
             public_key = Credentials.load(key, "coordinator").subject.signing_key
             return verify(ledger.path, public_key).queries, ledger.labels()

@@ -58,10 +58,12 @@ def join(
     first: int,
     policy: Callable[[Request], None] | None = None,
     random_bytes: Callable[[int], bytes] = os.urandom,
+    stays: bool = False,
 ) -> Member:
     """Enrol into ``folder`` and serve 200 of the shuffled digits, from the ``first`` on.
 
-    ``policy`` and ``random_bytes``, the source of a secure sum's secrets, are those of `Party` and `Membership`.
+    ``stays`` is that of `PartySession`; ``policy`` and ``random_bytes``, the source of a secure sum, are those
+    of `Party` and `Membership`.
     """
     done = enrol(config.consortium.enrolment, name, code, fingerprint, folder)
     party = PartyConfig.read(done.party_file)
@@ -88,7 +90,11 @@ def join(
         return member.parties[-1]
 
     session = PartySession(
-        open_party, lambda: Credentials.load(party.credentials, "party"), party.coordinator, on_roster=known.announced
+        open_party,
+        lambda: Credentials.load(party.credentials, "party"),
+        party.coordinator,
+        on_roster=known.announced,
+        stays=stays,
     )
     member = Member(session, threading.Thread(target=lambda: member.ended.append(_end_of(session)), daemon=True))
     party.folder.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ import numpy as np
 from collegium.coordinator.label_jobs.queue import JobQueue
 from collegium.coordinator.label_jobs.service import LabelJobService
 from collegium.coordinator.label_jobs.servicer import LabelServicer
-from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.server import StatusServer
+from collegium.data.values import ArraySpec
 from collegium.logs import LogFormat, configure_logging
 from collegium.protocol.messages import Describe
 
@@ -27,13 +27,15 @@ def main(path: Path) -> None:
     configure_logging(LogFormat.JSON)
     config = read_consortium(path)
     folder = ConsortiumFolder(config.consortium.folder)
-    attendance = SessionService(config, pool_inputs=100, wait_s=0, on_event=lambda event: None)
+    attendance = SessionService(
+        config, pool=ArraySpec("0" * 64, "uint8", (100, 8, 8, 1)), wait_s=0, on_event=lambda event: None
+    )
     jobs = LabelJobService(
         JobQueue(folder.jobs),
         task_json=config.task.model_dump_json(),
         student_json=config.student.model_dump_json(),
         pool=np.zeros((100, 8, 8, 1), np.uint8),
-        ledger=RunFolder(folder.run).ledger,
+        ledger=folder.ledger,
         members=attendance.members,
     )
     jobs.prepare()

@@ -154,6 +154,9 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Write teachers' curves here (TensorBoard). Private, like the records."),
     ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="When a run is over, wait for the next run or study instead of ending.")
+    ] = False,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Also end when standard input is closed.")
     ] = False,
@@ -216,6 +219,7 @@ def serve(
             "connected to %s", config.coordinator, extra=event("connected", coordinator=config.coordinator)
         ),
         on_roster=lambda roster_json: known.announced(roster_json) if known is not None else None,
+        stays=stay,
     )
 
     if until_stdin_closes:

@@ -18,7 +18,7 @@ from collegium.whole_files import write_whole
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 TASKS = "tasks.json"
-"""What the consortium said, at the latest enrolment, that it means to learn; the party answers about nothing else."""
+"""What the consortium said, whenever this party enrolled, that it means to learn: it answers about nothing else."""
 
 _TASKS = TypeAdapter(tuple[Task, ...])
 
@@ -126,7 +126,9 @@ def enrol(
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)
     roster.save(folder / ROSTER)
-    write_whole(folder / TASKS, _TASKS.dump_json(answer.tasks).decode() + "\n")
+    tasks = [*enrolled_tasks(folder), *(task for task in answer.tasks)]
+    tasks = [task for number, task in enumerate(tasks) if task not in tasks[:number]]
+    write_whole(folder / TASKS, _TASKS.dump_json(tuple(tasks)).decode() + "\n")
     settings = PARTY_TEMPLATE.format(
         sessions=toml_value(answer.sessions),
         parties=toml_value(list(answer.expected)),

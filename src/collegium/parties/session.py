@@ -43,6 +43,8 @@ from collegium.version import __version__
 logger = logging.getLogger("collegium.party")
 
 MAX_WAITING_REQUESTS = 256
+BETWEEN_RUNS_S = 5.0
+"""How long a party that stays waits after a farewell before it dials again."""
 
 
 class Answers(Protocol):
@@ -57,7 +59,7 @@ class PartySession:
     Parameters
     ----------
     open_party
-        Called once, with the consortium's task, on the first welcome.
+        Called with the consortium's task on the first welcome, and again for another study's.
     load_credentials
         Called before every attempt, so that a renewed certificate is taken up without a restart and one
         that has expired is reported as expired. Its errors end a party that never had valid credentials.
@@ -67,6 +69,8 @@ class PartySession:
         Called after every welcome.
     on_roster
         Called with every roster that the coordinator announces, before any request that comes after it.
+    stays
+        Whether a farewell is not the end: the party dials again, and waits for the consortium's next run or study.
     sleep, uniform
         The waiting and the jitter, for tests; ``sleep`` may return early when the party is stopped.
     """
@@ -79,13 +83,14 @@ class PartySession:
         *,
         on_connected: Callable[[], None] = lambda: None,
         on_roster: Callable[[str], None] = lambda roster_json: None,
+        stays: bool = False,
         backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
         sleep: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._open_party, self._load_credentials, self._address = open_party, load_credentials, address
         self._on_connected, self._on_roster = on_connected, on_roster
-        self._backoff, self._uniform = backoff, uniform
+        self._stays, self._backoff, self._uniform = stays, backoff, uniform
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._credentials: Credentials | None = None
@@ -101,7 +106,12 @@ class PartySession:
                 credentials = self._credentials = self._current_credentials()
                 welcomed = threading.Event()
                 try:
-                    return self._attend(credentials, welcomed)
+                    reason = self._attend(credentials, welcomed)
+                    if not self._stays or self._stopping.is_set():
+                        return reason
+                    failures = 0
+                    logger.info("%s; waiting for what comes next", reason, extra=event("waiting", reason=reason))
+                    self._sleep(BETWEEN_RUNS_S)
                 except Unreachable as error:
                     failures = 1 if welcomed.is_set() else failures + 1
                     if not self._stopping.is_set():
@@ -203,11 +213,14 @@ class PartySession:
             task = Task.model_validate_json(welcome.task_json[: limits.MAX_JSON_BYTES])
         except ValidationError as error:
             raise ProtocolViolation("the coordinator sent a task that is not valid: update Collegium") from error
+        if self._worker is not None and task != self._task:
+            if not self._stays:
+                raise ConfigurationError("the consortium's task has changed since this party started: start it again")
+            self._worker.close()  # another study
+            self._worker = None
         if self._worker is None:
-            self._task = task
             self._worker = Worker(self._open_party(task))
-        elif task != self._task:
-            raise ConfigurationError("the consortium's task has changed since this party started: start it again")
+            self._task = task
         return self._worker
 
 

@@ -71,7 +71,7 @@ class Story:
 
 
 def labels(folder: Path) -> dict[str, int]:
-    with Ledger.read(folder / "consortium" / "run" / "ledger.sqlite") as ledger:
+    with Ledger.read(folder / "consortium" / "ledger.sqlite") as ledger:
         return ledger.labels()
 
 
@@ -146,7 +146,7 @@ def test_after_a_kill_the_same_labels_stand_and_nothing_is_paid_twice(story: Sto
     after = labels(story.reader.folder)
     assert len(after) == 40
     assert {query: after[query] for query in story.labels_at_kill} == story.labels_at_kill
-    with Ledger.read(story.run / "ledger.sqlite") as ledger:
+    with Ledger.read(story.run.parent / "ledger.sqlite") as ledger:
         # A round that was charged and not released when the kill came is not charged again either.
         assert ledger.queries_charged() == 40 + 1  # the evaluation
 
@@ -261,6 +261,14 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --add clinic-6")
     assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --renew-code clinic-6")
     assert "clinic-3" not in reader.run(f"{PROVISION} --revoke clinic-5", instead={"clinic-5": "clinic-3"})
+    reader.run("collegium study new consortium.toml second")
+    assert "queries" in reader.run(f"{PROVISION} --check --study second")
+    assert "second" in reader.run("collegium study list consortium.toml")
+    with killed_at_the_end() as started:
+        second = reader.start(f"{SERVE} --study second")
+        started.append(second)
+        read_until(second.stderr, "enrolment at")
+        assert interrupt(second).status == 130
     # A finished run would end at once; more queries than are labelled keep it waiting for parties.
     text = (reader.folder / "consortium.toml").read_text().replace("count = 40", "count = 41")
     (reader.folder / "more.toml").write_text(text.replace("epsilon = 3.5", "epsilon = 5.0"))

@@ -27,7 +27,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def charged(scene: Scene) -> int:
-    with Ledger.read(scene.folder / "consortium" / "run" / "ledger.sqlite") as ledger:
+    with Ledger.read(scene.folder / "consortium" / "ledger.sqlite") as ledger:
         assert ledger.queries_charged() == len(ledger.labels())
         return ledger.queries_charged()
 

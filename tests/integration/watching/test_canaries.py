@@ -187,7 +187,7 @@ def test_nothing_that_a_run_says_or_leaves_holds_a_vote_a_seed_a_key_or_a_code(r
     # Three parties drew two keys, a nonce, a seed and the coefficients of their shares, in at least two rounds.
     assert sum(name.startswith("drawn bytes") for name in names) >= 3 * 2 * 5
     said = set(run.said)
-    assert {"run/run.json", "run/labels.csv", "run/report.html", "run/ledger.sqlite", "members.json"} <= said
+    assert {"run/run.json", "run/labels.csv", "run/report.html", "ledger.sqlite", "members.json"} <= said
     assert {"/status.json at votes", "/ at labels", "/metrics at ended", "log as JSON", "log as text"} <= said
     assert b"refuses once" in run.said["log as text"] and b"3 are needed" in run.said["log as JSON"]
     assert run.found() == []

@@ -26,6 +26,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands
 @app.command(epilog="Example: collegium coordinator serve consortium.toml")
 def serve(
     config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
+    ] = None,
     wait_s: Annotated[
         float,
         typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for others once a quorum is here."),
@@ -59,7 +62,7 @@ def serve(
 
     configure_logging(log_format)
     log = logging.getLogger("collegium.coordinator")
-    config = read_consortium(config_file)
+    config = read_consortium(config_file, study)
     public = load_public(config.run, public_root(config, data_root))
     live = LiveState()
 
@@ -77,7 +80,7 @@ def serve(
     with recording(tensorboard), service.listening(), shown_at(status_at or config.consortium.status, config, live):
         if config.consortium.own_run:
             try:
-                say(service.run(), ConsortiumFolder(config.consortium.folder), as_json)
+                say(service.run(), config.place, as_json)
             except BudgetExceeded as error:
                 if not config.consortium.students:
                     raise
@@ -107,6 +110,9 @@ def _log_step(log: logging.Logger, step: Progress) -> None:
 @app.command(epilog="Example: collegium coordinator status consortium --json")
 def status(
     folder: Annotated[Path, typer.Argument(help="The consortium's folder, or its TOML file.", show_default=False)],
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print who takes part, the rounds, the labels, the privacy spent and left, and the last failures."""
@@ -115,7 +121,7 @@ def status(
     place = read_consortium(folder).consortium.folder if folder.is_file() else folder
     if not place.is_dir():
         raise StorageError(f"{place} is no folder of a consortium: run collegium provision first")
-    found = consortium_status(ConsortiumFolder(place), utc_now())
+    found = consortium_status(ConsortiumFolder(place, study), utc_now())
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
     else:

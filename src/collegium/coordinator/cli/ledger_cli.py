@@ -105,7 +105,11 @@ def verify(
 
 
 def _file(path: Path) -> Path:
-    return RunFolder(path).ledger if path.is_dir() else path
+    """The ledger that a path stands for: the file itself, or for a folder of a run the one that its charges are in."""
+    if not path.is_dir():
+        return path
+    places = (path, path.parent, path.parent.parent)  # a run of a consortium lies in its folder, or in studies there
+    return next((found for place in places if (found := RunFolder(place).ledger).exists()), RunFolder(path).ledger)
 
 
 def _public_key(text: str) -> bytes:

@@ -52,6 +52,9 @@ def provision(
             "--authority", metavar="FILE", help="The certificate of an authority that is kept apart; at the first time."
         ),
     ] = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; make nothing.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
@@ -63,7 +66,7 @@ def provision(
     The file is checked first: the public data, the plan and what the budget pays for, with a forecast of the labels.
     Run again, it only makes what is missing. A code is shown once; only its digest is kept.
     """
-    config = read_consortium(config_file)
+    config = read_consortium(config_file, study)
     if check or not (add or renew_code or revoke):  # a party is revoked at once, whatever became of the pool
         found = _checked(config_file, config, data_root)
         if check:
@@ -71,7 +74,7 @@ def provision(
             return
         for line in found.lines():
             typer.echo(line, err=True)
-    folder = ConsortiumFolder(config.consortium.folder)
+    folder = config.place
     authority = _authority(folder, config, authority_file)
     keep_identity(folder, config, authority)
     codes = _join_codes(folder, config, add or [], renew_code or [], revoke or [])

@@ -31,6 +31,7 @@ class LabelJobService:
     pool : the public inputs, shape ``[inputs, …]``.
     ledger : the file that pays and holds the labels; need not be there yet.
     members : who may ask, as of now.
+    study : whose labels students are given, where the consortium has several studies.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class LabelJobService:
         pool: NDArray[Any],
         ledger: Path,
         members: Callable[[], Members],
+        study: str | None = None,
     ) -> None:
+        self._study = study
         self._queue, self._pool, self._ledger_file, self._members = queue, pool, ledger, members
         self._spec = array_spec(pool)
         self._task_json, self._student_json = task_json, student_json
@@ -127,7 +130,7 @@ class LabelJobService:
         if not self.is_about_the_pool(job) or (ledger := self._open_ledger()) is None:
             return {}
         held = ledger.labels()
-        keys = ((position, query_key(self._pool[position])) for position in job.positions)
+        keys = ((position, query_key(self._pool[position], self._study)) for position in job.positions)
         return {position: held[key] for position, key in keys if key in held}
 
     def is_about_the_pool(self, job: QueuedJob) -> bool:

@@ -138,7 +138,7 @@ class OpenRun:
         return label_set, keys
 
     def _keys_of(self, indices: IntArray) -> list[str]:
-        return [query_key(self._public.pool.x[index]) for index in indices]
+        return [query_key(self._public.pool.x[index], self._setup.storage.study) for index in indices]
 
     def _held(self, indices: IntArray) -> LabelSet:
         """The labels that the ledger has for these inputs of the pool."""

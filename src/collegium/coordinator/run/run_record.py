@@ -288,8 +288,8 @@ def check_same_run(record: RunRecord, config: RunConfig, pool: ArraySpec, folder
     differing += [f"budget.{key}" for key in _FIXED_IN_BUDGET if asked["budget"][key] != now["budget"][key]]
     if differing:
         raise ConfigurationError(
-            f"{folder} holds a run with another {', '.join(differing)}; choose another run folder, "
-            "or put the setting back to resume that run"
+            f"{folder} holds a run with another {', '.join(differing)}: put the setting back to go on with it, or "
+            "begin anew in another folder (in a consortium, a study of its own: collegium study new)"
         )
     if record.pool.sha256 != pool.sha256:
         raise ConfigurationError("the pool's content is not what this run began with; restore it or use a new folder")

@@ -67,6 +67,7 @@ class Storage:
     ledger : the file of the ledger that pays; the folder's own where it is None. Runs of one consortium share one.
     cache : folder of pretrained networks and of the students of earlier rounds; the run's own where it is None. Runs
         may share one.
+    study : whose labels are kept, where several share the ledger.
     signer : the coordinator's identity, which signs the ledger; None leaves it unsigned (simulations).
     """
 
@@ -74,6 +75,7 @@ class Storage:
     ledger: Path | None = None
     cache: Path | None = None
     signer: "Ed25519PrivateKey | None" = None
+    study: str | None = None
 
 
 @dataclass(frozen=True)

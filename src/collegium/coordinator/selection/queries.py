@@ -60,11 +60,15 @@ def sure_answers(probabilities: NDArray[np.float64], confidence: float) -> IntAr
     return np.where(probabilities.max(axis=1) >= confidence, best, -1).astype(np.int64)
 
 
-def query_key(one_input: NDArray[Any]) -> str:
-    """The name of an input by its content, so that the same input asked again, from anywhere, is a repeat."""
+def query_key(one_input: NDArray[Any], study: str | None = None) -> str:
+    """The name of an input by its content, so that the same input asked again, from anywhere, is a repeat.
+
+    Each study of a consortium has labels of its own: what one of them asks is no repeat in another.
+    """
     header = f"collegium-query-v1 {one_input.dtype.newbyteorder('=').name} {one_input.shape}\n".encode()
     little = np.ascontiguousarray(one_input, dtype=one_input.dtype.newbyteorder("<"))
-    return hashlib.sha256(header + little.tobytes()).hexdigest()[:32]
+    content = hashlib.sha256(header + little.tobytes()).hexdigest()[:32]
+    return content if study is None else f"{study}:{content}"
 
 
 _FEW_CLUSTERS = 256

@@ -85,12 +85,14 @@ class Plan:
         return np.array(record.chosen[number].indices, dtype=np.int64)
 
 
-def all_labelled(plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int]) -> bool:
+def all_labelled(
+    plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
+) -> bool:
     """Whether every round of the plan is chosen and all its queries have a label or an abstention in ``held``."""
     label_set = LabelSet.nothing()
     for number in range(len(plan.sizes)):
         indices = plan.noted(record, number, label_set)
-        keys = None if indices is None else [query_key(pool[index]) for index in indices]
+        keys = None if indices is None else [query_key(pool[index], study) for index in indices]
         if indices is None or keys is None or not held.keys() >= set(keys):
             return False
         label_set = label_set.followed_by(LabelSet.of(indices, keys, held))

@@ -23,7 +23,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
-from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import (
     BudgetExceeded,
@@ -73,7 +73,7 @@ class CoordinatorService:
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self._config, self._public, self._on_progress = config, public, on_progress
-        self._folder = ConsortiumFolder(config.consortium.folder)
+        self._folder, self._study = config.place, config.consortium.study
         self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
         self._own = _Work(config.run, self._folder.run)
         self._jobs: LabelJobService | None = None
@@ -83,8 +83,9 @@ class CoordinatorService:
                 task_json=config.task.model_dump_json(),
                 student_json=config.student.model_dump_json(),
                 pool=public.pool.x,
-                ledger=RunFolder(self._folder.run).ledger,
+                ledger=self._folder.ledger,
                 members=self._sessions.members,
+                study=self._study,
             )
             self._sessions.on_members = self._jobs.tell
 
@@ -228,7 +229,7 @@ class CoordinatorService:
         return Coordinator(
             work.config,
             Reach(self._sessions.parties, roster.admitted(), signing_keys),
-            Storage(work.folder, ledger=RunFolder(self._folder.run).ledger, signer=self._sessions.signing_key),
+            Storage(work.folder, ledger=self._folder.ledger, signer=self._sessions.signing_key, study=self._study),
             public=self._public,
             positions=None if work.job is None else work.job.positions,
             compute=Compute(settings.device, settings.threads),
@@ -241,10 +242,10 @@ class CoordinatorService:
             return len(self._jobs.released(work.job)) == len(work.job.positions)
         folder, pool = RunFolder(self._folder.run), self._public.pool.x
         record = folder.read()
-        if record is None or not folder.ledger.exists():
+        if record is None or not self._folder.ledger.exists():
             return False
-        with Ledger.read(folder.ledger) as held:
-            return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels())
+        with Ledger.read(self._folder.ledger) as held:
+            return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels(), self._study)
 
 
 __all__ = ["CoordinatorService"]

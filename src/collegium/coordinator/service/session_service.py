@@ -17,7 +17,7 @@ from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
-from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.consortium import ConsortiumConfig, all_tasks
 from collegium.data.values import ArraySpec
 from collegium.errors import CollegiumError, ConfigurationError, IdentityError, StorageError
 from collegium.logs import event
@@ -53,7 +53,7 @@ class SessionService:
 
     def __init__(self, config: ConsortiumConfig, *, pool: ArraySpec, wait_s: float, on_event: OnEvent) -> None:
         self._config, self._wait_s, self._on_event = config, wait_s, on_event
-        self._folder = ConsortiumFolder(config.consortium.folder)
+        self._folder = config.place
         self._members_file = self._folder.members
         self._members = self._members_file.read()
         if self._members.consortium != config.name:
@@ -89,7 +89,7 @@ class SessionService:
                 config.run, config.consortium.queries_meant(config.queries.count, pool.shape[0]), pool
             ),
             days=config.consortium.certificate_days,
-            tasks=(config.task,),
+            tasks=all_tasks(config),
             on_enrolled=lambda name: self._reload(),
         )
         self._enrolment = EnrolmentService(registrar, self._folder.identity)

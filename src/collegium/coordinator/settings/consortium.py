@@ -9,10 +9,14 @@ from pydantic import Field, field_validator, model_validator
 from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.loading.sources import data_root as find_data_root
+from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.protocol.channels import is_loopback, split_address
 from collegium.protocol.roster import PartyName
-from collegium.settings import Frozen, read_config
+from collegium.settings import Frozen, line_of, read_config, read_toml, validate_config
+
+STUDY_FILE = "study.toml"
+"""In the folder of a study: the sections in which it differs from the consortium's file."""
 
 
 class StudentSettings(Frozen):
@@ -35,6 +39,8 @@ class ConsortiumSettings(Frozen):
     parties: tuple[PartyName, ...] = Field(min_length=1)
     students: tuple[StudentSettings, ...] = ()
     """With any, the coordinator stays up after its own run and works off the label jobs that they queue."""
+    study: PartyName | None = None
+    """Which of the consortium's studies is meant; the command line says it. None is that of this file alone."""
     own_run: bool = True
     """Whether the consortium asks queries and fits a student of its own, before the jobs."""
     folder: Path
@@ -96,19 +102,55 @@ class ConsortiumConfig(RunConfig):
         return self
 
     @property
+    def place(self) -> ConsortiumFolder:
+        """Where everything of this study lies."""
+        return ConsortiumFolder(self.consortium.folder, self.consortium.study)
+
+    @property
     def run(self) -> RunConfig:
         """The configuration of the run, without the consortium's own settings."""
         return RunConfig(**{name: getattr(self, name) for name in RunConfig.model_fields})
 
 
-def read_consortium(path: Path) -> ConsortiumConfig:
-    """Read the file, its relative paths resolved; see `read_config` for errors."""
+def read_consortium(path: Path, study: str | None = None) -> ConsortiumConfig:
+    """Read the file, its relative paths resolved, with the sections of a study in place of its own.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such study, or its file has a section that all studies share; see `read_config` for others.
+    """
     config = read_config(path, ConsortiumConfig)
+    if study is not None:
+        config = _of_study(path, config, study)
     base, settings = path.resolve().parent, config.consortium
     if len({split_address(address)[0] for address in (settings.address, settings.enrolment)}) != 1:
         raise ConfigurationError(f"{path}: consortium.enrolment must be on the host of consortium.address")
     places = {"folder": base / settings.folder, "data_root": base / (settings.data_root or ".")}
     return config.model_copy(update={"consortium": settings.model_copy(update=places)})
+
+
+def _of_study(path: Path, config: ConsortiumConfig, study: str) -> ConsortiumConfig:
+    place = path.resolve().parent / config.consortium.folder
+    file = ConsortiumFolder(place, study).run / STUDY_FILE
+    if not file.exists():
+        raise ConfigurationError(f"there is no study {study!r}: collegium study list {path} names those that there are")
+    own, text = read_toml(file)
+    for shared in {"name", "consortium"} & own.keys():
+        raise ConfigurationError(f"{file}: line {line_of(text, [shared])}: all studies share {shared}: leave it out")
+    values, _ = read_toml(path)
+    values["consortium"]["study"] = study
+    return validate_config(values | own, ConsortiumConfig, str(file), text)
+
+
+def all_tasks(config: ConsortiumConfig) -> tuple[Task, ...]:
+    """What the consortium means to learn, over all of its studies."""
+    found = [config.task]
+    for file in sorted(config.place.studies.glob(f"*/{STUDY_FILE}")):
+        values, text = read_toml(file)
+        if "task" in values:
+            found.append(validate_config(values["task"], Task, f"{file}: task", text))
+    return tuple(task for number, task in enumerate(found) if task not in found[:number])
 
 
 def public_root(config: ConsortiumConfig, option: Path | None) -> Path | None:
@@ -118,10 +160,18 @@ def public_root(config: ConsortiumConfig, option: Path | None) -> Path | None:
 
 
 class ConsortiumFolder:
-    """Everything that the coordinator keeps, below ``path``."""
+    """Everything that the coordinator keeps, below ``path``.
 
-    def __init__(self, path: Path) -> None:
+    Parameters
+    ----------
+    study : whose labels, student and report lie in ``run``; None for the study of the consortium's own file.
+    """
+
+    def __init__(self, path: Path, study: str | None = None) -> None:
         self.path = path
+        self.ledger = path / "ledger.sqlite"
+        """The one account of the records, over all studies and jobs."""
+        self.studies = path / "studies"
         self.members = MembersFile(path)
         self.authority = path / "authority"
         self.identity = path / "coordinator"
@@ -129,7 +179,7 @@ class ConsortiumFolder:
         self.requests = path / "requests.pem"
         self.certificates = path / "certificates.pem"
         """What an authority that is kept apart has to sign, and what it signed."""
-        self.run = path / "run"
+        self.run = path / "run" if study is None else self.studies / study
         self.jobs = path / "jobs"
         """The queue of label jobs, and a folder for each that was begun."""
         self.presence = path / "presence.json"

@@ -27,11 +27,10 @@ def shown_at(address: str | None, config: "ConsortiumConfig", live: "LiveState")
     with optional_import("the status page"):
         from collegium.coordinator.report.page import render
         from collegium.coordinator.run.run_folder import RunFolder
-        from collegium.coordinator.settings.consortium import ConsortiumFolder
         from collegium.coordinator.watching.live_state import Snapshots
         from collegium.coordinator.watching.server import StatusServer
 
-    folder = RunFolder(ConsortiumFolder(config.consortium.folder).run)
+    folder = RunFolder(config.place.run)
 
     def report() -> str | None:
         run = folder.read() if folder.report.exists() else None

@@ -135,7 +135,7 @@ def _read_job_run(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecor
 
 def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
-    ledger = RunFolder(folder.run).ledger
+    ledger = folder.ledger
     if ledger.exists():
         return _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
     nothing = dict.fromkeys(("unit", "epsilon_budget", "delta", "epsilon_left"))

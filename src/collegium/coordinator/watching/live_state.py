@@ -15,7 +15,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.service.session_service import quorum_of
-from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Snapshots:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._live = config, live
-        self._folder = ConsortiumFolder(config.consortium.folder)
+        self._folder = config.place
         self._now, self._clock = now, clock
         self._lock = threading.Lock()
         self._made: tuple[float, dict[str, Any]] | None = None

@@ -1,0 +1,90 @@
+"""`collegium study new | list`: several studies of one consortium, under one account of its parties' records."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFolder, read_consortium
+from collegium.data.task import PARTY_NAME
+from collegium.errors import ConfigurationError, StorageError
+from collegium.privacy.ledger.ledger import Ledger
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
+
+TEMPLATE = """\
+# The study {name} of {consortium}. A section that is written here replaces the one of {file} as a whole; all others
+# are taken from there. Then: collegium coordinator serve {file} --study {name}
+#
+# The ledger is one for all studies: budget.epsilon is a limit on everything that was ever asked of the same records,
+# this study included, and what other studies spent is spent here too.
+
+[budget]
+epsilon = {epsilon}
+delta = {delta}
+
+# [queries]
+# count = {count}
+"""
+
+ConfigFile = Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)]
+
+
+@app.command(epilog="Example: collegium study new consortium.toml readmission")
+def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The study's name.")]) -> None:
+    """Make the folder of a study, with a file of what differs from the consortium's own.
+
+    A study has labels, a student and a report of its own. It shares the parties, their enrolment and the ledger.
+    """
+    if PARTY_NAME.fullmatch(name) is None:
+        raise ConfigurationError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+    config = read_consortium(config_file)
+    file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
+    text = TEMPLATE.format(
+        name=name,
+        consortium=config.name,
+        file=config_file,
+        epsilon=config.budget.epsilon,
+        delta=config.budget.delta,
+        count=config.queries.count,
+    )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise StorageError(f"{file} is there already: edit it, or choose another name") from None
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror}") from error
+    typer.echo(f"edit {file}, then run:")
+    typer.echo(f"collegium provision {config_file} --check --study {name}")
+    typer.echo(f"collegium coordinator serve {config_file} --study {name}")
+
+
+@app.command("list", epilog="Example: collegium study list consortium.toml")
+def list_(
+    config_file: ConfigFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print the studies with their labels and states, and what all of them together have spent."""
+    config = read_consortium(config_file)
+    folder = ConsortiumFolder(config.consortium.folder)
+    named = sorted(file.parent.name for file in folder.studies.glob(f"*/{STUDY_FILE}"))
+    studies = []
+    for study in (None, *named):
+        record = RunFolder(ConsortiumFolder(folder.path, study).run).read()
+        labels = None if record is None or record.labels is None else record.labels.answered
+        state = "not started" if record is None else record.state
+        studies.append({"study": study or "(the file's own)", "state": state, "labels": labels})
+    spent, unit = 0.0, str(config.budget.unit)
+    if folder.ledger.exists():
+        with Ledger.read(folder.ledger) as ledger:
+            spent, unit = ledger.epsilon().epsilon, ledger.terms().unit
+    if as_json:
+        typer.echo(json.dumps({"studies": studies, "epsilon_spent": spent, "unit": unit}))
+        return
+    for one in studies:
+        typer.echo(f"{one['study']:<24}{one['state']:<14}{one['labels'] or 0} labels")
+    typer.echo(f"all together: ε = {spent:.4f} spent for one {unit}")
