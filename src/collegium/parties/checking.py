@@ -110,7 +110,7 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
     for label, count in counts.items():
         if label in classes:
             found.per_class[classes[label]] += count
-        elif label.lower() in MISSING:
+        elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
             found.notes.append(f"{count} records have no label: remove them or label them")
         else:
             near = _nearest(label, classes)
@@ -162,8 +162,12 @@ def _check_numbers(found: RecordsCheck, values: "pd.Series[Any]", column: Number
     missing = int(np.isnan(numbers).sum()) - len(unread)
     said += [f"{missing} missing"] if missing else []
     below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
-    said += [f"{below} below {column.low:g} (least {np.nanmin(numbers):g})"] if below else []
-    said += [f"{above} above {column.high:g} (most {np.nanmax(numbers):g})"] if above else []
+
+    def shown(value: float) -> str:
+        return str(np.datetime64(int(value), "D")) if dates else f"{value:g}"
+
+    said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
+    said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []
     if said:
         clipped = "; values outside the range count as its end" if below or above else ""
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")

@@ -147,3 +147,16 @@ def test_a_mistake_is_one_line(
         main(["party", "check", *arguments])
     out, err = capsys.readouterr()
     assert ended.value.code != 0 and words in err and len(err.splitlines()) == 1 and not out
+
+
+def test_a_class_that_is_spelled_like_a_missing_value_is_a_spelling_all_the_same(tmp_path: Path) -> None:
+    task = TASK.model_copy(update={"classes": ("none", "mild")})
+    (tmp_path / "r.csv").write_text("age,seen,ward,y\n40,2024-01-31,North,NONE\n50,2024-02-01,South,mild\n")
+    found = check_records(DataSource(source=str(tmp_path / "r.csv")), task, None)
+    assert found.settings == {"classes": {"NONE": "none"}} and found.mended
+    assert found.per_class == {"none": 1, "mild": 1}
+
+
+def test_a_date_outside_its_range_is_shown_as_a_date(tmp_path: Path) -> None:
+    notes, _ = checked(tmp_path, GOOD.replace("2024-01-31", "2019-05-04"))
+    assert notes == ["seen: 1 below 2020-01-01 (least 2019-05-04) of 2; values outside the range count as its end"]
