@@ -135,7 +135,7 @@ def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | 
     for unit, subject in (("record", "Records (patients)"), ("party", "Institutions")):
         epsilon = next((one["epsilon"] for one in promises if one["unit"] == unit), None)
         if not run.private:
-            lines.append((subject, "not protected: the noise can be computed again, or the student saw votes.", "bad"))
+            lines.append((subject, "not protected: the noise can be computed again.", "bad"))
         elif epsilon is None:
             lines.append((subject, "nothing is promised.", "bad" if promises else "fair"))
         else:
