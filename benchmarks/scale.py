@@ -105,8 +105,11 @@ def parties(sizes: Sequence[int]) -> Iterator[Cost]:
         beside_s = flower["coordinator_cpu_s"] * size / flower["parties"]
         least = cost.parties * length * 2
         total = cost.coordinator_bytes_sent + cost.coordinator_bytes_received
+        # The neighbours of a party, which are costs too, still grow with the parties where these are few.
         name = "masked sum, coordinator"
-        yield Cost("parties", name, size, cost.coordinator_cpu_s, 1.3, total, least, None, "Flower SecAgg+", beside_s)
+        yield Cost("parties", name, size, cost.coordinator_cpu_s, 1.6, total, least, None, "Flower SecAgg+", beside_s)
+        edges = size * cost.neighbours
+        yield Cost("edges", "masked sum, coordinator", edges, cost.coordinator_cpu_s)
         one = cost.party_bytes_sent + cost.party_bytes_received
         yield Cost("parties", "masked sum, one party", size, cost.party_cpu_s, 1.0, one, length * 2)
 
@@ -117,7 +120,7 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
         found = load.over_grpc(size, 1000, hosts=2, deadline_s=600.0)
         spent, least = found["round"], 2.0 * 1000 * load.CLASSES * size
         wire = float(spent["bytes_sent"] + spent["bytes_received"])
-        yield Cost("sessions", "round, coordinator", size, spent["cpu_s"]["coordinator"], 1.3, wire, least)
+        yield Cost("sessions", "round, coordinator", size, spent["cpu_s"]["coordinator"], 1.6, wire, least)
         yield Cost("sessions", "round, all parties", size, spent["cpu_s"]["parties"], 2.0)
         memory = found["coordinator_peak_memory_bytes"]
         yield Cost(
@@ -252,11 +255,11 @@ def federated(sizes: Sequence[int]) -> Iterator[Cost]:
 
 
 AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...], tuple[int, ...]]] = {
-    "parties": (parties, (10, 30, 100, 300), (1000,)),
+    "parties": (parties, (30, 100, 300, 1000), ()),
     "sessions": (sessions, (10, 30, 100), (300, 1000)),
     "records": (records, (1000, 10_000, 100_000, 1_000_000), (10_000_000,)),
     "classes": (classes, (2, 10, 100, 1000), ()),
-    "pool": (pool, (1000, 10_000, 100_000), (1_000_000,)),
+    "pool": (pool, (1000, 10_000, 100_000, 1_000_000), ()),
     "queries": (queries, (100, 1000), (10_000,)),
     "federated": (federated, (30, 100, 300), (1000,)),
     "ledger": (ledger, (1000, 10_000), (100_000, 1_000_000)),
@@ -302,7 +305,7 @@ def plot(costs: list[Cost], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     axes = list(dict.fromkeys(cost.axis for cost in costs))
-    figure, panels = plt.subplots(2, 3, figsize=(11, 6.4), layout="constrained")
+    figure, panels = plt.subplots(2, 4, figsize=(14, 6.4), layout="constrained")
     for panel, axis in zip(panels.flat, axes, strict=False):
         for number, what in enumerate(dict.fromkeys(cost.what for cost in costs if cost.axis == axis)):
             own = [cost for cost in costs if (cost.axis, cost.what) == (axis, what)]

@@ -157,3 +157,11 @@ def test_a_reader_sees_what_a_writer_adds(open_ledger: OpenLedger, path: Path) -
         assert reader.head() == writer.head()
         with pytest.raises(StorageError, match="readonly"):
             reader.charge(purpose="x", mechanism={}, curve=CURVE, queries=1)
+
+
+def test_a_charge_does_not_read_the_whole_ledger(open_ledger: OpenLedger) -> None:
+    """How SQLite finds the entries from one on: by their numbers. A scan would make charging quadratic."""
+    connections: list[sqlite3.Connection] = []
+    with open_ledger(on_connect=connections.append):
+        steps = [row[3] for row in connections[0].execute(f"EXPLAIN QUERY PLAN {ledger_store.ROWS}", (1,))]
+    assert any("SEARCH entries" in step for step in steps) and not any("SCAN" in step for step in steps)
