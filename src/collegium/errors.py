@@ -44,6 +44,19 @@ class ColumnMissing(DataError):
     told = "its file lacks a column of the task; at the institution, collegium party check names it"
 
 
+class CannotServe(CollegiumError):
+    """A party that was welcomed went at once, because it cannot serve the consortium's task."""
+
+    code = "cannot-serve"
+    exit_status = 3
+    reasons: ClassVar[Mapping[str, str]] = {
+        "data-column": ColumnMissing.told,
+        "configuration": "its own settings do not let it serve this task; its log says which",
+        "records": "it cannot use its records; its own log says why, and collegium party check there",
+    }
+    """What the coordinator's operator reads, by the code that the party sent: constant texts."""
+
+
 class PoolMismatch(DataError):
     """The pool that one side holds is not the pool that the other side named by its SHA-256."""
 

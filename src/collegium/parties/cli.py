@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
@@ -18,7 +18,7 @@ from pydantic import Field
 from collegium.clock import utc_now
 from collegium.data.loading.sources import DataSource, data_root
 from collegium.data.task import Task
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
@@ -36,6 +36,9 @@ from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.identities import Credentials
 from collegium.settings import Frozen, read_config, read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
+
+if TYPE_CHECKING:
+    from collegium.data import Examples
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
 
@@ -187,13 +190,13 @@ def serve(
                 "the consortium's task is none that this institution enrolled for: enrol again in the same folder to "
                 "agree to it"
             )
-        from collegium.data import PoolStore, load
+        from collegium.data import PoolStore
         from collegium.parties.party import Party
 
         log.info("loading the records of %s", credentials.name)
         return Party(
             credentials.name,
-            load(config.data, task, data_root=data_root(config.data_root)),
+            _records(config, task),
             task,
             folder=config.folder,
             pools=PoolStore(config.folder / "pools", keep=policy.pools),
@@ -228,6 +231,20 @@ def serve(
         log.info("%s dials %s", credentials.name, config.coordinator)
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
+
+
+def _records(config: PartyConfig, task: Task) -> Examples:
+    """The institution's records; ColumnMissing where their file's header lacks a column, whatever its rows hold."""
+    from collegium.data import load
+    from collegium.data.loading.loading import lacks_columns
+
+    root = data_root(config.data_root)
+    try:
+        return load(config.data, task, data_root=root)
+    except DataError as error:
+        if lacks_columns(config.data, task, root):
+            raise ColumnMissing(str(error)) from error
+        raise DataError(str(error)) from error  # never ColumnMissing, which would be told: rows may have a part in it
 
 
 def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:

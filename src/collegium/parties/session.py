@@ -17,9 +17,12 @@ from pydantic import ValidationError
 from collegium import limits
 from collegium.data.task import Task
 from collegium.errors import (
+    CannotServe,
     CollegiumError,
     ConfigurationError,
+    DataError,
     ProtocolViolation,
+    StorageError,
     Unreachable,
     VersionMismatch,
 )
@@ -167,9 +170,8 @@ class PartySession:
                 iter(outbox.get, None)
             )
             self._call = call
-            patience = threading.Timer(CONNECT_TIMEOUT_S, call.cancel)
-            patience.daemon = True
-            patience.start()
+            patience = _timer(call.cancel)
+            cannot: CollegiumError | None = None
             try:
                 if self._stopping.is_set():
                     return "stopped"
@@ -178,7 +180,14 @@ class PartySession:
                     match message.WhichOneof("body"):
                         case "welcome":
                             patience.cancel()
-                            worker = self._take_welcome(message.welcome)
+                            try:
+                                worker = self._take_welcome(message.welcome)
+                            except (ConfigurationError, DataError, StorageError) as error:
+                                cannot = error
+                                outbox.put(_leaving(error))
+                                # The coordinator ends the connection once it has read that.
+                                patience = _timer(call.cancel)
+                                continue
                             welcomed.set()
                             worker.reply_to(outbox)
                             self._on_connected()
@@ -190,8 +199,10 @@ class PartySession:
                             return str(message.farewell.reason[: limits.MAX_TEXT_CHARS])
                         case _:
                             raise ProtocolViolation("the coordinator sent something unknown: update Collegium")
-                raise Unreachable("the coordinator ended the connection")
+                raise cannot or Unreachable("the coordinator ended the connection")
             except grpc.RpcError as error:
+                if cannot is not None:
+                    raise cannot from None
                 if self._stopping.is_set():
                     return "stopped"
                 raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
@@ -222,6 +233,19 @@ class PartySession:
             self._worker = Worker(self._open_party(task))
             self._task = task
         return self._worker
+
+
+def _timer(then: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(CONNECT_TIMEOUT_S, then)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _leaving(error: CollegiumError) -> bytes:
+    """What is told of why this party cannot serve: a code that follows from its settings and column names alone."""
+    known = next((code for code in CannotServe.reasons if code == error.code), "records")
+    return pb.FromParty(leaving=pb.Leaving(code=known)).SerializeToString()
 
 
 class Worker:

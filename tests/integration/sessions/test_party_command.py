@@ -113,7 +113,7 @@ def test_wrong_authority_unknown_party_and_missing_column_each_end_with_one_line
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
     status, _, line = run("serve", write_config(tmp_path, kits, "ash", hub.address, data))
-    assert status == 3 and line.startswith("DataError:"), line
+    assert status == 3 and line.startswith("ColumnMissing:"), line
 
 
 def test_another_protocol_version_ends_with_one_line(kits: Kits, tmp_path: Path) -> None:

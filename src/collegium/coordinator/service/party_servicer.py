@@ -24,7 +24,7 @@ from collegium.coordinator.service.peer_events import (
     uncancelled,
 )
 from collegium.data.task import Task
-from collegium.errors import CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
+from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, certified, refusal, server_options
 from collegium.protocol.codec import parse
@@ -232,8 +232,9 @@ class PartyServicer:
             return  # the party went while something was being written to it
         except CollegiumError as error:
             reason = str(error)
-            if isinstance(error, ProtocolViolation):
-                self._tell("violation", session.subject.name, session.peer, reason, error.code)
+            if isinstance(error, ProtocolViolation | CannotServe):
+                kind: EventKind = "violation" if isinstance(error, ProtocolViolation) else "refused"
+                self._tell(kind, session.subject.name, session.peer, reason, error.code)
                 self._fail_all(session, Failure.of(error))
             raise
         finally:
@@ -259,6 +260,8 @@ class PartyServicer:
     async def _receive_all(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
+            if message.WhichOneof("body") == "leaving":
+                raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
             if message.WhichOneof("body") != "reply":
                 raise ProtocolViolation("a party says Hello once and then answers")
             session.replies_left -= 1

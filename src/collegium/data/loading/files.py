@@ -77,6 +77,21 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
     raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images{advice}")
 
 
+def header_of(path: Path, source: DataSource) -> list[str]:
+    """The names of the columns of a ``.csv`` or ``.parquet`` file; none for any other. No row is read."""
+    if _ending(path) == ".csv":
+        frame = read_csv(path, separator=source.separator, encoding=source.encoding, nrows=0)
+        return [str(name) for name in frame.columns]
+    if _ending(path) == ".parquet":
+        with optional_import(f"reading {path.name}"):
+            from pyarrow.parquet import read_schema
+        try:
+            return [str(name) for name in read_schema(path).names]
+        except UNREADABLE:
+            return []
+    return []
+
+
 def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], pd.DataFrame]:
     """How a table has to be read, and its rows.
 

@@ -32,7 +32,7 @@ from collegium.data.encoding import (
 )
 from collegium.data.examples import Examples
 from collegium.data.loading.databases import read_database
-from collegium.data.loading.files import find, read_file
+from collegium.data.loading.files import find, header_of, read_file
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
@@ -138,6 +138,23 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
         for the owner of the data: it may quote a label, a column or a file's name.
     """
     return encoded(read_records(source, task, data_root), source, task)
+
+
+def lacks_columns(source: DataSource, task: Task, data_root: Path | None) -> bool:
+    """Whether a table's file lacks a column that the task or ``source`` names, by its header alone.
+
+    No value of a record has a part in the answer, so that it may be told to others. False where there is no header.
+    """
+    if source.is_named or source.is_database or not isinstance(task.inputs, TableInputs):
+        return False
+    try:
+        names = header_of(find(source.source, data_root), source)
+    except DataError:
+        return False
+    renamed = {source.rename.get(name, name) for name in names}
+    own = [name for name in (source.label, source.group) if name is not None]
+    wanted = [column.name for column in task.inputs.columns] if source.absent == "refuse" else []
+    return bool(names) and not (set(wanted) <= renamed and {*own, *source.rename} <= set(names))
 
 
 def read_records(source: DataSource, task: Task, data_root: Path | None) -> Records:
