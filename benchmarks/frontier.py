@@ -23,6 +23,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,14 @@ from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.kernels import KernelMap
 from collegium.data.loading.files import open_npz
 from collegium.data.task import Task, VectorInputs
-from collegium.models.kernel_student import NoisySums
+from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium.privacy.mechanisms.gnmax import GNMax
 from collegium.privacy.renyi import WIDE_ORDERS
 
 DELTA = 1e-5
-STEPS, RATES = (20, 80), (0.5, 2.0, 8.0)
+STEPS, RATES = (10, 40), (1.0, 4.0)
 QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
 INSTITUTIONS = {"hearts": 4}
 
@@ -144,74 +145,82 @@ class Methods:
         began = time.perf_counter()
         self.sums = RecordsOfClasses(split.private, split.task).sums(self.kernel)
         self.seconds = time.perf_counter() - began
-        self._features: tuple[Floats, Floats] | None = None
+        self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
+        self.test_kernel = self.kernel.kernel(split.test.x)
 
     def class_sums(self, epsilon: float | None) -> Floats:
         """Scores of the test records by class sums; without noise where ``epsilon`` is None."""
         if epsilon is None:
-            return self._scores(self.sums, 1.0)
+            return self._scores(self.sums)
         chosen = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")
         noise = chosen["sigma"] * np.sqrt(bound_squared(self.classes))
         drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(self.sums))).astype(np.int64)
         return self._scores(self.sums + drawn, noise)
 
-    def _scores(self, values: NDArray[np.int64], noise: float) -> Floats:
-        student = NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task)
-        return student.scores(self.split.test.x)
+    def _student(self, values: NDArray[np.int64], noise: float = 1.0) -> KernelStudent:
+        return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
+
+    def _scores(self, values: NDArray[np.int64], noise: float = 1.0) -> Floats:
+        return self.test_kernel @ self._student(values, noise).weights
+
+    def _sums_of(self, records: Examples) -> NDArray[np.int64]:
+        return RecordsOfClasses(records, self.split.task).sums(self.kernel)
 
     def alone(self, institutions: int) -> list[Floats]:
         """Scores by each institution's own records, without noise."""
         order = np.random.default_rng(self.seed).permutation(len(self.split.private))
         return [
-            self._scores(RecordsOfClasses(self.split.private.take(own), self.split.task).sums(self.kernel), 1.0)
-            for own in np.array_split(order, institutions)
+            self._scores(self._sums_of(self.split.private.take(own))) for own in np.array_split(order, institutions)
         ]
 
-    @property
-    def features(self) -> tuple[Floats, Floats]:
+    @cached_property
+    def features(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """φ of the private and of the test records."""
-        if self._features is None:
-            self._features = self.kernel(self.split.private.x) / ONE, self.kernel(self.split.test.x) / ONE
-        return self._features
+        private, test = ((self.kernel(x) / ONE).astype(np.float32) for x in (self.split.private.x, self.split.test.x))
+        return private, test
+
+    @cached_property
+    def votes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Inputs of the pool, and the votes of the teachers on them ``[queries, classes]``."""
+        private, generator = self.split.private, np.random.default_rng(self.seed)
+        order, asked = (generator.permutation(size) for size in (len(private), len(self.split.pool)))
+        asked = asked[: max(QUERIES)]
+        kernel, votes = self.kernel.kernel(self.split.pool[asked]), np.zeros((len(asked), self.classes), dtype=np.int64)
+        for own in np.array_split(order, min(TEACHERS, len(private) // 10)):
+            chosen = (kernel @ self._student(self._sums_of(private.take(own))).weights).argmax(axis=1)
+            votes[np.arange(len(asked)), chosen] += 1
+        return asked, votes
 
     def noisy_gradient(self, epsilon: float) -> Floats:
         """Logistic regression by noisy full-batch gradients, the best of a grid on the test labels."""
         x, test = self.features
-        codes = np.eye(self.classes)[self.split.private.labels()]
+        norms = np.linalg.norm(x, axis=1)
+        codes = np.eye(self.classes, dtype=np.float32)[self.split.private.labels()]
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
         sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
         generator = np.random.default_rng(self.seed)
         for steps in STEPS:
             for rate in RATES:
-                weights = np.zeros((x.shape[1], self.classes))
+                weights = np.zeros((x.shape[1], self.classes), dtype=np.float32)
                 for _ in range(steps):
                     scores = x @ weights
                     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
                     errors = shares / shares.sum(axis=1, keepdims=True) - codes
-                    lengths = np.linalg.norm(errors, axis=1) * np.linalg.norm(x, axis=1)
+                    lengths = np.linalg.norm(errors, axis=1) * norms
                     gradient = x.T @ (errors / np.maximum(1.0, lengths)[:, None])
-                    gradient += generator.normal(0.0, sigma * np.sqrt(steps), gradient.shape)
+                    gradient += generator.normal(0.0, sigma * np.sqrt(steps), gradient.shape).astype(np.float32)
                     weights -= rate * gradient / len(x) * x.shape[1] ** 0.5
-                found = test @ weights
+                found = (test @ weights).astype(np.float64)
                 best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
 
     def gnmax(self, epsilon: float) -> Floats:
         """A student of GNMax's labels, the best of a grid of queries on the test labels."""
-        pool, task, private = self.split.pool, self.split.task, self.split.private
-        order = np.random.default_rng(self.seed).permutation(len(private))
-        teachers = min(TEACHERS, len(private) // 10)
-        asked = np.random.default_rng(self.seed).permutation(len(pool))[: max(QUERIES)]
-        votes = np.zeros((len(asked), self.classes), dtype=np.int64)
-        for own in np.array_split(order, teachers):
-            sums = RecordsOfClasses(private.take(own), task).sums(self.kernel)
-            teacher = NoisySums(self.spec, sums, 1.0).classifier(pool, task)
-            votes[np.arange(len(asked)), teacher.predict(pool[asked])] += 1
+        pool, (asked, votes) = self.split.pool, self.votes
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
         for queries in [one for one in QUERIES if one <= len(asked)]:
             labels = GNMax(_sigma_of(queries, epsilon)).release(votes[:queries])
-            sums = RecordsOfClasses(Examples(pool[asked[:queries]], labels), task).sums(self.kernel)
-            found = self._scores(sums, 1.0)
+            found = self._scores(self._sums_of(Examples(pool[asked[:queries]], labels)))
             best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
 

@@ -56,25 +56,48 @@ class NoisySums:
     noise: float
     contributions: float | None = None
 
-    def classifier(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "KernelStudent":
-        """The filtered classifier; ``pool`` is the one whose inputs are the landmarks."""
-        classes, kernel = len(task.classes), KernelMap.of_pool(self.kernel, pool, task.inputs, device)
+    def classifier(
+        self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: "PoolSpectrum | None" = None
+    ) -> "KernelStudent":
+        """The filtered classifier.
+
+        Parameters
+        ----------
+        pool : the one whose inputs are the landmarks.
+        spectrum : of that pool under ``kernel``; computed where it is None.
+        """
+        classes = len(task.classes)
+        found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
+        count = self.contributions
+        if count is None:
+            count = max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
+        sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
+        sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
+        kappa = max(2.0, classes ** (1.0 / 3.0)) * self.noise / (ONE * classes)
+        eigenvalues = found.eigenvalues * count
+        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
+        weights = found.kernel.weights_of(found.axes @ (filtered[:, None] * (found.axes.T @ sums)))
+        features, landmarks = self.kernel.features, found.kernel.landmarks
+        return KernelStudent(task, features, self.kernel.bandwidth_squared, landmarks, weights, device)
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSpectrum:
+    """The second moment of φ over the pool, by its eigenvalues ``[landmarks]`` and axes ``[landmarks, landmarks]``."""
+
+    kernel: KernelMap
+    eigenvalues: NDArray[np.float64]
+    axes: NDArray[np.float64]
+
+    @classmethod
+    def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
+        """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
         moment = np.zeros((kernel.dimensions, kernel.dimensions))
         for start in range(0, len(pool), _AT_ONCE):
             vectors = kernel(pool[start : start + _AT_ONCE]) / ONE
             moment += vectors.T @ vectors
-        count = self.contributions
-        if count is None:
-            count = max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
-        eigenvalues, axes = np.linalg.eigh(moment * (count / len(pool)))
-        sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
-        sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
-        kappa = max(2.0, classes ** (1.0 / 3.0)) * self.noise / (ONE * classes)
-        eigenvalues = np.maximum(eigenvalues, 0.0)
-        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
-        coefficients = axes @ (filtered[:, None] * (axes.T @ sums))
-        return KernelStudent(task, self.kernel.features, self.kernel.bandwidth_squared, kernel.landmarks,
-                             kernel.weights_of(coefficients), device)  # fmt: skip
+        eigenvalues, axes = np.linalg.eigh(moment / len(pool))
+        return cls(kernel, np.maximum(eigenvalues, 0.0), axes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,10 @@ folder = "consortium"         # keys, roster, ledger, labels and the report
 {holdout}
 [budget]                      # no label is released beyond it; docs/choosing-noise.md says what epsilon means
 epsilon = {epsilon:g}
-{plan}
+
+# Nothing is said of a mechanism: one noisy sum over all records labels the whole pool, with the noise that the budget
+# asks for, and holds the student (docs/class-sums.md). Teachers or neighbours may be named instead.
+
 [task]                        # public, the same for all; never taken from records
 classes = {classes}
 
@@ -39,29 +42,14 @@ classes = {classes}
 {inputs}
 """
 
-EPSILON = 3.0
+EPSILON = 1.0
 """A budget to begin with."""
-TEACHERS, EXPECTED_GAP, AGREEMENT = 60, 0.5, 0.9
-"""Teachers of all parties, the share of them by which the first class leads, and how often a label shall be its."""
 
 HOLDOUT = """
 [holdout]                     # public inputs with labels, on which the student is measured; may be left out
 {source}
 label = {label}
 """
-
-PLAN = """
-[teachers]                    # what each institution fits to its own records
-kind = {kind}
-per_party = {per_party}
-
-[mechanism]
-name = "gnmax"
-parameters = {{ sigma = {sigma:g} }}
-
-[queries]
-count = {queries}
-{student}"""
 
 
 @app.command(epilog="Example: collegium init pool.csv --holdout holdout.csv --label diagnosis --parties ash,birch,oak")
@@ -100,7 +88,6 @@ def init(
         pool=_lines(draft.source),
         holdout="" if not (holdout and label) else _holdout(holdout, label, draft),
         epsilon=EPSILON,
-        plan=_plan(draft, len(names), len(known)),
         classes=toml_value(known) if known else "[]                  # fill in their names",
         inputs="\n".join(draft.inputs),
     )
@@ -153,20 +140,3 @@ def _holdout(name: str, label: str, draft: Draft) -> str:
 
 def _lines(settings: dict[str, object]) -> str:
     return "\n".join(f"{key} = {toml_value(value)}" for key, value in settings.items())
-
-
-def _plan(draft: Draft, parties: int, classes: int) -> str:
-    """Teachers, noise and number of queries with which most labels are the majority's within the budget."""
-    from collegium.privacy.analysis.planning import Target, best, choices
-
-    per_party = max(1, round(TEACHERS / parties))
-    target = Target(EPSILON, 1e-5, per_party * parties, max(2, classes), (EXPECTED_GAP,), votes_per_unit=1)
-    chosen = best(choices("gnmax", target), AGREEMENT)
-    table = draft.inputs[0] == 'kind = "table"'
-    return PLAN.format(
-        kind=toml_value("random-forest" if table else "small-cnn"),
-        per_party=per_party,
-        sigma=chosen.parameters["sigma"],
-        queries=chosen.queries,
-        student='\n[student]\nmethod = "random-forest"\n' if table else "",
-    )

@@ -106,11 +106,13 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
             stand_ins = dict.fromkeys(names, b"")
             reach = Reach(_Nobody(), names, stand_ins)
             affordable = Coordinator(config.run, reach, Storage(Path(folder)), public=public).check()
+    summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
+    queries = len(public.pool) if summed else config.queries.count
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
     return Findings(
         pool_inputs=len(public.pool),
         holdout_records=None if public.holdout is None else len(public.holdout),
-        queries=config.queries.count * config.consortium.own_run,
+        queries=queries * config.consortium.own_run,
         affordable=affordable,
         votes=len(names) * config.teachers.per_party,
         forecasts=forecasts,
