@@ -9,10 +9,9 @@ from collegium.data.task import Task
 from collegium.errors import ProtocolViolation, StorageError
 from collegium.parties.policy import FEW_PARTIES
 from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
-from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
-from collegium.protocol.roster import Roster
+from collegium.protocol.roster import AnnouncedTerms, Roster
 from collegium.settings import toml_value
 from collegium.whole_files import write_whole
 

@@ -30,10 +30,10 @@ from collegium.errors import (
     error_for_code,
 )
 from collegium.limits import MAX_JSON_BYTES, MAX_PARTIES, MAX_ROSTER_BYTES, MAX_TEXT_CHARS
-from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Role, read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
+from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import Frozen
 
 EXCHANGE_S = 10.0

@@ -23,6 +23,29 @@ Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
 
 
+class AnnouncedEvaluation(Frozen):
+    """The mechanism of an evaluation, and its noise in units of the largest contribution of one record."""
+
+    sum_mode: str = Field(max_length=64)
+    mechanism: str = Field(max_length=64)
+    noise: float = Field(gt=0)
+
+
+class AnnouncedTerms(Frozen):
+    """What the consortium is going to ask. The party writes it into its policy, and later refuses anything weaker."""
+
+    sum_mode: str = Field(max_length=64)
+    mechanism: str = Field(max_length=64)
+    noise_votes: float = Field(gt=0)
+    """The smallest noise of any stage, in votes."""
+    pools: tuple[Hex32, ...] = Field(max_length=16)
+    """SHA-256 of the public pool whose inputs are asked about."""
+    answers: int = Field(ge=1)
+    """How many answers to queries one party gives in total, doubled because a round may be repeated."""
+    evaluation: AnnouncedEvaluation | None = None
+    """How parties measure the student on their own records; None where they do not."""
+
+
 class RosterEntry(Frozen):
     """The roster's entry for one party."""
 

@@ -147,7 +147,7 @@ def flwr_command(folder: Path, parties: int) -> str:
     """The lines to type, in the root of a checkout, to run what was prepared in ``folder`` by Flower's own command."""
     from shlex import quote
 
-    from collegium.simulations.flower_env import flower_settings
+    from collegium.simulations.simulate import flower_settings
 
     exports = " ".join(f"{name}={quote(value)}" for name, value in flower_settings(folder).items())
     run_config = quote(f'folder="{folder}"')

@@ -17,12 +17,12 @@ from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
+from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, read_data_root, read_settings
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.flower_env import prepare_flower
 from collegium.simulations.local import InProcessParties
 from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
 
@@ -88,7 +88,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
 
     members, stop = len(run.cohort), threading.Event()
 
-    def main(grid: Grid, context: Context) -> None:
+    def main(grid: "Grid", context: "Context") -> None:
         drive(FlowerParties(grid, run_id=run.config.name, expected=members, stop=stop))
 
     server, client = apps_for(lambda context: run.folder, main)
@@ -182,3 +182,31 @@ def _start_ray(config: SimulationConfig) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise Unreachable(f"Flower's engine broke down: {error}; start the run again, and it goes on") from error
+
+
+def flower_settings(folder: Path) -> dict[str, str]:
+    """What Flower itself must find in its environment, by name."""
+    return {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_HOME": str(folder / "flower"),
+    }
+
+
+def prepare_flower(folder: Path) -> None:
+    """Make Flower and Ray quiet, without telemetry, offline and confined to ``folder``; a user's own setting wins.
+
+    Raises MissingExtra when Flower is not installed.
+    """
+    settings = flower_settings(folder) | {
+        "HF_HUB_OFFLINE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_worker_niceness": "0",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    with optional_import("a simulation on Flower's engine"):
+        import flwr  # noqa: F401
+        import ray  # noqa: F401

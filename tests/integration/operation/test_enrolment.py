@@ -17,10 +17,10 @@ from collegium.coordinator.membership.enrolment_service import EnrolmentService,
 from collegium.coordinator.membership.members import Members, MembersFile
 from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
 from collegium.parties.enrolment import enrol
-from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Authority
 from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
 from collegium.protocol.identities import Credentials, issue_kit
+from collegium.protocol.roster import AnnouncedTerms
 
 PATIENCE_S = 20.0
 

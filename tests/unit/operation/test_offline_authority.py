@@ -18,10 +18,10 @@ from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.data.values import ArraySpec
 from collegium.errors import IdentityError
-from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate
 from collegium.protocol.enrolment import AskEnrolment
 from collegium.protocol.identities import Credentials, create_identity, install_certificate, load_authority
+from collegium.protocol.roster import AnnouncedTerms
 
 CONFIG = """\
 name = "trial"

@@ -22,7 +22,6 @@ from collegium.coordinator.settings.consortium import ConsortiumConfig, Consorti
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.logs import event
-from collegium.protocol.announced import AnnouncedTerms
 from collegium.protocol.certificates import Authority, read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.enrolment import (
@@ -38,6 +37,7 @@ from collegium.protocol.enrolment import (
     server_context,
 )
 from collegium.protocol.identities import CERTIFICATE, issue_kit
+from collegium.protocol.roster import AnnouncedTerms
 
 logger = logging.getLogger("collegium.enrolment")
 

@@ -10,7 +10,7 @@ from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profil
 from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.accounting.game.recursion import gaussian_profile
 from collegium.privacy.mechanisms import Mechanism, SumMode, Unit, create
-from collegium.protocol.announced import AnnouncedEvaluation
+from collegium.protocol.roster import AnnouncedEvaluation
 
 
 def evaluation_of(config: RunConfig, candidates: int = 1) -> Mechanism | None:

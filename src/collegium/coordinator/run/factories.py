@@ -20,7 +20,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
-from collegium.protocol.announced import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collegium.errors import CollegiumError, FittingFailed, error_for_code
 from collegium.models.devices import one_thread, resolve_device
@@ -31,8 +31,7 @@ from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, Tea
 _LEAVE_S = 5.0
 
 
-@dataclass(frozen=True)
-class _Failed:
+class _Failed(NamedTuple):
     """A worker's answer when a fit failed: the error's code and text."""
 
     code: str
@@ -55,7 +54,6 @@ def fit_in_workers(
         # Without a store of its own, a teacher passes through a folder that only this user can read.
         fallback = TeacherStore(Path(passing))
         waiting = [spec if spec.store.keeps else replace(spec, store=fallback) for spec in specs]
-        original = {spec.number: spec for spec in specs}
         for spec, reply in _replies(factory, waiting, device, workers):
             if isinstance(reply, _Failed):
                 raise error_for_code(reply.code, reply.message)
@@ -64,7 +62,7 @@ def fit_in_workers(
                 teacher = spec.unfitted(factory)
                 if not spec.store.load_into(teacher, spec.name, device=device):
                     raise FittingFailed("the file of a fitted teacher is missing: check the party's folder")
-            yield original[spec.number], teacher
+            yield spec, teacher
 
 
 def _replies(
@@ -144,10 +142,7 @@ def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, cur
 def _fitted(factory: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
     """The teacher where no file can hold it, else None once it is kept."""
     try:
-        teacher = spec.unfitted(factory)
-        with one_thread():
-            teacher.fit(spec.records, seed=spec.seed, device=device)
-        spec.store.keep(teacher, spec.name)
+        _, teacher = next(one_by_one(factory, [spec], device))
         return None if can_be_kept(teacher) else teacher
     except CollegiumError as error:
         return _Failed(error.code, str(error))
@@ -185,11 +180,9 @@ def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, devic
     """
     yield from one_by_one(factory, [spec for spec in specs if not spec.learnable], device)
     learnable = [spec for spec in specs if spec.learnable]
-    if len(learnable) < 2:
-        yield from one_by_one(factory, learnable, device)
-    elif on_cuda(factory, device):
+    if len(learnable) > 1 and on_cuda(factory, device):
         yield from as_programs(factory, learnable, device)
-    elif threads > 1:
+    elif len(learnable) > 1 and threads > 1:
         yield from fit_in_workers(factory, learnable, device=device, workers=min(threads, len(learnable)))
     else:
         yield from one_by_one(factory, learnable, device)

@@ -151,12 +151,12 @@ def train_together(
     teachers, size = len(jobs), recipe.batch
     x = torch.cat([job.x for job in jobs]).to(device)
     y = torch.cat([job.y for job in jobs]).to(device)
-    starts = _starts([len(job.x) for job in jobs])
+    ends = torch.cumsum(torch.tensor([0, *(len(job.x) for job in jobs)]), dim=0)  # of each teacher's records among all
     draws = [Draws(len(job.x), recipe, job.seed) for job in jobs]
 
     base, dropouts, exact = _prepared(jobs[0].network, tensor_inputs(x[:1].expand(size, *x.shape[1:])), precision)
     weights, statistics = stack_module_state([job.network for job in jobs])
-    weights = {name: _leaf(value, device) for name, value in weights.items()}
+    weights = {name: value.detach().to(device).requires_grad_(True) for name, value in weights.items()}
     statistics = {name: value.to(device) for name, value in statistics.items()}
 
     def forward(state: dict[str, Tensor], batch: Tensor) -> Tensor:
@@ -168,10 +168,12 @@ def train_together(
 
     def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
         drawn = [draw.batch() for draw in draws]
-        chosen = (torch.stack([records for records, _ in drawn]) + starts).flatten().to(device)
+        chosen = (torch.stack([records for records, _ in drawn]) + ends[:-1, None]).flatten().to(device)
         batch = tensor_inputs(x[chosen])
         if recipe.augment:
-            batch = warp(batch, TEACHER, _joined([warped for _, warped in drawn if warped is not None]))
+            warps = [warped for _, warped in drawn if warped is not None]
+            fields = [warped.field for warped in warps if warped.field is not None]
+            batch = warp(batch, TEACHER, Warp(torch.cat([each.uniform for each in warps], dim=1), torch.cat(fields)))
         state = {name: value if name in exact else value.to(precision) for name, value in weights.items()}
         masks = {
             name: torch.stack([dropout.drawn(job.masks) for job in jobs]).to(device, precision)
@@ -231,17 +233,3 @@ def _prepared(
             module.register_forward_hook(lambda module, inputs, output: output.to(precision))
     base.to("meta")(batch.to("meta"))
     return base, dropouts, exact
-
-
-def _starts(sizes: list[int]) -> Tensor:
-    """Where each teacher's records begin among all of them, shape ``[teachers, 1]``."""
-    return torch.cumsum(torch.tensor([0, *sizes[:-1]]), dim=0).unsqueeze(1)
-
-
-def _leaf(value: Tensor, device: str) -> Tensor:
-    return value.detach().to(device).requires_grad_(True)
-
-
-def _joined(warps: Sequence[Warp]) -> Warp:
-    fields = [drawn.field for drawn in warps if drawn.field is not None]
-    return Warp(torch.cat([drawn.uniform for drawn in warps], dim=1), torch.cat(fields) if fields else None)

@@ -1,44 +1,8 @@
-r"""How many neighbours each party needs, and how many of them open a secret: computed, not guessed.
+"""How many neighbours each party needs, and how many of them open a secret: computed, not guessed.
 
-Every participant i chooses k *holders* uniformly among the others, by a nonce that it committed to
-before it saw the others' keys. Its two secrets are shared t-of-k among them, and it exchanges a
-pairwise mask with each of them and with everyone who chose it. Bell et al. 2020 (section 4, "not
-too few, not too many neighbours") bound the same events; here the choices of honest parties are
-independent, which makes the bounds below plain union bounds that hold even when the coordinator
-picks the drop-outs after it has seen the graph.
-
-Notation: n parties on the roster, at most C of them collude with the coordinator, D drop out,
-Q = ⌊(n + C)/2⌋ + 1 is the least number of participants and of survivors that an honest party
-accepts. As 2Q > n + C and an honest party signs one survivors' list, two lists cannot both gather Q
-signatures: all honest parties open the same list. A party's self seed is opened only beside its
-signature under the list of sharers, so its vector is masked with every holder on that list.
-
-*Secrecy.* Let H be the honest survivors of that list, |H| ≥ Q − C. Unless some honest party has t
-corrupt holders, the coordinator can open the sum over H or, if H splits into S and R, |S| ≤ |R|,
-without an edge between them, the sum over a part. It opens S only if every member of S has t holders
-among the corrupt parties and S, for a holder in R would be an edge. With |S| = s, the probability
-that some S can be opened by itself, and that some S has no edge to R, are at most
-
-  A_s = C(n, s) · Pr[Hyp(Q − 1, C + s − 1, k) ≥ t]^s,
-  B_s = C(n, s) · C(n − s, r) · Pr[Hyp(n − 1, r, k) = 0]^s · Pr[Hyp(n − 1, s, k) = 0]^r,  r = max(s, Q − C − s),
-
-with Hyp(population, marked, draws) the number of marked among the draws; A_1 covers the first case.
-So for every s* all of the following holds but with probability A_1 + … + A_{s*} + B_{s*+1} + … +
-B_{(n−C)/2}: there is one part of at least |H| − s* parties, no other part can be opened, and what the
-coordinator learns is one sum over at least Q − C − s* honest parties. (Up to s* parties can be cut off
-by calling all of their honest neighbours drop-outs; that leaves them out of the sum, as if dropped.)
-The plan takes the smallest s* ≤ (Q − C)/4 that meets the demanded bound.
-
-*Liveness.* A secret is lost when more than k − t of its holders drop out:
-n · Pr[Hyp(n − 1, D, k) > k − t].
-
-Where no k below (n − 1)/2 is enough (small n), everyone holds everyone's shares and t = Q − 1: no
-secret opens to C colluders, the graph cannot be split, and every run with Q parties left at the end
-completes; both failure probabilities are zero.
-
-*The draw* (`holders_of`). The nonce of party i is fixed (committed to and signed) before i sees anyone's keys, and
-unknown to all others until i has been shown the full list of adverts. So neither i nor the coordinator nor any
-coalition of others chooses i's holders; what a dishonest party does with its own choice only concerns its own secrets.
+Notation: n parties on the roster; at most C of them collude with the coordinator; D drop out; Q is the quorum. Each
+chooses k *holders*, of whom t open a secret. docs/protocol.md, section "The bounds of the graph", proves the bounds
+A_s, B_s and s* that are computed here.
 """
 
 import math
@@ -124,7 +88,7 @@ def secrecy_failure(
 
     Returns
     -------
-    failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of this module's docstring, and s*: the smallest s*
+    failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of docs/protocol.md, and s*: the smallest s*
         whose failure is at most ``target``, or the one with the least failure when there is none.
     """
     quorum = (parties + colluding) // 2 + 1
@@ -144,7 +108,7 @@ def secrecy_failure(
 
     log_b = sets + _log_choose(parties - s, r) + s * log_none(r) + r * log_none(s)
     openable = np.concatenate([[-np.inf], np.logaddexp.accumulate(log_a)])
-    # The first case of the docstring is a failure whatever s* is.
+    # A_1 covers the first case of the proof, which is a failure whatever s* is.
     openable[0] = log_a[0]
     splits = np.concatenate([np.logaddexp.accumulate(log_b[::-1])[::-1], [-np.inf]])
     failures = np.minimum(1.0, np.exp(np.minimum(0.0, np.logaddexp(openable, splits))))
