@@ -156,8 +156,8 @@ def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
         raise StorageError(f"cannot read {file}: enrol again in the same folder, which writes it anew") from error
 
 
-def policy_text(terms: AnnouncedTerms) -> str:
-    """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
+def agreed_to(terms: AnnouncedTerms) -> tuple[list[str], list[str], dict[str, float]]:
+    """Ways to sum, mechanisms and noise floors of a policy that agrees to what was announced; no sums in the clear."""
     masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
     of_sums = mechanism_named(terms.mechanism).answered_by is AnsweredBy.ALL_RECORDS
     floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": terms.noise_votes}
@@ -166,6 +166,12 @@ def policy_text(terms: AnnouncedTerms) -> str:
         modes += [measured.sum_mode] if measured.sum_mode not in (masked, "clear") else []
         mechanisms.append(measured.mechanism)
         floors["minimum_noise_sums"] = min(measured.noise, floors.get("minimum_noise_sums", measured.noise))
+    return modes, mechanisms, floors
+
+
+def policy_text(terms: AnnouncedTerms) -> str:
+    """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
+    modes, mechanisms, floors = agreed_to(terms)
     return POLICY_TEMPLATE.format(
         floors="\n".join(f"{name} = {toml_value(value)}" for name, value in floors.items()),
         sum_modes=toml_value(modes),

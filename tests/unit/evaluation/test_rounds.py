@@ -163,8 +163,8 @@ def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_pa
     good = (measured.folder / "run" / "student.safetensors").read_bytes()
     measured.coordinator.fit("random-forest", trees=20)
     lazy = cg.load_student(measured.folder / "run" / "student.safetensors")
-    share = np.tile([0.0, 1.0], (len(lazy.student.forest.share), 1))
-    type(lazy.student)(replace(lazy.student.forest, share=share), TASK).save(tmp_path / "lazy.safetensors")
+    share = np.tile([0.0, 1.0], (len(lazy.student.share), 1))
+    replace(lazy.student, share=share).save(tmp_path / "lazy.safetensors")
     evaluation, _, context = open_evaluation(measured)
     try:
         found = evaluation.released([good, (tmp_path / "lazy.safetensors").read_bytes()])
@@ -242,8 +242,7 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
         reply = alone(replace(request, round_id=f"round-{len(words)}"))
         assert isinstance(reply, Failure) and words in reply.message, (words, reply)
     other = cg.task_of(X[:100], classes=["malignant", "other"])
-    forest = cg.load_student(measured.folder / "run" / "student.safetensors").student.forest
-    type(measured.student.student)(forest, other).save(tmp_path / "other.safetensors")
+    replace(measured.student.student, task=other).save(tmp_path / "other.safetensors")
     reply = alone(asked_of((tmp_path / "other.safetensors").read_bytes(), round_id="round-9"))
     assert isinstance(reply, Failure) and "another task" in reply.message
 

@@ -13,7 +13,7 @@ from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound, VoteSum, ask_each, quorum_count, round_id
 from collegium.coordinator.run.evaluation_terms import evaluated_unit, evaluation_mode, evaluation_of
 from collegium.coordinator.run.run_record import EvaluationRecord
-from collegium.errors import BudgetExceeded, CollegiumError
+from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
@@ -68,7 +68,9 @@ class PrivateEvaluation:
             with self._notes.timed("evaluation"):
                 found = self.released([student.read_bytes()])
         except CollegiumError as error:
-            self._note(held.model_copy(update={"asked": True, "why_not": str(error)}))
+            # Where too few answered, no sum was opened: the charge is good for another attempt.
+            asked = not isinstance(error, QuorumNotReached)
+            self._note(held.model_copy(update={"asked": asked, "why_not": str(error)}))
             return
         done = {"asked": True, "fitted_from": fitted_from, "measures": found[0], "why_not": None}
         self._note(held.model_copy(update=done))

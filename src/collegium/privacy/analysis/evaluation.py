@@ -168,8 +168,13 @@ class _Counted:
         value = float(np.abs(differences @ self._cells).sum() / records)
         drawn = np.abs(np.random.default_rng(0).standard_normal((_DRAWS, len(deviations)))) @ deviations
         reach = float(np.quantile(drawn, 0.95))
+        if reach >= 1.0:
+            return None  # everything from 0 to 100 % would lie within
         return Estimate(
-            value=value, error=float(np.sqrt((deviations**2).sum())), low=max(0.0, value - reach), high=value + reach
+            value=value,
+            error=float(np.sqrt((deviations**2).sum())),
+            low=max(0.0, value - reach),
+            high=min(1.0, value + reach),
         )
 
 
