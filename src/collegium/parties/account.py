@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused
 from collegium.parties.answers import Answer, AnswerCounts
+from collegium.parties.neighbours.budgets import rho_at_most
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
-from collegium.privacy.renyi import WIDE_ORDERS, Epsilon
+from collegium.privacy.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, SumRecords, Terms
 
@@ -31,7 +34,7 @@ class Account:
 
     def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: Ed25519PrivateKey | None) -> None:
         self._policy = policy
-        self._counts = folder / "answered.sqlite"
+        self._folder = folder
         self._ledger = Ledger.open(
             folder / "ledger.sqlite",
             signer=signer,
@@ -115,12 +118,16 @@ class Account:
             **mechanism.parameters(),
         }
         curve = mechanism.answer_charge(ledger.settings.orders, unit, terms.stage)
+        # A record decides the vote of one teacher: without the record that teacher may vote for another class.
+        one_vote = Unit(1, Adjacency.REPLACE if mechanism.answered_by is AnsweredBy.TEACHERS else Adjacency.ADD_REMOVE)
+        of_a_record = mechanism.answer_charge(ledger.settings.orders, one_vote, terms.stage)
         if check_only and ledger.affordable(curve, queries) < queries:
             raise CostRefused("policy: the answer would cost more than is left")
         if check_only or not queries:
             return
         try:
-            ledger.charge(purpose=terms.stage or "votes", mechanism=described, curve=curve, queries=queries)
+            purpose, others = terms.stage or "votes", {"record": of_a_record}
+            ledger.charge(purpose=purpose, mechanism=described, curve=curve, queries=queries, others=others)
         except BudgetExceeded as error:
             raise CostRefused(f"policy: {error}") from error
 
@@ -131,6 +138,20 @@ class Account:
     def record_spent(self) -> Epsilon:
         """What sampled neighbours have cost any one record so far."""
         return self._records.epsilon()
+
+    def record_spent_altogether(self) -> tuple[float, float]:
+        """ε and δ of everything that was answered, for one record that is there or not.
+
+        The sum over the ways in which records are asked, each at the policy's δ: teachers' votes, sums and samples of
+        records, and neighbours within a radius. It depends on no record.
+        """
+        delta = self._policy.delta
+        rho = rho_at_most(self._folder, self._policy.record_rho)
+        orders = self._ledger.settings.orders
+        neighbours = RenyiCurve(orders, rho * np.asarray(orders)).to_epsilon(delta).epsilon if rho else 0.0
+        of_teachers = self._ledger.epsilon(("record", "add-remove")).epsilon
+        parts = [of_teachers, self._records.epsilon().epsilon, neighbours]
+        return sum(parts), delta * sum(part > 0 for part in parts)
 
     def queries_answered(self) -> int:
         """Answers given; in the exact modes one that was asked for again counts once."""

@@ -79,7 +79,7 @@ def _voters(body: VoteRequest) -> str:
     if isinstance(body, CastVotes):
         return body.teacher.canonical_json()
     if isinstance(body, SumRecords):
-        return body.ledger_id
+        return f"{body.ledger_id}|{body.question.hex()}"
     kernel = body.kernel if isinstance(body, CastNeighbours) else ""
     return f"{body.features.digest()}|{kernel}|{body.ledger_id}"
 

@@ -373,6 +373,7 @@ def show(
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
     shown = KnownLedger(config.folder / LEDGER_HEAD).head()
     evaluated = kept_evaluation(config.folder)
+    of_all, delta_of_all = account.record_spent_altogether()
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
@@ -397,6 +398,8 @@ def show(
         "own_epsilon_spent": round(account.spent().epsilon, 6),
         "own_epsilon_limit": policy.epsilon,
         "record_rho_limit": policy.record_rho if math.isfinite(policy.record_rho) else None,
+        "record_epsilon_of_all_answers": round(of_all, 6),
+        "record_delta_of_all_answers": delta_of_all,
         "record_epsilon_spent": round(account.record_spent().epsilon, 6),
         "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.handlers import pool_asked
+from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request, SumRecords, VoteRequest
 
@@ -54,7 +55,10 @@ class AnswerGate:
         if self._account is not None:
             self._account.require_parties(body.terms, len(roster))
         if isinstance(body, SumRecords):
-            contents: Sequence[bytes] = [body.question]
+            # Exact sums over other parties would differ by one party's own, whatever else differs a little: a kind of
+            # sum is one question then, however it is put.
+            exact = body.terms.sum_mode != SumMode.MASKED_AND_NOISED
+            contents: Sequence[bytes] = [type(body).__name__.encode() if exact else body.question]
         else:
             pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
             contents = self._pools.contents(body.inputs.pool_sha256, body.inputs.indices)

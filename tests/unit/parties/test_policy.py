@@ -14,9 +14,10 @@ from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, Refused
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
+from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
-from collegium.privacy.mechanisms import Adjacency, Unit, create
+from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.messages import CastVotes, Describe, Failure, PoolRange, Request, Terms, VoteRequest
@@ -135,6 +136,31 @@ def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_pat
     assert again.queries_answered() == 3
     whole = RenyiCurve(WIDE_ORDERS, 3 * worst_cost(cast(), WIDE_ORDERS, 1))
     assert spent == pytest.approx(whole.to_epsilon(1e-5).epsilon)
+
+
+def allow_neighbours(folder: Path, run: str, participations: int) -> None:
+    """A run asks about neighbours with sigma 70: what a record may spend follows from that, whoever spends it."""
+    budgets = RecordBudgets(folder, bytes(32), [b"somebody"], "rows", 0.01)
+    with budgets.transaction(run, RecordBudget(1, participations, 1 / (2 * 70.0**2))):
+        pass
+
+
+def test_what_one_record_may_have_lost_is_stated_over_everything_that_was_answered(tmp_path: Path) -> None:
+    mine = account(tmp_path)
+    assert mine.record_spent_altogether() == (0.0, 0.0)
+    leave(mine, cast(0, 1, 2))
+    orders = np.array(WIDE_ORDERS)
+
+    def epsilon(curve: np.ndarray) -> float:
+        return RenyiCurve(WIDE_ORDERS, curve).to_epsilon(1e-5).epsilon
+
+    of_votes = epsilon(3 * orders / 40.0**2)  # one vote moves: the divergence of noise shifted by the root of 2
+    assert mine.record_spent_altogether() == (pytest.approx(of_votes), 1e-5)
+    allow_neighbours(tmp_path, "first", 2)
+    assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(2 * orders / (2 * 70.0**2))), 2e-5)
+    allow_neighbours(tmp_path, "second", 1000)
+    assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(0.01 * orders)), 2e-5)
+    mine.close()
 
 
 def test_a_limit_of_queries_holds_over_rounds_and_a_refused_round_counts_nothing(tmp_path: Path) -> None:

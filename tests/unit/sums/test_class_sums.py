@@ -203,18 +203,23 @@ def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
     ("changed", "code"),
     [
         ({"sigma": 1.5}, "refused-noise"),
-        ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
-        ({"scale": 3.0}, "refused-cost"),
+        ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-queries"),
+        ({"scale": 3.0}, "refused-queries"),
+        ({"mode": "masked+noised", "kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
+        ({"mode": "masked+noised", "scale": 3.0}, "refused-cost"),
     ],
 )
 def test_weak_noise_and_further_sums_are_refused(
     consortium: Callable[..., Consortium], tmp_path: Path, changed: dict[str, Any], code: str
 ) -> None:
-    """Another kernel is another question, and so is a mean: both cost again, to the records or to the party."""
+    """Another kernel is another question, and so is a mean: both cost again, to the records or to the party.
+
+    Exact sums are given once, whatever the question: two of them over other parties would differ by one party's.
+    """
     policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1)
     parties = consortium(**accounted(tmp_path, policy))
     parties.asks(parties.request("masked"))
-    asked = parties.request("masked", round_id="round-2", **changed)
+    asked = parties.request(**({"mode": "masked", "round_id": "round-2"} | changed))
     reply = parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"]
     assert isinstance(reply, Failure) and reply.code == code
 

@@ -36,6 +36,23 @@ _TABLES = (
 _ROUNDING = 1e-9
 
 
+def rho_at_most(folder: Path, rho: float) -> float:
+    """Zero-concentrated privacy that one record may have spent on neighbours in all runs that ``folder`` has seen.
+
+    What the runs allowed, and no more than ``rho``, the policy's limit: what records really spent would tell of them.
+    Raises StorageError where the file cannot be used.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return 0.0
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            terms = [json.loads(text) for (text,) in database.execute("SELECT terms FROM runs")]
+    except (sqlite3.Error, ValueError) as error:
+        raise StorageError(f"cannot use {path}: {error}; restore it from a copy") from error
+    return min(rho, sum(float(per_unit * levels**2 * participations) for per_unit, levels, participations in terms))
+
+
 class RecordBudgets:
     """The budgets of all records of one party, over all runs.
 

@@ -1,0 +1,57 @@
+"""A coordinator that wants two exact sums over other parties: it puts almost the same question in another way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.liar import Liar
+from support.sums_scene import LENGTH, NAMES, SPEC, TASK, Consortium
+
+from collegium.data.kernels import KernelMap
+from collegium.errors import QuorumNotReached
+from collegium.parties.account import Account
+from collegium.parties.class_sums import RecordsOfClasses
+from collegium.parties.policy import Policy, PolicyConfig
+
+LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
+NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)
+"""Nearly the same map: every record contributes what it does under the other, but for rounding."""
+FEWER = [name for name in NAMES if name != "alpha"]
+
+
+def asked(consortium: Callable[..., Consortium], folder: Path, policy: PolicyConfig) -> tuple[Consortium, Liar]:
+    def account(name: str) -> Account:
+        (folder / name).mkdir(parents=True)
+        return Account(folder / name, name, policy, None)
+
+    parties = consortium(policy=lambda name: Policy(policy), account=account)
+    return parties, Liar(parties.parties, parties.roster, parties.plan, "trial")
+
+
+def test_exact_sums_by_a_near_copy_of_the_kernel_over_fewer_parties_are_not_opened(
+    consortium: Callable[..., Consortium], kernel: KernelMap, tmp_path: Path
+) -> None:
+    """Where a policy takes two answers, the difference of the two sums is what the fifth party sent."""
+    parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
+    everybody = liar.total(parties.request("masked"), LENGTH).counts[0]
+    again = parties.request("masked", kernel=NEAR, round_id="round-2")
+    stolen = everybody - liar.total(again, LENGTH, FEWER).counts[0]
+    alone = RecordsOfClasses(parties.examples["alpha"], TASK).sums(kernel)
+    assert np.abs(stolen - alone).max() < 0.01 * np.abs(alone).max()
+
+    parties, liar = asked(consortium, tmp_path / "one", LIMITS)
+    liar.total(parties.request("masked"), LENGTH)
+    liar.forget()
+    with pytest.raises(QuorumNotReached):
+        liar.total(again, LENGTH, FEWER)
+    assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
+
+
+def test_where_parties_add_the_noise_another_question_is_answered_and_counted(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    parties, _ = asked(consortium, tmp_path, LIMITS)
+    for number, kernel in enumerate((SPEC, NEAR)):
+        parties.asks(parties.request("masked+noised", kernel=kernel, round_id=f"round-{number}"))
