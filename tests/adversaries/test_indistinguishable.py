@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from adversaries.test_coordinator_that_repeats import KEYS, ROSTER, TASK, X
 from support.liar import AtHand, liar_over
 from support.party_requests import KEY, LINEAR
 
+from collegium.coordinator.students import fit_student
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
@@ -30,6 +33,7 @@ from collegium.protocol.messages import (
     CastVotes,
     CountNearest,
     Describe,
+    Evaluate,
     Fit,
     PoolRange,
     Prepared,
@@ -58,13 +62,29 @@ POLICIES = {
     "much noise": PolicyConfig(minimum_noise_votes=35.0),
 }
 NUMBERS = {"gamma": 0.03, "k": 3.0, "sampling_rate": 0.5, "participations": 2.0, "levels": 1.0, "classes": 2.0}
-PARAMETERS = NUMBERS | {"labels": 2.0, "tau": 1.0, "honest_survivors": float(PLAN.honest_survivors), "epsilon": 0.1}
+PARAMETERS = NUMBERS | {
+    "labels": 2.0,
+    "candidates": 1.0,
+    "tau": 1.0,
+    "honest_survivors": float(PLAN.honest_survivors),
+    "epsilon": 0.1,
+}
 
 
 def parameters_of(kind: type[Mechanism]) -> dict[str, float]:
     """Of noise that the policies above partly take: 30 votes for anything that is a scale."""
-    required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    asked = [field for field in dataclasses.fields(kind) if field.init]
+    required = [field.name for field in asked if field.default is dataclasses.MISSING or field.name == "candidates"]
     return {name: PARAMETERS.get(name, 1e-6 if name == "delta" else 30.0) for name in required}
+
+
+@cache
+def classifier(number: int) -> bytes:
+    """A student's file; each number gives another one."""
+    student = fit_student("random-forest", X, list(range(12)), [at % 2 for at in range(12)], TASK, seed=number)
+    with tempfile.TemporaryDirectory() as folder:
+        student.save(Path(folder) / "student.safetensors")
+        return (Path(folder) / "student.safetensors").read_bytes()
 
 
 def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
@@ -79,6 +99,8 @@ def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
         named = f"round-{number}-{stage.replace(' ', '-')}"
         if kind.answered_by is AnsweredBy.TEACHERS:
             asked.append(CastVotes(terms, LINEAR, inputs, named))
+        elif "candidates" in numbers:
+            asked.append(Evaluate(terms, named, "ledger", (classifier(number),), False))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
             asked.append(SumClasses(terms, named, "ledger", kernel, pool.sha256, 0.0))
@@ -144,7 +166,7 @@ def everything_said(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", [name for name in default_names() if not name.endswith("evaluation")])
+@pytest.mark.parametrize("name", default_names())
 def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, policy: str, tmp_path: Path) -> None:
     agreed = POLICIES[policy].model_copy(update={"sum_modes": ("clear", "masked", "masked+noised")})
 

@@ -57,7 +57,7 @@ class AnswerGate:
         if isinstance(body, SumRecords):
             # Exact sums over other parties would differ by one party's own, whatever else differs a little: a kind of
             # sum is one question then, however it is put.
-            exact = body.terms.sum_mode != SumMode.MASKED_AND_NOISED
+            exact = body.terms.sum_mode == SumMode.MASKED
             contents: Sequence[bytes] = [type(body).__name__.encode() if exact else body.question]
         else:
             pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
