@@ -5,6 +5,7 @@ Nothing here may look at anything but public data: the privacy of individual nei
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from collegium.data.features import PROJECTION_ONE, Features, distances_squared,
 from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError
 
-_QUERIES_AT_ONCE = 64
+_DISTANCES_AT_ONCE = 2**22
 _REACH = 32.0
 _FINENESS = 3.0
 
@@ -80,11 +81,8 @@ def nearest_edges_squared(
     ratios = np.exp(math.log(_REACH) * np.sinh(_FINENESS * steps) / math.sinh(_FINENESS))
     ranks = np.minimum(share * ratios, 1.0) * (len(features) - 1)
     edges = np.empty((len(queries), bins - 1), dtype=np.int64)
-    for start in range(0, len(queries), _QUERIES_AT_ONCE):
-        block = queries[start : start + _QUERIES_AT_ONCE]
-        distances = np.sort(distances_squared(features, features[block]), axis=0)
-        for row, column in enumerate(distances.T):
-            edges[start + row] = np.ceil(np.interp(ranks, np.arange(len(column)), column))
+    for row, distances in enumerate(_distances(features, queries)):
+        edges[row] = np.ceil(np.interp(ranks, np.arange(len(distances)), np.sort(distances)))
     return edges
 
 
@@ -124,8 +122,13 @@ def public_radii_squared(features: NDArray[np.int16], queries: NDArray[np.int64]
     """
     rank = min(max(1, math.ceil(share * (len(features) - 1))), len(features) - 1)
     radii = np.empty(len(queries), dtype=np.int64)
-    for start in range(0, len(queries), _QUERIES_AT_ONCE):
-        block = queries[start : start + _QUERIES_AT_ONCE]
-        distances = distances_squared(features, features[block])
-        radii[start : start + len(block)] = np.partition(distances, rank, axis=0)[rank]
+    for row, distances in enumerate(_distances(features, queries)):
+        radii[row] = np.partition(distances, rank)[rank]
     return radii
+
+
+def _distances(features: NDArray[np.int16], queries: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Squared distances of the whole pool from each of ``queries`` in turn, ``[inputs]``."""
+    at_once = max(1, min(64, _DISTANCES_AT_ONCE // len(features)))
+    for start in range(0, len(queries), at_once):
+        yield from np.ascontiguousarray(distances_squared(features, features[queries[start : start + at_once]]).T)
