@@ -262,7 +262,9 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --renew-code clinic-6")
     assert "clinic-3" not in reader.run(f"{PROVISION} --revoke clinic-5", instead={"clinic-5": "clinic-3"})
     reader.run("collegium study new consortium.toml second")
-    assert "queries" in reader.run(f"{PROVISION} --check --study second")
+    file = reader.folder / "consortium" / "studies" / "second" / "study.toml"
+    file.write_text(file.read_text().replace("epsilon = 3.5", "epsilon = 4.5"))  # the first one has spent all
+    assert re.search(r"pays for \d+ of 40 queries", reader.run(f"{PROVISION} --check --study second"))
     assert "second" in reader.run("collegium study list consortium.toml")
     with killed_at_the_end() as started:
         second = reader.start(f"{SERVE} --study second")

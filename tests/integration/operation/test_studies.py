@@ -102,6 +102,9 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
         (folder / "studies" / "second" / left).unlink()
     with pytest.raises(BudgetExceeded, match="is spent"):
         serve(scene, "second")
+    with pytest.raises(SystemExit):
+        main(["provision", str(scene.path), "--check", "--study", "second"])
+    assert "is spent" in capsys.readouterr().err
     listed = typed(capsys, "study", "list", scene.path)
     assert re.search(r"^second\s+", listed, re.MULTILINE) and f"ε = {spent(scene):.4f} spent" in listed
 

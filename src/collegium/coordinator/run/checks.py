@@ -1,8 +1,10 @@
 """What can be known of a consortium before anything is spent: whether it can run, and how good its labels will be."""
 
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from collegium.data.task import OWN_CHOICE
 from collegium.data.teacher_kinds import BUILT_IN, import_path
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
+from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import ReplyBody, RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
@@ -82,7 +85,8 @@ class Findings:
 def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     """Raise what a run would raise before it asks any party, and state what can be foreseen of it.
 
-    Nothing is kept: the run is prepared in a folder that is then deleted, as if nothing had been charged.
+    Nothing is kept: the run is prepared in a folder that is then deleted, as if nothing had been charged; for a study,
+    beside a copy of the ledger.
 
     Raises
     ------
@@ -105,7 +109,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
             stand_ins = dict.fromkeys(names, b"")
             reach = Reach(_Nobody(), names, stand_ins)
-            affordable = Coordinator(config.run, reach, Storage(Path(folder)), public=public).check()
+            affordable = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public).check()
     summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
@@ -118,6 +122,18 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         forecasts=forecasts,
         warnings=tuple(_warnings(config, public, forecasts)),
     )
+
+
+def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
+    """Where a check runs: beside a copy of the ledger for a study, which other studies may have spent before."""
+    study, place = config.consortium.study, config.place
+    if study is None or not place.ledger.exists():
+        return Storage(folder)
+    copy = folder / "ledger.sqlite"
+    with closing(sqlite3.connect(place.ledger)) as held, closing(sqlite3.connect(copy)) as made:
+        held.backup(made)
+    signer = Credentials.load(place.identity, "coordinator").signing_key
+    return Storage(folder / study, ledger=copy, signer=signer, study=study)
 
 
 class _Nobody:
