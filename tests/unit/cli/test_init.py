@@ -130,6 +130,19 @@ def test_a_table_without_names_in_an_npz(capsys: pytest.CaptureFixture[str]) -> 
     assert load_public(config.run, Path()).pool.x.shape == (30, 6)
 
 
+def test_numbers_without_names_are_a_vector(capsys: pytest.CaptureFixture[str]) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 48)).astype(np.float32)
+    np.savez("pool.npz", x=vectors)
+    frame = pd.DataFrame(vectors, columns=[f"e{number}" for number in range(48)])
+    frame.to_csv("pool.csv", index=False)
+    pd.DataFrame({"embedding": list(vectors)}).to_parquet("pool.parquet")
+    for name in ("pool.npz", "pool.csv", "pool.parquet"):
+        Path("consortium.toml").unlink(missing_ok=True)
+        config = written(capsys, name, "--classes", "a,b")
+        assert config.task.inputs.kind == "vector" and config.task.inputs.shape == (48,), name
+        assert np.allclose(load_public(config.run, Path()).pool.x, vectors, atol=1e-5), name
+
+
 def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: pytest.CaptureFixture[str]) -> None:
     frame = table()
     frame.to_csv("pool.csv", index=False)

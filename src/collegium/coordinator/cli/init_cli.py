@@ -68,7 +68,7 @@ def init(
     name: Annotated[str, typer.Option(help="The consortium's name.")] = "consortium",
     categories: Annotated[int, typer.Option(min=1, help="Most values of a column of texts that are told apart.")] = 60,
 ) -> None:
-    """Write a consortium.toml from the public pool: its columns with their ranges, and a plan that fits.
+    """Write a consortium.toml from the public pool: its columns with their ranges, a budget, and who takes part.
 
     Read it before you use it. It says which columns were left out, and why.
     """

@@ -28,6 +28,8 @@ FEW_CODES = 12
 """Whole numbers with at most so many different values are codes, and so categories."""
 ROWS_PER_CODE = 3
 """Provided that so many rows share a value on average."""
+UNNAMED = 32
+"""So many columns whose names differ by their numbers alone, all of them numbers, are one vector."""
 ROWS_THAT_TELL = 20
 """With fewer rows, values that all differ say nothing about whether a column identifies its row."""
 
@@ -91,6 +93,10 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
     for kind in kinds.values():
         if kind not in KINDS:
             raise ConfigurationError(f"no kind of column is called {kind!r}{nearest(kind, KINDS)}")
+    values = frame[[column for column in frame.columns if str(column) not in out]]
+    if not kinds and (size := _vector_size(values)):
+        draft.inputs = ['kind = "vector"', f"size = {size}"]
+        return draft
     columns = {name: _Column(name, texts_of(frame[column])) for name, column in zip(names, frame.columns, strict=True)}
     if any(column.decimal_comma for column in columns.values()):
         draft.source["decimal"] = ","
@@ -106,6 +112,17 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
         raise DataError("no column of the pool can be an input: say what one is with --column NAME=KIND")
     draft.inputs = ['kind = "table"', "columns = [", *lines, "]"]
     return draft
+
+
+def _vector_size(frame: pd.DataFrame) -> int:
+    """How many numbers without names of their own a row holds; 0 where it is no vector of such numbers."""
+    names = [str(name) for name in frame.columns]
+    first: Any = frame.iloc[0, 0] if len(names) == 1 and len(frame) else None
+    if np.ndim(first) == 1:
+        return len(first)
+    if len(names) < UNNAMED or len({name.rstrip("0123456789") for name in names}) > 1:
+        return 0
+    return 0 if any(read_numbers(frame[name])[1] for name in frame.columns) else len(names)
 
 
 class _Column:
