@@ -40,7 +40,7 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
         key = Credentials.load(scene.kept.identity, "coordinator").subject.signing_key
         report = verify(ledger.path, key)
         labels, entries = ledger.labels(), list(ledger.entries())
-        epsilon, delta = ledger.epsilon().epsilon, ledger.settings.delta
+        epsilon, delta = ledger.epsilon(), ledger.settings.delta
     outcome.labels, outcome.queries_charged = len(labels), report.queries
     pool = _pool(scene)
     found += wrong_labels(labels, dict(zip(pool, scene.truth, strict=True)))
@@ -137,7 +137,7 @@ def _names(charge: Charge, release: Release) -> bool:
 
 def scene_sigma(entries: Iterable[Entry]) -> float:
     """The noise that the charges state."""
-    sigmas = {float(e.content.mechanism["sigma"]) for e in entries if isinstance(e.content, Charge)}
+    sigmas = {float(e.terms.mechanism["sigma"]) for e in entries if isinstance(e.content, Charge)}
     return max(sigmas, default=1.0)
 
 

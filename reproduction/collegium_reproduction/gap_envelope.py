@@ -7,13 +7,15 @@ which one vote moves by at most 2. Proof: docs/privacy.md, "A smooth envelope".
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.special import ndtr
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.privacy.accounting.argmax.bound import argmax_curve
-from collegium.privacy.accounting.argmax.lattice import FloatArray
-from collegium.privacy.units import IntArray
+from collegium.privacy.accounting.independent import laplace_curve_of_counts
+from collegium.privacy.renyi import FloatArray, gaussian_curve
+from collegium.privacy.units import IntArray, Unit
 
 
 def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: int) -> FloatArray:
@@ -37,7 +39,10 @@ def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: in
         raise UnsupportedAccounting(f"no data-dependent envelope is proven for {noise} noise")
     if noise == "discrete-gaussian" and order != round(order):
         raise UnsupportedAccounting("with integer Gaussian noise the envelope is proven at integer orders alone")
-    cap = float(argmax_curve(noise, scale, [order])[0])
+    if noise.endswith("gaussian"):
+        cap = float(gaussian_curve(math.sqrt(2.0), scale, (order,)).values[0])
+    else:
+        cap = float(laplace_curve_of_counts(1.0 / scale, (order,), Unit()).values[0])
     if classes == 1:
         return np.zeros(votes + 1)
     gaps, others = np.arange(votes + 1), classes - 1

@@ -15,7 +15,7 @@ from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.multilabel import RESOLUTION, numbers_of
+from collegium.privacy.multilabel import MAX_LABELS, RESOLUTION, numbers_of
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 
@@ -49,6 +49,13 @@ class ClippedRelease(GaussianStage):
     def moved(self, unit: Unit) -> float:
         """Entries lie in [0, 1], so L2² ≤ L1: 2τ for a teacher whose votes change, τ for one that comes or goes."""
         return unit.votes * math.sqrt((2.0 if unit.adjacency is Adjacency.REPLACE else 1.0) * self.tau)
+
+    def entries(self, unit: Unit) -> int:
+        return MAX_LABELS
+
+    @property
+    def parts_of_a_vote(self) -> int:
+        return RESOLUTION
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""

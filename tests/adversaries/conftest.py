@@ -27,7 +27,7 @@ def configuration(**changes: Any) -> RunConfig:
         "pool": {"source": "digits"},
         "teachers": {"per_party": 5},
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
-        "budget": {"epsilon": 10.0},
+        "budget": {"epsilon": 10.0, "bound": "classic"},
         "queries": {"count": 10, "batch": 4},
         "student": {"method": "stand-in"},
         "votes": {"mode": "clear", "quorum": 0.5},

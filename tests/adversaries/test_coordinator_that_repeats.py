@@ -215,7 +215,7 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
 ) -> None:
     consortium.liar.withheld = {phase: tuple(KEYS)}
     consortium.refused()
-    spent = {account.spent().epsilon for account in consortium.accounts.values()}
+    spent = {account.spent() for account in consortium.accounts.values()}
     if restart:
         consortium.restart()
     consortium.liar.withheld = {}
@@ -225,7 +225,7 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
     total = consortium.ask(0, 1, 2, 3, 4)
     assert total.sum(axis=1).tolist() == [5 * LINEAR.per_party] * 5
     assert consortium.answered() == {5}
-    assert {account.spent().epsilon for account in consortium.accounts.values()} == spent
+    assert {account.spent() for account in consortium.accounts.values()} == spent
     np.testing.assert_array_equal(total, consortium.ask(0, 1, 2, 3, 4))
 
 

@@ -160,7 +160,7 @@ def everything_said(
         else:
             liar.ask({"alpha": body})
     said: list[Any] = [_public(reply) for reply in liar.said["alpha"]]
-    said.append((account.spent().epsilon, account.record_spent().epsilon, account.queries_answered()))
+    said.append((account.spent(), account.record_spent(), account.queries_answered()))
     account.close()
     return said
 

@@ -104,20 +104,20 @@ def test_a_budget_that_is_lowered_afterwards_does_not_become_the_guarantee(study
         "mechanism": {"name": "confident-gnmax", "parameters": {"sigma1": 20.0, "sigma2": 6.0, "threshold": 5.0}}
     }
     first = study.label(**adaptive)
-    assert first.privacy.guarantee == 10.0 and first.privacy.adaptive
+    assert 3.0 < first.privacy.epsilon <= 10.0 and first.privacy.adaptive
     again = study.label(**adaptive, budget__epsilon=1.0)
-    assert again.privacy.guarantee == verify(study.ledger).guarantee() == 10.0
+    assert again.privacy.epsilon == first.privacy.epsilon >= verify(study.ledger).least(("record", "replace"))
 
 
 def test_a_job_in_another_unit_is_charged_for_what_the_jobs_before_cost_that_unit(study: Study) -> None:
     study.label()
     with Ledger.read(study.ledger) as ledger:
-        record, party = ledger.epsilon().epsilon, ledger.epsilon(("party", "replace")).epsilon
+        record, party = ledger.epsilon(), ledger.epsilon(("party", "replace"))
         assert record < party
     study.label("job", range(30, 34), budget__unit="party")
     with Ledger.read(study.ledger) as ledger:
-        assert ledger.epsilon().epsilon > party, "in the party's unit, what came before included"
-        assert ledger.epsilon(("record", "replace")).epsilon > record
+        assert ledger.epsilon() > party, "in the party's unit, what came before included"
+        assert ledger.epsilon(("record", "replace")) > record
     spent = verify(study.ledger).charges
     try:
         late = study.label("late", range(40, 44), budget__unit="party", budget__epsilon=record)
@@ -140,7 +140,7 @@ def test_jobs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(st
     found = verify(study.ledger)
     assert stopped.labels is not None and stopped.labels.stopped
     assert found.epsilon(("party", "replace")) <= more * 1.2
-    assert [terms["mechanism"]["sigma"] for terms, _ in found.periods] == [40.0, 40.0, 20.0]
+    assert list(dict.fromkeys(terms["mechanism"]["sigma"] for terms, _ in found.periods)) == [40.0, 20.0]
 
 
 @pytest.mark.parametrize(("first", "then"), [(None, 7), (7, None)])

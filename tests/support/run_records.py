@@ -21,7 +21,7 @@ ASKED: dict[str, Any] = {
 def unit_epsilons(epsilon: float) -> Epsilons:
     """The same ε by every analysis."""
     one = Epsilon(epsilon, 1e-5, 6.0, Conversion.IMPROVED)
-    return Epsilons(one, one, one)
+    return Epsilons(epsilon, 1e-5, epsilon, one, one)
 
 
 def privacy(record: float, party: float, **changes: Any) -> LedgerReport:
@@ -30,12 +30,12 @@ def privacy(record: float, party: float, **changes: Any) -> LedgerReport:
         "terms": Terms(
             votes_per_unit={"record": 1, "party": 10},
             epsilon_budget=1.0,
-            mechanism={"name": "gnmax", "bound": "argmax", "sigma": 8.0},
+            mechanism={"name": "gnmax", "bound": "exact", "sigma": 8.0},
         ),
-        "source": "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md",
+        "source": "Papernot et al., ICLR 2018, Proposition 8; the exact accountant, docs/privacy.md",
         "earlier_terms": (),
         "delta": 1e-5,
-        "guarantee": record,
+        "adaptive": False,
         "units": {"record": unit_epsilons(record), "party": unit_epsilons(party)},
         "queries_charged": 40,
         "by_queries": ((0, 0.0), (20, 0.7 * record), (40, record)),

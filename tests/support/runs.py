@@ -128,7 +128,7 @@ def paid(folder: Path) -> Paid:
             sum(charge.queries for charge in charges),
             len(charges),
             ledger.labels(),
-            ledger.epsilon().epsilon,
+            ledger.epsilon(),
             str(ledger.head()),
         )
 

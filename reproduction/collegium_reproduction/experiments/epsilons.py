@@ -20,12 +20,10 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    asked = AccountQuery(
-        mechanism, queries, delta, WIDE_ORDERS, answered=answered, bound="argmax", loss_distribution=True
-    )
+    asked = AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered, loss_distribution=True)
     found = privacy_report(asked).independent
     return {
-        "independent": found.charged.epsilon,
+        "independent": found.epsilon,
         "pld": found.loss_distribution,
         "classic": value_of(found.published),
     }

@@ -193,7 +193,7 @@ def _measure(
         "seed": seed,
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
-        "epsilon": record.charged.epsilon,
+        "epsilon": record.epsilon,
         "epsilon_pld": record.loss_distribution,
         "labels_csv": (folder / "labels.csv").read_text(encoding="utf-8"),
         "cpu_s": labels_s,

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collegium.privacy.accounting.argmax.bound import sampled_argmax_curve
 from collegium.privacy.analysis.account import AccountQuery, privacy_report
-from collegium.privacy.analysis.epsilons import value_of
+from collegium.privacy.analysis.epsilons import exact_epsilon, value_of
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, register, table
@@ -42,7 +41,7 @@ class Published:
             WIDE_ORDERS,
             conversion,
             answered=self.answered,
-            bound="argmax",
+            bound="classic",
             loss_distribution=True,
         )
 
@@ -62,28 +61,18 @@ PATE_POINTS = (("LNMax", 1000, 8.19), ("GNMax", 3098, 4.96))
 
 
 def certified_epsilon(published: Published) -> float:
-    """ε when the winner alone is charged for: the certified three-outcome bound, Poisson-sampled (docs/privacy.md).
+    """ε when the winner alone is charged for: the exact accountant, Poisson-sampled (docs/privacy.md).
 
-    The larger of continuous and integer noise, as for a release; a sampled record displaces another neighbour.
+    For integer noise, as in a release; a sampled record displaces another neighbour.
     """
-    mechanism = published.mechanism
-    screening = mechanism.stages[0]
-    question = published.question(Conversion.IMPROVED)
-    near = [order for order in WIDE_ORDERS if 4.0 <= order <= 128.0]
-    curves = [
-        RenyiCurve(tuple(near), sampled_argmax_curve(noise, mechanism.sigma2, mechanism.sampling_rate, near))
-        for noise in ("gaussian", "discrete-gaussian")
-    ]
-    winner = curves[0].at_least(curves[1].values)
-    whole = screening.charge(winner.orders, question.protected) * published.screened + winner * published.answered
-    return whole.to_epsilon(DELTA).epsilon
+    return exact_epsilon(published.question(Conversion.IMPROVED).charges, DELTA).certified
 
 
 def rate_for(published: Published) -> float:
     """The sampling rate at which the stated run would cost what the paper claims, by its own way of counting."""
 
     def at(rate: float) -> float:
-        return published.question(Conversion.CLASSIC, rate).charged.epsilon
+        return published.question(Conversion.CLASSIC, rate).renyi.epsilon
 
     low, high = 1e-3, 1.0
     if not at(low) < published.claimed < at(high):
@@ -118,8 +107,8 @@ class Table1Accounting:
                     "answered": published.answered,
                     "paper": published.claimed,
                     "classic_gaussian": value_of(classic.published),
-                    "classic": classic.charged.epsilon,
-                    "improved": improved.charged.epsilon,
+                    "classic": published.question(Conversion.CLASSIC).renyi.epsilon,
+                    "improved": published.question(Conversion.IMPROVED).renyi.epsilon,
                     "pld": improved.loss_distribution,
                     "certified": certified_epsilon(published),
                     "rate_for_paper": rate_for(published),

@@ -179,7 +179,7 @@ def _iteration(
         "answered": int(given.sum()),
         "answered_here": len(right),
         "labels": float(right.mean()),
-        "epsilon": record.charged.epsilon,
+        "epsilon": record.epsilon,
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
         "student": accuracy(learning.interim(issued), public),
         "labels_cpu_s": round(labels_s, 1),
@@ -227,4 +227,4 @@ def _label_set(folder: Path) -> LabelSet:
 def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
     """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
     question = AccountQuery(mechanism, screened, delta, WIDE_ORDERS, Conversion.CLASSIC, answered=answered)
-    return question.charged.epsilon
+    return question.renyi.epsilon

@@ -298,7 +298,7 @@ class _RecordRuns:
         record = reached(run.privacy).units["record"]
         return {
             "labels": run.label_accuracy,
-            "epsilon": record.charged.epsilon,
+            "epsilon": record.epsilon,
             "epsilon_pld": record.loss_distribution,
             "student": run.student_accuracy,
         }

@@ -129,7 +129,7 @@ def _row(run: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, A
         "teachers": research.teacher_accuracy_mean,
         "plurality": research.plurality_accuracy,
         "gap": research.gap_mean_fraction,
-        "epsilon": reached(run.privacy).units["record"].charged.epsilon,
+        "epsilon": reached(run.privacy).units["record"].epsilon,
         "epsilon_paper_grid": reached(secret.paper_bound_moments).epsilon,
         "epsilon_paper_bound": reached(secret.paper_bound).epsilon,
         "epsilon_exact": reached(secret.exact).epsilon,

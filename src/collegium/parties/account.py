@@ -14,7 +14,7 @@ from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
-from collegium.privacy.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import CountNearest, SumRecords, Terms
 
@@ -38,7 +38,6 @@ class Account:
         self._ledger = Ledger.open(
             folder / "ledger.sqlite",
             signer=signer,
-            orders=WIDE_ORDERS,
             delta=policy.delta,
             terms=LedgerTerms("party", {"party": 1}, "add-remove", epsilon_budget=policy.epsilon),
             name=name,
@@ -47,7 +46,6 @@ class Account:
         self._records = Ledger.open(
             folder / "record-ledger.sqlite",
             signer=signer,
-            orders=WIDE_ORDERS,
             delta=policy.delta,
             terms=LedgerTerms(adjacency="add-remove", epsilon_budget=policy.record_epsilon),
             name=name,
@@ -110,32 +108,26 @@ class Account:
         else:
             return
         unit = Unit(votes, Adjacency.ADD_REMOVE)
-        described: dict[str, float | int | str] = {
-            "name": mechanism.name,
-            "sum_mode": terms.sum_mode,
-            "votes_per_unit": votes,
-            "adjacency": unit.adjacency.value,
-            **mechanism.parameters(),
-        }
-        curve = mechanism.answer_charge(ledger.settings.orders, unit, terms.stage)
+        parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
+        purpose = f"{terms.stage or 'votes'} of {mechanism.name} ({parameters}; {terms.sum_mode}; {votes} votes)"
         # A record decides the vote of one teacher: without the record that teacher may vote for another class.
         one_vote = Unit(1, Adjacency.REPLACE if mechanism.answered_by is AnsweredBy.TEACHERS else Adjacency.ADD_REMOVE)
-        of_a_record = mechanism.answer_charge(ledger.settings.orders, one_vote, terms.stage)
-        if check_only and ledger.affordable(curve, queries) < queries:
+        laws = {"record": mechanism.answer_law(one_vote, terms.stage)}
+        laws[ledger.terms().unit] = mechanism.answer_law(unit, terms.stage)
+        if check_only and ledger.affordable_law(purpose, laws, queries) < queries:
             raise CostRefused("policy: the answer would cost more than is left")
         if check_only or not queries:
             return
         try:
-            purpose, others = terms.stage or "votes", {"record": of_a_record}
-            ledger.charge(purpose=purpose, mechanism=described, curve=curve, queries=queries, others=others)
+            ledger.charge(purpose, queries, laws)
         except BudgetExceeded as error:
             raise CostRefused(f"policy: {error}") from error
 
-    def spent(self) -> Epsilon:
+    def spent(self) -> float:
         """What this party's own votes have cost it so far, at party level."""
         return self._ledger.epsilon()
 
-    def record_spent(self) -> Epsilon:
+    def record_spent(self) -> float:
         """What sampled neighbours have cost any one record so far."""
         return self._records.epsilon()
 
@@ -147,10 +139,9 @@ class Account:
         """
         delta = self._policy.delta
         rho = rho_at_most(self._folder, self._policy.record_rho)
-        orders = self._ledger.settings.orders
-        neighbours = RenyiCurve(orders, rho * np.asarray(orders)).to_epsilon(delta).epsilon if rho else 0.0
-        of_teachers = self._ledger.epsilon(("record", "add-remove")).epsilon
-        parts = [of_teachers, self._records.epsilon().epsilon, neighbours]
+        curve = RenyiCurve(WIDE_ORDERS, rho * np.asarray(WIDE_ORDERS))
+        neighbours = curve.to_epsilon(delta).epsilon if rho else 0.0
+        parts = [self._ledger.epsilon(("record", "add-remove")), self._records.epsilon(), neighbours]
         return sum(parts), delta * sum(part > 0 for part in parts)
 
     def queries_answered(self) -> int:

@@ -288,7 +288,7 @@ class Coordinator:
     @property
     def epsilon(self) -> float:
         """The ε that may be published for one record, at the budget's δ; ConfigurationError before `label`."""
-        return reached(self.record.privacy).guarantee
+        return reached(self.record.privacy).epsilon
 
     def _run(self) -> run.Coordinator:
         return run.Coordinator(

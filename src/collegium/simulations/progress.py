@@ -80,7 +80,7 @@ def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
         ("queries", str(labels.asked)),
         ("answered", str(labels.answered)),
         *(
-            (f"ε, one {name}", f"{_epsilon(privacy.units[name].charged.epsilon)} (δ = {privacy.delta:g})")
+            (f"ε, one {name}", f"{_epsilon(privacy.units[name].epsilon)} (δ = {privacy.delta:g})")
             for name in ("record", "party")
             if name in privacy.units
         ),

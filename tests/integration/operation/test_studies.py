@@ -74,7 +74,7 @@ def serve(scene: Scene, study: str | None = None, *, first: bool = False) -> Run
 
 def spent(scene: Scene) -> float:
     with Ledger.read(scene.folder / "consortium" / "ledger.sqlite") as ledger:
-        return float(ledger.epsilon().epsilon)
+        return float(ledger.epsilon())
 
 
 @pytest.mark.slow

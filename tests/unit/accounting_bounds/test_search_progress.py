@@ -10,29 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from collegium.privacy.accounting.argmax import cache as argmax_cache
-from collegium.privacy.accounting.argmax.bound import argmax_curve
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
 from collegium.privacy.accounting.progress import SearchLines, SearchStep, listening
 
 
-def test_a_search_reports_passes_that_grow_and_comparisons_within_their_total(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(argmax_cache.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
+def test_a_game_reports_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     steps: list[SearchStep] = []
+    law = RoundLaw("gumbel", 17.0)
     with listening(steps.append):
-        argmax_curve("gaussian", 17.0, [2.0, 3.0])
-    assert {step.subject for step in steps} == {
-        "certifying the bound on the winner under Gaussian noise of scale 17 votes"
-    }
-    passes = [step.search_pass for step in steps]
-    assert passes[0] == 1 and passes == sorted(passes) and passes[-1] > 3
-    assert all(0 <= step.done < step.total for step in steps)
-    known = len(steps)
+        winner_profile(law, 9)
+    assert {step.subject for step in steps} == {"the exact accountant's 9 rounds under gumbel noise of 17 votes"}
+    assert [step.done for step in steps] == list(range(1, 10)) and {step.total for step in steps} == {9}
     with listening(steps.append):
-        argmax_curve("gaussian", 17.0, [2.0, 3.0])
-    argmax_curve("gaussian", 18.0, [2.0])
-    assert len(steps) == known, "a kept curve is not searched again, and nobody listens outside the block"
+        winner_profile(law, 9)
+    winner_profile(law, 8)
+    assert len(steps) == 9, "a kept profile is not computed again, and nobody listens outside the block"
 
 
 def test_lines_come_after_a_second_and_no_faster_than_one_in_a_second() -> None:
@@ -50,7 +43,7 @@ def test_lines_come_after_a_second_and_no_faster_than_one_in_a_second() -> None:
 
 @pytest.mark.slow
 def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "collegium.cli", "account", "-m", "gnmax", "--sigma", "37", "--queries", "9"]
+    command = [sys.executable, "-m", "collegium.cli", "account", "-m", "gnmax", "--sigma", "37", "--queries", "30"]
     run = [
         subprocess.run(
             [*command, "--json"],
@@ -62,6 +55,6 @@ def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> N
         )
         for _ in range(2)
     ]
-    assert "certifying the bound on the winner under Gaussian noise of scale 37 votes" in run[0].stderr
+    assert "the exact accountant's 30 rounds under discrete-gaussian noise of 37 votes" in run[0].stderr
     assert run[1].stderr == ""
     assert json.loads(run[0].stdout) == json.loads(run[1].stdout)

@@ -9,7 +9,9 @@ import pytest
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.gaussian import discrete_gaussian_delta, gaussian_mechanism_profile
+from collegium.privacy.accounting.game.laws import VectorLaw, block_profile, discrete_vector
 from collegium.privacy.accounting.game.profile import compose
+from collegium.privacy.noise.distributed import NoiseShare
 
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(2, 1.99), (5, 0.726), (8, 0.434), (20, 0.160), (70, 0.0404)])
@@ -40,3 +42,46 @@ def test_discrete_noise_has_the_hockey_stick_of_its_definition(epsilon: float, s
 def test_no_noise_or_nothing_to_hide_is_refused(sensitivity: float, sigma: float, releases: int) -> None:
     with pytest.raises(ConfigurationError, match="positive sensitivity"):
         gaussian_mechanism_profile(sensitivity, sigma, releases)
+
+
+def _discrete(sigma: float, reach: int = 60) -> np.ndarray:
+    z = np.arange(-reach, reach + 1)
+    mass = np.exp(-(z**2) / (2.0 * sigma**2))
+    return mass / mass.sum()
+
+
+def _hockey_stick(mass: np.ndarray, shift: tuple[int, ...], epsilon: float) -> float:
+    moved = np.roll(mass, shift, axis=tuple(range(mass.ndim)))
+    return float(np.maximum(moved - math.exp(epsilon) * mass, 0.0).sum())
+
+
+@pytest.mark.parametrize("sigma", [1.5, 3.0, 6.0])
+def test_discrete_noise_on_one_and_on_two_numbers_never_passes_its_continuous_counterpart(sigma: float) -> None:
+    one = _discrete(sigma)
+    for noise, shift, l2 in ((one, (1,), 1.0), (one, (3,), 3.0), (np.multiply.outer(one, one), (1, -1), 2**0.5)):
+        law = discrete_vector(l2, sigma, len(shift))
+        assert isinstance(law, VectorLaw)
+        profile = block_profile({law: 1}, 1e-5)
+        for epsilon in (0.0, 0.2, 0.5, 1.0, 2.0):
+            exact = _hockey_stick(noise, shift, epsilon)
+            assert exact <= profile.delta(epsilon) * (1 + 1e-9) + 1e-13
+            if sigma == 6.0 and exact > 1e-3:
+                assert profile.delta(epsilon) < 1.1 * exact
+
+
+def test_planted_bug_discrete_noise_taken_for_continuous_noise_is_caught() -> None:
+    planted, noise = gaussian_mechanism_profile(1.0, 1.5), _discrete(1.5)
+    excess = [_hockey_stick(noise, (1,), e) / planted.delta(e) for e in np.linspace(0.0, 2.0, 81)]
+    assert max(excess) > 1.05
+
+
+def test_shares_of_noise_that_are_summed_never_pass_what_is_charged() -> None:
+    """Three shares of 1.2 units, convolved; half of one share's noise, or the closeness left out, would show."""
+    share = NoiseShare(1.2 * 3**0.5, 3)
+    one = _discrete(share.sigma_share)
+    summed = np.convolve(np.convolve(one, one), one)
+    profile = block_profile({share.law(1.0, 1): 1}, 1e-5)
+    for epsilon in (0.0, 0.3, 1.0, 2.0):
+        assert _hockey_stick(summed, (1,), epsilon) <= profile.delta(epsilon)
+    fewer = np.convolve(one, one)
+    assert _hockey_stick(fewer, (1,), 1.0) > profile.delta(1.0)

@@ -25,6 +25,7 @@ from collegium.errors import (
     QuorumNotReached,
     StorageError,
 )
+from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.messages import CastVotes, Describe, Failure, Fit, Fitted, Votes
@@ -60,8 +61,8 @@ def test_both_privacy_units_and_both_grids_are_reported(run: Run) -> None:
     privacy = run().privacy
     units, votes = privacy.units, privacy.terms.votes_per_unit
     assert votes == {"record": 1, "party": 5}
-    assert units["record"].charged.epsilon < units["party"].charged.epsilon
-    assert units["record"].charged.epsilon <= units["record"].moments.epsilon
+    assert units["record"].epsilon < units["party"].epsilon
+    assert units["record"].epsilon <= units["record"].moments.epsilon
 
 
 def test_a_budget_at_party_level_pays_for_fewer_queries(run: Run) -> None:
@@ -74,7 +75,7 @@ def test_labelling_stops_hard_at_the_budget_and_says_why(run: Run, parties: Loca
     record = run(budget__epsilon=4.0)
     answered = record.labels.answered
     assert 0 < answered < 20
-    assert record.privacy.epsilon.epsilon <= 4.0
+    assert record.privacy.epsilon <= 4.0
     assert record.labels.left_out == 20 - answered
     assert "budget.epsilon" in record.labels.stopped
     asked = sum(len(request.inputs.indices) for request in parties.by_name["party-0"].rounds())
@@ -360,19 +361,21 @@ def test_a_resumed_research_run_says_which_votes_it_lost(run: Run, tmp_path: Pat
 def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     record = run(budget={"epsilon": 50.0, "bound": "classic"})
     unit = record.privacy.units["record"]
-    assert unit.charged == unit.published
+    assert unit.epsilon == unit.published.epsilon
     assert unit.loss_distribution <= unit.published.epsilon
 
 
-def test_a_mechanism_whose_charges_depend_on_answers_is_held_to_one_order(run: Run, tmp_path: Path) -> None:
+def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: Run, tmp_path: Path) -> None:
     mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 4.0, "threshold": 24.0}}
-    record = run(mechanism=mechanism, budget__epsilon=20.0)
+    record = run(mechanism=mechanism, budget__epsilon=10.0)
     with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
-        assert ledger.terms().filter_order is not None
-        assert ledger.epsilon().epsilon <= 20.0
+        blocks = ledger.terms().blocks
+        stated = {block.laws["record"]: block.rounds or 0 for block in blocks.values()}
+        assert ledger.epsilon() == pytest.approx(block_epsilon(stated, 1e-5)) and ledger.epsilon() <= 10.0
+        assert blocks["threshold"].rounds == 20 > (blocks["release"].rounds or 0) > 0
     assert record.privacy.adaptive and record.privacy.units["record"].loss_distribution is None
     assert record.labels.answered > 0
     report = (tmp_path / "run" / "report.html").read_text()
-    assert "The guarantee to publish is therefore the budget" in report and "<b>ε = 20</b>" in report
+    assert "numbers that were stated beforehand" in report
     again = run(mechanism=mechanism, budget__epsilon=40.0)
     assert again.labels.answered + again.labels.abstained >= record.labels.answered

@@ -273,7 +273,7 @@ def test_a_budget_that_ends_within_a_round_stops_there_and_a_raised_one_goes_on(
 ) -> None:
     whole = run("whole")
     small = run(budget__epsilon=14.0)
-    assert small.privacy.epsilon.epsilon <= 14.0
+    assert small.privacy.epsilon <= 14.0
     answered = small.labels.answered
     assert 10 < answered < 30 and small.labels.left_out == 30 - answered
     assert "budget.epsilon" in small.labels.stopped

@@ -20,6 +20,7 @@ from collegium.coordinator.report.charts import bar_chart, histogram, line_chart
 from collegium.coordinator.report.page import render
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
+from collegium.privacy.analysis.epsilons import Epsilons
 from collegium.protocol.messages import CastVotes, Failure
 
 Run = Callable[..., dict[str, Any]]
@@ -132,7 +133,9 @@ def test_a_run_that_was_only_begun_renders(run: Run, parties: LocalParties, tmp_
 
 def test_infinite_epsilon_is_shown_as_no_guarantee(run: Run) -> None:
     record = run(seed=None)
-    record.privacy = replace(record.privacy, guarantee=math.inf, by_queries=((0, 0.0), (1, math.inf)))
+    record.privacy = replace(
+        record.privacy, units={"record": Epsilons(math.inf, 1e-5)}, by_queries=((0, 0.0), (1, math.inf))
+    )
     text = render(record)
     assert "∞" in text and "There is no guarantee." in text
 

@@ -149,7 +149,7 @@ def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> N
     before = measured.coordinator.record
     measured.coordinator.fit("random-forest", trees=20)
     after = measured.coordinator.record
-    assert after.evaluation == before.evaluation and measured.coordinator.epsilon == before.privacy.guarantee  # type: ignore[union-attr]
+    assert after.evaluation == before.evaluation and measured.coordinator.epsilon == before.privacy.epsilon  # type: ignore[union-attr]
 
 
 def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, RunRecord, Any]:

@@ -15,7 +15,6 @@ from support.data import folder_with
 
 from collegium.data import Examples
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs
-from collegium.privacy.accounting import independent
 
 
 def made(rows: int, seed: int) -> Table:
@@ -30,13 +29,7 @@ def at(folder: Path, data_root: Path | None = None) -> Setting:
     return Setting(folder, data_root, (0,), lambda line: None, ensembles=folder / "ensembles")
 
 
-def test_the_row_runs_and_says_what_diabetes_does_not_determine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        independent, "argmax_curve", lambda noise, scale, orders, adjacency: np.full(len(orders), np.inf)
-    )
-
+def test_the_row_runs_and_says_what_diabetes_does_not_determine(tmp_path: Path, without_games: None) -> None:
     def task(variant: str, seed: int, setting: Setting) -> Task:
         return Task(made(150, 1), made(500, 2), made(200, 3))
 

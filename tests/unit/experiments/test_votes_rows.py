@@ -27,7 +27,6 @@ from collegium_reproduction.experiments.pate_figure_5 import PateFigure5
 from collegium_reproduction.experiments.pate_noisy_labels import PateNoisyLabels
 
 from collegium.data import DataSource, default_task
-from collegium.privacy.accounting import independent
 from collegium.privacy.mechanisms import create
 
 TINY = Ensemble(
@@ -43,14 +42,11 @@ QUICK: Options = {"network": "small-cnn", "steps": 5, "batch": 8}
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+def setting(tmp_path: Path, without_games: None) -> Setting:
     """Votes of three ensembles, made here and found as if they had been fitted; the flat bound for the certified one.
 
     The search for the certified bound takes seconds per noise scale and has tests of its own.
     """
-    monkeypatch.setattr(
-        independent, "argmax_curve", lambda noise, scale, orders, adjacency: np.full(len(orders), np.inf)
-    )
     setting = Setting(tmp_path, None, (0,), lambda line: None, ensembles=tmp_path / "ensembles")
     for parties in PARTIES:
         keep(made_votes(parties), TINY.of(parties=parties, seed=0), setting)

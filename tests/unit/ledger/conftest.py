@@ -1,4 +1,4 @@
-"""A ledger with one owner, a small grid and cheap charges."""
+"""A ledger with one owner and cheap charges."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.accounting.game.laws import VectorLaw
+from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.renyi import WIDE_ORDERS
 
 OpenLedger = Callable[..., Ledger]
+ONE = VectorLaw(2**0.5 / 40.0)
+"""What one round of the block ``release`` costs a record: Gaussian noise of 40 votes on two counts that change."""
 
 
 @pytest.fixture
@@ -32,9 +34,8 @@ def open_ledger(path: Path, owner: Ed25519PrivateKey) -> OpenLedger:
         terms = {key: changes.pop(key) for key in vars(Terms()) if key in changes}
         settings: dict[str, Any] = {
             "signer": owner,
-            "orders": WIDE_ORDERS,
             "delta": 1e-5,
-            "terms": Terms(**{"epsilon_budget": 4.0} | terms),
+            "terms": Terms(**{"epsilon_budget": 4.0, "blocks": {"release": Block({"record": ONE})}} | terms),
             "name": "five hospitals",
         }
         return Ledger.open(path, **(settings | changes))

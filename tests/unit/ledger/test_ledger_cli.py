@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from unit.ledger.conftest import ONE
 
 from collegium.cli import main
+from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.renyi import WIDE_ORDERS, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
-CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
 
 
 @pytest.fixture
 def head(open_ledger: OpenLedger) -> Head:
     with open_ledger() as ledger:
-        paid = ledger.charge(purpose="gnmax:release", mechanism={"sigma": 40.0}, curve=CURVE, queries=["a", "b", "c"])
+        paid = ledger.charge("release", ["a", "b", "c"])
         ledger.release(paid, {"a": 1, "b": -1})
         return ledger.head()
 
@@ -37,7 +37,7 @@ def test_show_lists_charges_and_releases(path: Path, head: Head, capsys: pytest.
     status, out, _ = run(capsys, "show", str(path.parent))
     assert status == 0
     assert "five hospitals" in out
-    assert "gnmax:release" in out
+    assert "release" in out
     assert f"head {head}" in out
 
 
@@ -49,8 +49,8 @@ def test_show_as_json_holds_every_charge_and_no_label(
     terms, charge, release = shown["entries"]
     assert status == 0
     assert (terms["kind"], terms["unit"], terms["epsilon_budget"]) == ("terms", "record", 4.0)
-    assert (charge["kind"], charge["queries"], charge["mechanism"]) == ("charge", 3, {"sigma": 40.0})
-    assert charge["spent"]["epsilon"] == pytest.approx((CURVE * 3).to_epsilon(1e-5).epsilon)
+    assert (charge["kind"], charge["queries"], charge["purpose"]) == ("charge", 3, "release")
+    assert charge["spent"]["epsilon"] == pytest.approx(block_epsilon({ONE: 3}, 1e-5))
     assert (release["kind"], release["charge"], release["labels"], release["abstentions"]) == ("release", 2, 2, 1)
     assert release["hash"] == head.hash.hex()
 

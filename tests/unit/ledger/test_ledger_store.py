@@ -17,16 +17,14 @@ from collegium.privacy.ledger import store as ledger_store
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.renyi import WIDE_ORDERS, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
-CURVE = gaussian_curve(2**0.5, 40.0, WIDE_ORDERS)
 
 
 def fill(ledger: Ledger, batches: int = 4) -> None:
     done = len(ledger.labels())
     for batch in range(done, done + batches):
-        paid = ledger.charge(purpose="gnmax:release", mechanism={}, curve=CURVE, queries=[f"pool:{batch}"])
+        paid = ledger.charge("release", [f"pool:{batch}"])
         ledger.release(paid, {f"pool:{batch}": 1})
 
 
@@ -129,7 +127,7 @@ def test_a_creation_cut_short_is_taken_up_again(open_ledger: OpenLedger, path: P
 def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be read or written"):
-        Ledger.open(place(tmp_path), signer=None, orders=WIDE_ORDERS, delta=1e-5, terms=Terms(), name="")
+        Ledger.open(place(tmp_path), signer=None, delta=1e-5, terms=Terms(), name="")
 
 
 def test_a_ledger_held_by_another_process_says_so(
@@ -156,7 +154,7 @@ def test_a_reader_sees_what_a_writer_adds(open_ledger: OpenLedger, path: Path) -
         assert reader.labels() == writer.labels()
         assert reader.head() == writer.head()
         with pytest.raises(StorageError, match="readonly"):
-            reader.charge(purpose="x", mechanism={}, curve=CURVE, queries=1)
+            reader.charge("release", 1)
 
 
 def test_a_charge_does_not_read_the_whole_ledger(open_ledger: OpenLedger) -> None:

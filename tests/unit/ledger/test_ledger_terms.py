@@ -7,20 +7,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unit.ledger.conftest import ONE
 
 from collegium.errors import BudgetExceeded, ConfigurationError
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium.privacy.accounting.independent import theorem_2
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
+from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.units import Unit
 
 OpenLedger = Callable[..., Ledger]
-ONE, THREE = (gaussian_curve(votes * 2**0.5, 40.0, WIDE_ORDERS) for votes in (1, 3))
+THREE = VectorLaw(3 * ONE.mu)
+LAPLACE = RenyiLaw.of(theorem_2(0.05, WIDE_ORDERS, Unit()))
 PARTY = {"unit": "party", "votes_per_unit": {"record": 1, "party": 3}}
+TOGETHER: dict[str, dict[str, Law]] = {"test": {"record": VectorLaw(1 / 150)}, "answer": {"record": ONE}}
 
 
-def charge(ledger: Ledger, queries: int, curve: RenyiCurve = ONE, **others: RenyiCurve) -> int:
-    return ledger.charge(purpose="release", mechanism={"name": "gnmax"}, curve=curve, queries=queries, others=others)
+def charge(ledger: Ledger, queries: int, law: Law = ONE, unit: str = "record", **others: Law) -> int:
+    return ledger.charge("release", queries, {unit: law, **others})
+
+
+def affordable(ledger: Ledger, law: Law = ONE, unit: str = "record") -> int:
+    return ledger.affordable_law("release", {unit: law}, 10_000)
 
 
 def test_the_terms_of_every_charge_are_in_the_entries(open_ledger: OpenLedger, path: Path) -> None:
@@ -41,32 +51,36 @@ def test_the_same_terms_again_are_no_new_entry(open_ledger: OpenLedger) -> None:
     assert heads[0] == heads[1]
 
 
-def test_a_lowered_budget_does_not_lower_what_an_adaptive_run_guarantees(open_ledger: OpenLedger, path: Path) -> None:
-    with open_ledger(epsilon_budget=8.0, filter_order=8.0) as ledger:
-        charge(ledger, ledger.affordable(ONE, 10_000))
-        assert 7.0 < ledger.epsilon().epsilon <= ledger.guarantee() == 8.0
-    with open_ledger(epsilon_budget=1.0, filter_order=8.0) as ledger:
-        assert ledger.guarantee() == verify(path).guarantee() == 8.0
+def test_a_lowered_budget_does_not_lower_what_an_adaptive_run_guarantees(open_ledger: OpenLedger) -> None:
+    with open_ledger(epsilon_budget=8.0) as ledger:
+        ledger.allow(TOGETHER, {"test": 500, "answer": 500})
+        ledger.charge("test", 1)
+        guaranteed = ledger.epsilon()
+        assert 8.0 > guaranteed == pytest.approx(block_epsilon({VectorLaw(1 / 150): 500, ONE: 500}, 1e-5))
+    with open_ledger(epsilon_budget=1.0) as ledger:
+        assert ledger.epsilon() == guaranteed
         with pytest.raises(BudgetExceeded):
-            charge(ledger, 1)
+            ledger.charge("answer", 1)
 
 
-def test_a_raised_budget_counts_once_something_is_charged_under_it(open_ledger: OpenLedger) -> None:
-    with open_ledger(epsilon_budget=2.0, filter_order=8.0) as ledger:
-        charge(ledger, 10)
-    with open_ledger(epsilon_budget=3.0, filter_order=8.0) as ledger:
-        assert ledger.guarantee() == 2.0
-        charge(ledger, 1)
-        assert ledger.guarantee() == 3.0
+def test_more_rounds_cost_more_once_something_is_charged_under_them(open_ledger: OpenLedger) -> None:
+    with open_ledger(epsilon_budget=8.0) as ledger:
+        ledger.allow(TOGETHER, {"test": 50, "answer": 50})
+        ledger.charge("test", 10)
+        before = ledger.epsilon()
+        ledger.allow(TOGETHER, {"test": 100, "answer": 100})
+        assert ledger.epsilon() == before
+        ledger.charge("test", 1)
+        assert before < ledger.epsilon() == pytest.approx(block_epsilon({VectorLaw(1 / 150): 110, ONE: 100}, 1e-5))
 
 
 def test_another_unit_counts_what_was_charged_before_at_its_own_cost(open_ledger: OpenLedger) -> None:
     with open_ledger(votes_per_unit=PARTY["votes_per_unit"]) as ledger:
         charge(ledger, 100, party=THREE)
-        record = ledger.epsilon().epsilon
+        record = ledger.epsilon()
     with open_ledger(**PARTY) as ledger:
-        assert ledger.epsilon().epsilon == (THREE * 100).to_epsilon(1e-5).epsilon > 2 * record
-        assert ledger.affordable(THREE, 10_000) == 0, "4.0 was the budget of records, and a party has lost more"
+        assert ledger.epsilon() == block_epsilon({THREE: 100}, 1e-5) > 2 * record
+        assert affordable(ledger, THREE, "party") == 0, "4.0 was the budget of records, and a party has lost more"
 
 
 def test_a_unit_that_earlier_charges_do_not_cover_is_never_given_a_figure(open_ledger: OpenLedger) -> None:
@@ -74,16 +88,16 @@ def test_a_unit_that_earlier_charges_do_not_cover_is_never_given_a_figure(open_l
         charge(ledger, 1)
     for other in ({"unit": "party"}, {"adjacency": "add-remove"}):
         with open_ledger(**other) as ledger:
-            assert ledger.epsilon().epsilon == np.inf
-            assert ledger.affordable(ONE, 1) == 0
+            assert ledger.epsilon() == np.inf
+            assert affordable(ledger, ONE, str(other.get("unit", "record"))) == 0
 
 
 def test_more_teachers_per_party_do_not_change_what_was_charged(open_ledger: OpenLedger) -> None:
     with open_ledger(unit="party", votes_per_unit={"party": 1}) as ledger:
-        charge(ledger, 10, ONE)
+        charge(ledger, 10, ONE, "party")
     with open_ledger(unit="party", votes_per_unit={"party": 3}) as ledger:
-        charge(ledger, 10, THREE)
-        assert ledger.epsilon().epsilon == pytest.approx((ONE * 10 + THREE * 10).to_epsilon(1e-5).epsilon)
+        charge(ledger, 10, THREE, "party")
+        assert ledger.epsilon() == block_epsilon({ONE: 10, THREE: 10}, 1e-5)
 
 
 @pytest.mark.parametrize(("first", "then"), [("system", "seeded"), ("seeded", "system"), ("seeded", "parties")])
@@ -96,25 +110,35 @@ def test_seeded_labels_and_private_ones_never_share_a_ledger(open_ledger: OpenLe
         charge(ledger, 1)
 
 
-def test_another_mechanism_is_charged_under_a_filter(open_ledger: OpenLedger, path: Path) -> None:
-    """Whoever changes it has seen labels: from then on the budget is kept at one order, and is what is guaranteed."""
+def test_a_mechanism_chosen_after_labels_adds_its_own_epsilon_at_its_share_of_delta(open_ledger: OpenLedger) -> None:
+    """Whoever changes it has seen labels: composing the two as if both had been fixed beforehand would be less."""
     with open_ledger(mechanism={"name": "gnmax", "sigma": 40.0}) as ledger:
         charge(ledger, 50)
-        assert ledger.guarantee() == ledger.epsilon().epsilon < 2.0
+        assert ledger.epsilon() == block_epsilon({ONE: 50}, 1e-5)
     with open_ledger(mechanism={"name": "lnmax", "gamma": 0.05}) as ledger:
-        assert ledger.terms().filter_order is not None
-        charge(ledger, 1)
-        assert ledger.guarantee() == verify(path).guarantee() == 4.0
-        charge(ledger, ledger.affordable(ONE, 10_000))
-        assert ledger.epsilon().order == ledger.terms().filter_order
+        charge(ledger, 20, LAPLACE)
+        summed = block_epsilon({ONE: 50}, 0.5e-5) + block_epsilon({LAPLACE: 20}, 0.5e-5)
+        assert ledger.epsilon() == summed > block_epsilon({ONE: 50, LAPLACE: 20}, 1e-5)
+        charge(ledger, affordable(ledger, LAPLACE), LAPLACE)
+        assert 3.5 < ledger.epsilon() <= 4.0
     with open_ledger(mechanism={"name": "gnmax", "sigma": 40.0}) as ledger:
-        assert ledger.terms().filter_order is not None, "it stays once it is there"
+        assert ledger.epsilon() > 3.5, "it stays what it was"
+
+
+def test_the_same_law_again_goes_on_where_it_stopped(open_ledger: OpenLedger) -> None:
+    for _ in range(2):
+        with open_ledger(mechanism={"name": "gnmax", "sigma": 40.0}) as ledger:
+            charge(ledger, 20)
+        with open_ledger(mechanism={"name": "gnmax", "sigma": 80.0}) as ledger:
+            charge(ledger, 20, VectorLaw(ONE.mu / 2))
+            spent = ledger.epsilon()
+    assert spent == block_epsilon({ONE: 40, VectorLaw(ONE.mu / 2): 40}, 1e-5)
 
 
 def test_two_owners_with_other_terms_each_charge_under_their_own(open_ledger: OpenLedger, path: Path) -> None:
     with open_ledger(epsilon_budget=2.0) as strict, open_ledger(epsilon_budget=8.0) as generous:
-        charge(generous, generous.affordable(ONE, 10_000))
-        assert strict.affordable(ONE, 1) == 0
+        charge(generous, affordable(generous))
+        assert affordable(strict) == 0
         with pytest.raises(BudgetExceeded):
             charge(strict, 1)
     assert Terms().epsilon_budget is None

@@ -139,7 +139,7 @@ def test_masked_sums_give_the_labels_of_clear_ones_at_the_sampled_gaussians_pric
     assert issued(tmp_path / "clear") == issued(tmp_path / "masked")
     curve = sampled_gaussian_curve(swap_l2(3.0, 3), 4.0, 0.3, WIDE_ORDERS) * QUERIES
     for run in (clear, masked):
-        assert run.privacy.epsilon.epsilon == pytest.approx(curve.to_epsilon(1e-5).epsilon)
+        assert run.privacy.epsilon == pytest.approx(curve.to_epsilon(1e-5).epsilon)
         assert not run.privacy.adaptive and run.labels.answered == QUERIES
 
 

@@ -27,6 +27,7 @@ from collegium.parties.neighbours.counting import Sampler
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
+from collegium.privacy.accounting.game.laws import RenyiLaw
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CountNearest, Failure, Neighbours, PoolRange, Request, Terms
@@ -154,9 +155,9 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
 def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -> None:
     mechanism = mechanism_of(question(Clinic(None), stage=stage))
     sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
-    ours = mechanism.answer_charge(WIDE_ORDERS, mechanism.unit(), stage).values
-    exact = sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values
-    np.testing.assert_allclose(ours, exact, rtol=1e-12)
+    ours = mechanism.answer_law(mechanism.unit(), stage)
+    assert isinstance(ours, RenyiLaw)
+    np.testing.assert_allclose(ours.values, sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values, rtol=1e-12)
 
 
 def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
@@ -171,10 +172,10 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
             answered.append(clinic.ask(question(clinic, positions=positions, by_class=by_class, round_id=name)))
     refused = [one for one in answered if isinstance(one, Failure)]
     assert 4 < len(refused) < 20 and {one.code for one in refused} == {"refused-cost"}
-    assert 1.0 < account.record_spent().epsilon <= 2.0 and account.spent().epsilon == 0.0
+    assert 1.0 < account.record_spent() <= 2.0 and account.spent() == 0.0
     account.close()
     again = Account(tmp_path, "clinic", config, None)
-    assert again.record_spent().epsilon > 1.0, "the spending outlives the process"
+    assert again.record_spent() > 1.0, "the spending outlives the process"
     again.close()
     poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.coordinators import coordinator_for
-from support.digit_parties import PARTIES, ROSTER, members, run_config
+from support.digit_parties import PARTIES, ROSTER, TASK, members, run_config
 
 from collegium.coordinator.rounds import round_requests as questions
 from collegium.coordinator.run.coordinator import Progress
@@ -28,10 +28,12 @@ from collegium.errors import (
     UnsupportedAccounting,
 )
 from collegium.parties import summing
+from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Unit, create
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import CastNeighbours, Request
+from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 
 pytestmark = pytest.mark.slow
@@ -82,9 +84,12 @@ def labels_of(folder: Path) -> dict[int, str]:
         return {int(row["index"]): row["label"] for row in csv.DictReader(file)}
 
 
-def expected_epsilon() -> float:
-    orders = np.asarray(WIDE_ORDERS)
-    return RenyiCurve(WIDE_ORDERS, orders * PARTICIPATIONS / (2 * SIGMA**2)).to_epsilon(1e-5).epsilon
+def expected_epsilon(mode: str = "clear", **more: int) -> float:
+    """A record plays for as many rounds as it may vote in; noised sums show the whole vector to the coordinator."""
+    mechanism: Mechanism = create("individual-knn", sigma=SIGMA, participations=PARTICIPATIONS, **more)
+    if mode == "masked+noised":
+        mechanism = mechanism.noised_by_parties(plan_graph(PARTIES, 0.3, 0.1).honest_survivors)
+    return block_epsilon({mechanism.stages[0].law(mechanism.unit(), len(TASK.classes)): PARTICIPATIONS}, 1e-5)
 
 
 # The seed fixes the coordinator's noise, so 0.85 is certain. The parties' own noise has no seed: of 500 labels so drawn
@@ -96,8 +101,8 @@ def test_labels_are_right_and_cost_a_constant_in_every_mode(
 ) -> None:
     run = go(votes__mode=mode)
     assert run.labels.answered == 20 and run.labels.quality.accuracy >= accuracy
-    assert run.privacy.epsilon.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
-    assert run.privacy.units["record"].charged.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert run.privacy.epsilon == run.privacy.units["record"].epsilon == pytest.approx(expected_epsilon(mode), rel=1e-6)
+    assert expected_epsilon("clear") < expected_epsilon("masked+noised"), "the winner alone costs less"
     assert "party" not in run.privacy.units and run.privacy.queries_charged == 20
     assert all(request.terms.adjacency == "add-remove" for request in go.asked)  # type: ignore[attr-defined]
 
@@ -141,7 +146,7 @@ def test_a_run_that_died_resumes_with_the_same_labels_and_no_record_pays_twice(
     resumed = go("cut", **changes)
     assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
     with Ledger.read(tmp_path / "cut" / "ledger.sqlite") as ledger:
-        assert resumed.privacy.epsilon.epsilon == pytest.approx(ledger.epsilon().epsilon)
+        assert resumed.privacy.epsilon == pytest.approx(ledger.epsilon())
     assert resumed.privacy.epsilon == read_run(tmp_path / "whole").privacy.epsilon
 
 
@@ -164,7 +169,7 @@ def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
     assert [len(entry.indices) for entry in whole.chosen] == [6, 6, 6]
     assert len({index for entry in whole.chosen for index in entry.indices}) == 18
     assert whole.labels.answered == 18
-    assert whole.privacy.epsilon.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
+    assert whole.privacy.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
     deaths = []
 
     def die(progress: Progress) -> None:
@@ -181,11 +186,12 @@ def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
     assert resumed.privacy.epsilon == whole.privacy.epsilon
 
 
-def test_kernel_weights_cost_what_whole_votes_cost(go: Callable[..., dict[str, Any]]) -> None:
+def test_kernel_weights_cost_what_the_whole_vector_of_whole_votes_costs(go: Callable[..., dict[str, Any]]) -> None:
     parameters = {"sigma": SIGMA, "participations": PARTICIPATIONS, "levels": 16}
     near = {"features": "hog", "dimensions": 16, "share": 0.08, "kernel": "quadratic"}
     run = go(mechanism={"name": "individual-knn", "parameters": parameters}, neighbours=near)
-    assert run.privacy.epsilon.epsilon == pytest.approx(expected_epsilon())
+    assert run.privacy.epsilon == pytest.approx(expected_epsilon(levels=16))
+    assert run.privacy.epsilon == pytest.approx(block_epsilon({VectorLaw(1 / SIGMA): PARTICIPATIONS}, 1e-5), rel=1e-3)
     assert run.labels.quality.accuracy >= 0.8
     assert go.asked[0].terms.parameters == parameters  # type: ignore[attr-defined]
 

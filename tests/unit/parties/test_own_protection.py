@@ -60,7 +60,7 @@ def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
     party = make_party(policy=Policy(STRICT), account=account)
     answer = Asker(party)(noised(pool, mechanism, stage, **parameters))
     assert isinstance(answer, Failure) and answer.code.startswith("refused")
-    assert account.spent().epsilon == 0.0 and account.queries_answered() == 0
+    assert account.spent() == 0.0 and account.queries_answered() == 0
     account.close()
 
 

@@ -17,8 +17,9 @@ from collegium.parties.answers import Answer
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
-from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.messages import CastVotes, Describe, Failure, PoolRange, Request, Terms, VoteRequest
 
@@ -86,34 +87,45 @@ def test_a_misspelt_policy_names_its_mistake(tmp_path: Path) -> None:
         PolicyConfig.read(path)
 
 
-def worst_cost(request: CastVotes, orders: tuple[float, ...], teachers: int) -> np.ndarray:
-    return mechanism_of(request).answer_charge(orders, Unit(teachers, Adjacency.ADD_REMOVE)).values
+def worst_law(request: CastVotes, teachers: int) -> Law:
+    return mechanism_of(request).answer_law(Unit(teachers, Adjacency.ADD_REMOVE), request.terms.stage)
+
+
+def worst_cost(request: CastVotes, order: float, teachers: int) -> float:
+    """The Rényi divergence of this order of what the party charges itself for one answer."""
+    law = worst_law(request, teachers)
+    if isinstance(law, VectorLaw):
+        return order * law.mu**2 / 2 + law.slack * (2 * order - 1) / (order - 1)
+    assert isinstance(law, RenyiLaw)
+    return law.values[WIDE_ORDERS.index(order)]
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=3), st.sampled_from([1.5, 2.0, 8.0, 32.0]))
 def test_the_charge_covers_the_divergence_of_the_noisy_sums_with_and_without_any_votes_of_the_party(
     votes: list[int], order: float
 ) -> None:
-    sigma = 3.0
-    charged = worst_cost(cast(sigma=sigma), (order,), sum(votes))[0]
+    sigma = 30.0
+    if not any(votes):
+        return
+    charged = worst_cost(cast(sigma=sigma), order, sum(votes))
     # Independent evaluation: the log moment of a Gaussian shifted by v, coordinate by coordinate, by quadrature.
-    grid = np.linspace(-60, 60, 24001)
+    grid = np.linspace(-600, 600, 24001)
     exact = 0.0
     for moved in np.array(votes, dtype=float):
         log_p, log_q = -((grid - moved) ** 2) / (2 * sigma**2), -(grid**2) / (2 * sigma**2)
         mass = np.exp(order * log_p + (1 - order) * log_q - (order * (order - 1) * moved**2) / (2 * sigma**2))
         density = mass.sum() * (grid[1] - grid[0]) / (sigma * np.sqrt(2 * np.pi))
-        if abs(order * moved) < 40:
+        if abs(order * moved) < 400:
             assert density == pytest.approx(1.0, rel=1e-6)
         exact += order * moved**2 / (2 * sigma**2)
     assert exact <= charged * (1 + 1e-12)
     if max(votes) == sum(votes):
-        assert charged == pytest.approx(exact, rel=1e-12), "teachers that agree are the worst case"
+        assert charged == pytest.approx(exact, rel=2e-3), "teachers that agree are the worst case"
 
 
 def test_pure_mechanisms_cost_at_most_half_the_squared_loss_and_a_bounded_range_a_quarter_of_that() -> None:
-    assert worst_cost(cast(mechanism="lnmax", gamma=0.1), (2.0,), 3)[0] == pytest.approx(2.0 * (3 * 0.1) ** 2 / 2)
-    assert worst_cost(cast(mechanism="exponential", gamma=0.1), (2.0,), 3)[0] == pytest.approx(2.0 * 0.3**2 / 8)
+    assert worst_cost(cast(mechanism="lnmax", gamma=0.1), 2.0, 3) <= 2.0 * (3 * 0.1) ** 2 / 2
+    assert worst_cost(cast(mechanism="exponential", gamma=0.1), 2.0, 3) == pytest.approx(2.0 * 0.3**2 / 8)
 
 
 def account(folder: Path, **limits: object) -> Account:
@@ -129,13 +141,12 @@ def leave(account: Account, request: VoteRequest) -> None:
 def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_path: Path) -> None:
     first = account(tmp_path)
     leave(first, cast(0, 1, 2))
-    spent = first.spent().epsilon
+    spent = first.spent()
     first.close()
     again = account(tmp_path)
-    assert again.spent().epsilon == spent > 0
+    assert again.spent() == spent > 0
     assert again.queries_answered() == 3
-    whole = RenyiCurve(WIDE_ORDERS, 3 * worst_cost(cast(), WIDE_ORDERS, 1))
-    assert spent == pytest.approx(whole.to_epsilon(1e-5).epsilon)
+    assert spent == block_epsilon({worst_law(cast(), 1): 3}, 1e-5)
 
 
 def allow_neighbours(folder: Path, run: str, participations: int) -> None:
@@ -154,12 +165,16 @@ def test_what_one_record_may_have_lost_is_stated_over_everything_that_was_answer
     def epsilon(curve: np.ndarray) -> float:
         return RenyiCurve(WIDE_ORDERS, curve).to_epsilon(1e-5).epsilon
 
-    of_votes = epsilon(3 * orders / 40.0**2)  # one vote moves: the divergence of noise shifted by the root of 2
-    assert mine.record_spent_altogether() == (pytest.approx(of_votes), 1e-5)
+    # One vote moves: noise on the counts is shifted by the root of 2.
+    of_votes = block_epsilon({VectorLaw(2**0.5 / 40.0): 3}, 1e-5)
+    assert mine.record_spent_altogether() == (pytest.approx(of_votes, rel=1e-3), 1e-5)
     allow_neighbours(tmp_path, "first", 2)
-    assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(2 * orders / (2 * 70.0**2))), 2e-5)
+    assert mine.record_spent_altogether() == (
+        pytest.approx(of_votes + epsilon(2 * orders / (2 * 70.0**2)), rel=1e-3),
+        2e-5,
+    )
     allow_neighbours(tmp_path, "second", 1000)
-    assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(0.01 * orders)), 2e-5)
+    assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(0.01 * orders), rel=1e-3), 2e-5)
     mine.close()
 
 
@@ -197,21 +212,20 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
 
 
 def test_confirming_a_named_class_costs_what_a_test_of_the_largest_count_does() -> None:
-    charged = worst_cost(cast(mechanism="interactive-gnmax", sigma1=20, sigma2=10, threshold=5), (2.0,), 4)[0]
-    assert charged == pytest.approx(2.0 * 16 / (2 * 20**2) + 2.0 * 16 / (2 * 10**2))
+    charged = worst_cost(cast(mechanism="interactive-gnmax", sigma1=200, sigma2=100, threshold=5), 2.0, 4)
+    assert charged == pytest.approx(2.0 * 16 / (2 * 200**2) + 2.0 * 16 / (2 * 100**2), rel=1e-3)
 
 
 def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise() -> None:
     """Three shares of 0.5 votes: their sum is no discrete Gaussian, and costs more than one."""
-    sigma, orders = 0.5 * 3**0.5, (2.0, 8.0)
+    sigma = 0.5 * 3**0.5
     terms = {"sigma": sigma, "honest_survivors": 3}
     asked = cast(mechanism="noised-gnmax", mode="masked+noised", stage="noised release", **terms)
-    mechanism = mechanism_of(asked)
-    charged = mechanism.answer_charge(orders, Unit(2, Adjacency.ADD_REMOVE), "noised release").values
     share = NoiseShare(sigma, 3)
-    excess = 2 * share.curve(orders, l2_squared=0.0, changed_entries=1).values
-    assert (excess > 0.2).all()
-    np.testing.assert_allclose(charged, np.array(orders) * 4 / (2 * sigma**2) + excess)
+    excess = 2 * closeness_to_one_gaussian(share.sigma_share, 3)
+    law = worst_law(asked, 2)
+    assert isinstance(law, VectorLaw) and law.slack >= excess > 0.1
+    assert law.mu >= 2 / sigma
     neighbours = create("noised-individual-knn", sigma=sigma, participations=1, honest_survivors=3).record_budget
     exact = create("individual-knn", sigma=sigma, participations=1).record_budget
     assert neighbours is not None and exact is not None

@@ -78,7 +78,7 @@ def test_one_round_labels_the_whole_pool_and_makes_the_student(
     assert record.labels is not None and record.labels.answered == 300
     assert record.label_accuracy is not None and record.label_accuracy > 0.8
     assert record.student_accuracy is not None and record.student_accuracy > 0.8
-    assert record.privacy is not None and 0.9 < record.privacy.guarantee <= 1.0
+    assert record.privacy is not None and 0.9 < record.privacy.epsilon <= 1.0
     again = driven(config(votes={"mode": mode}), parties, public, tmp_path).run()
     assert len(again.rounds) == 1 and again.privacy == record.privacy
 
@@ -88,7 +88,7 @@ def test_a_party_unit_is_served_by_means(parties: LocalParties, public: PublicDa
     asked = config(budget={"epsilon": 4.0, "unit": "party"})
     record = driven(asked, parties, public, tmp_path).label()
     assert record.privacy is not None and record.privacy.terms.unit == "party"
-    assert set(record.privacy.units) == {"party"} and 3.6 < record.privacy.guarantee <= 4.0
+    assert set(record.privacy.units) == {"party"} and 3.6 < record.privacy.epsilon <= 4.0
 
 
 def test_a_crash_before_the_sums_are_kept_pays_again_where_the_parties_noise_was_opened(
@@ -103,10 +103,10 @@ def test_a_crash_before_the_sums_are_kept_pays_again_where_the_parties_noise_was
             with pytest.raises(KeyboardInterrupt):
                 driven(asked, parties, public, folder).label()
         with Ledger.read(folder / "ledger.sqlite") as ledger:
-            first = ledger.epsilon().epsilon
+            first = ledger.epsilon()
         driven(asked, parties, public, folder).label()
         with Ledger.read(folder / "ledger.sqlite") as ledger:
-            return [first, ledger.epsilon().epsilon]
+            return [first, ledger.epsilon()]
 
     first, second = spent("masked")
     assert first == second  # nobody saw the noise that the coordinator drew

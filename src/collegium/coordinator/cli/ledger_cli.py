@@ -41,21 +41,20 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
         shown = asdict(settings) | {"public_key": settings.public_key.hex()}
         typer.echo(json.dumps(shown | {"entries": [_entry_json(entry) for entry in entries[1:]]}))
         return
-    table = Table(title=f"{settings.name}, δ = {settings.delta:g}, {settings.conversion} conversion")
+    table = Table(title=f"{settings.name}, δ = {settings.delta:g}")
     for column in ("entry", "time (UTC)", "what", "queries", "labels", "ε after"):
         words = column in ("time (UTC)", "what")
         table.add_column(column, justify="left" if words else "right", no_wrap=column != "what")
     for entry in entries[1:]:
         what, queries, labels = "", "", ""
         if isinstance(entry.content, Charge):
-            parameters = ", ".join(f"{name} {value}" for name, value in sorted(entry.content.mechanism.items()))
-            what = entry.content.purpose + (f" ({parameters})" if parameters else "")
+            what = entry.content.purpose
             queries = str(entry.content.queries)
         elif isinstance(entry.content, Terms):
             what = f"terms: {_terms_text(json.loads(encode(entry.content, '')))}"
         elif isinstance(entry.content, Release):
             what, labels = f"release under entry {entry.content.charge}", str(len(entry.content.labels))
-        table.add_row(str(entry.seq), entry.time_utc[:19], what, queries, labels, f"{entry.spent.epsilon:.4f}")
+        table.add_row(str(entry.seq), entry.time_utc[:19], what, queries, labels, f"{entry.spent:.4f}")
     console = Console(highlight=False)
     console.print(table)
     console.print(f"head {entries[-1].seq}:{entries[-1].hash.hex()}", soft_wrap=True)
@@ -81,19 +80,23 @@ def verify(
     """
     key = None if public_key is None else _public_key(public_key)
     with Ledger.read(_file(path)) as ledger:
-        spent = ledger.epsilon().epsilon
+        printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
     found = verify_file(_file(path), key, None if head is None else str(Head.parse(head)))
-    own = found.epsilon(found.unit)
-    if spent != own and not math.isclose(spent, own, rel_tol=1e-9):
-        raise LedgerCorrupt(f"the ledger counts ε = {spent:.6g}, its entries add up to {own:.6g}: report this")
+    for unit in found.units():
+        if printed[unit] < found.least(unit) * (1.0 - 1e-9):
+            raise LedgerCorrupt(
+                f"the ledger counts ε = {printed[unit]:.6g}, its entries {found.least(unit):.6g} or more: report this"
+            )
     if as_json:
-        typer.echo(json.dumps(_report_json(found, key_checked=key is not None, head_checked=head is not None)))
+        typer.echo(json.dumps(_report_json(found, printed, key_checked=key is not None, head_checked=head is not None)))
         return
     typer.echo(f"{len(found.heads)} entries agree: {found.queries} queries in {found.charges} charges")
     typer.echo(f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}")
-    for unit in found.costs:
-        typer.echo(f"ε = {found.epsilon(unit):.4f} for one {unit[0]} ({unit[1]})")
-    typer.echo(f"what may be published: ε = {found.guarantee():.4f} for one {found.unit[0]} ({found.unit[1]})")
+    for unit in found.units():
+        typer.echo(
+            f"ε = {printed[unit]:.4f} for one {unit[0]} ({unit[1]}); computed a second time: "
+            f"at least {found.least(unit):.4f}, at most {found.epsilon(unit):.4f} by Rényi bounds"
+        )
     if found.seeded:
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
     for terms, charged in found.periods:
@@ -141,11 +144,12 @@ def _terms_text(terms: Mapping[str, Any]) -> str:
     """Terms as their entry's line says them."""
     mechanism = ", ".join(f"{name} {value}" for name, value in sorted(terms["mechanism"].items()))
     votes = ", ".join(f"{count} of one {unit}" for unit, count in sorted(terms["votes_per_unit"].items()))
-    budget, order = terms["epsilon_budget"], terms["filter_order"]
+    budget, blocks = terms["epsilon_budget"], terms["blocks"]
     limit = "no budget" if budget is None else f"budget ε = {float.fromhex(budget):g}"
-    tested = "" if order is None else f", tested at order {float.fromhex(order):g}"
+    rounds = [f"{block['rounds']} rounds of {name}" for name, block in blocks.items() if block["rounds"] is not None]
+    most = f"; at most {', '.join(rounds)}" if rounds else ""
     unit = f"{terms['unit']} ({terms['adjacency']})"
-    return f"{limit} per {unit}{tested}; votes: {votes}; noise: {terms['noise']}; {mechanism or 'any mechanism'}"
+    return f"{limit} per {unit}{most}; votes: {votes}; noise: {terms['noise']}; {mechanism or 'any mechanism'}"
 
 
 def _number(value: float) -> float | None:
@@ -158,22 +162,18 @@ def _entry_json(entry: Entry) -> dict[str, object]:
         "entry": entry.seq,
         "time_utc": entry.time_utc,
         "hash": entry.hash.hex(),
-        "spent": {"epsilon": _number(entry.spent.epsilon), "order": entry.spent.order},
+        "spent": {"epsilon": _number(entry.spent)},
     }
     if isinstance(entry.content, Charge):
         return shared | {
             "kind": "charge",
             "purpose": entry.content.purpose,
-            "mechanism": dict(entry.content.mechanism),
             "queries": entry.content.queries,
             "queries_sha256": entry.content.queries_sha256,
-            "curves": {
-                unit: [_number(float(value)) for value in curve.values] for unit, curve in entry.content.curves.items()
-            },
-            "curve_deltas": {unit: curve.delta for unit, curve in entry.content.curves.items()},
         }
     if isinstance(entry.content, Terms):
-        return shared | {"kind": "terms"} | asdict(entry.content)
+        written = json.loads(encode(entry.content, entry.time_utc))
+        return {**shared, **written, "epsilon_budget": entry.content.epsilon_budget}
     assert isinstance(entry.content, Release)  # settings are the first entry alone
     labels = entry.content.labels
     return shared | {
@@ -184,7 +184,9 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _report_json(found: Verified, *, key_checked: bool, head_checked: bool) -> dict[str, object]:
+def _report_json(
+    found: Verified, printed: Mapping[tuple[str, str], float], *, key_checked: bool, head_checked: bool
+) -> dict[str, object]:
     return {
         "name": found.settings["name"],
         "entries": len(found.heads),
@@ -193,10 +195,16 @@ def _report_json(found: Verified, *, key_checked: bool, head_checked: bool) -> d
         "labels": len(found.labels),
         "delta": float.fromhex(found.settings["delta"]),
         "spent": [
-            {"unit": unit[0], "adjacency": unit[1], "epsilon": _number(found.epsilon(unit))} for unit in found.costs
+            {
+                "unit": unit[0],
+                "adjacency": unit[1],
+                "epsilon": _number(printed[unit]),
+                "at_least": _number(found.least(unit)),
+                "at_most_by_renyi": _number(found.epsilon(unit)),
+            }
+            for unit in found.units()
         ],
         "unit": found.unit[0],
-        "guarantee": _number(found.guarantee()),
         "seeded": found.seeded,
         "terms": [terms | {"queries_charged": queries} for terms, queries in found.periods],
         "head": found.heads[-1],

@@ -81,7 +81,7 @@ def list_(
     spent, unit = 0.0, str(config.budget.unit)
     if folder.ledger.exists():
         with Ledger.read(folder.ledger) as ledger:
-            spent, unit = ledger.epsilon().epsilon, ledger.terms().unit
+            spent, unit = ledger.epsilon(), ledger.terms().unit
     if as_json:
         typer.echo(json.dumps({"studies": studies, "epsilon_spent": spent, "unit": unit}))
         return

@@ -117,11 +117,9 @@ def promises_of(privacy: LedgerReport) -> list[dict[str, Any]]:
     """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
     promises = []
     for name in dict.fromkeys((privacy.terms.unit, "record", "party")):
-        own = name == privacy.terms.unit
-        # Where charges depend on answers, only the budget's unit has a filter that kept it.
-        if name not in privacy.units or (privacy.adaptive and not own):
+        if name not in privacy.units:
             continue
-        epsilon = privacy.guarantee if own else privacy.units[name].charged.epsilon
+        epsilon = privacy.units[name].epsilon
         promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
     return promises
 

@@ -5,7 +5,7 @@ that was interrupted may have released counts, so another attempt is another cha
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,20 +117,10 @@ class PrivateEvaluation:
 
     def _paid(self) -> EvaluationRecord:
         mechanism, unit = self._mechanism(1), evaluated_unit(self._config)
-        described: Mapping[str, float | int | str] = {
-            "name": mechanism.name,
-            "votes_per_unit": 1,
-            "adjacency": unit.adjacency.value,
-            **mechanism.parameters(),
-        }
         record = EvaluationRecord(sum_mode=self._sum.mode, sigma=float(mechanism.parameters()["sigma"]))
         try:
-            self._ledger.charge(
-                purpose=mechanism.stages[0].name,
-                mechanism=described,
-                curve=mechanism.stages[0].charge(self._ledger.settings.orders, unit),
-                queries=1,
-            )
+            stage = mechanism.stages[0]
+            self._ledger.charge(stage.name, 1, {self._ledger.terms().unit: stage.law(unit)})
         except BudgetExceeded as error:
             return record.model_copy(update={"why_not": str(error)})
         return record.model_copy(update={"paid": True})

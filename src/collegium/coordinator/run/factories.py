@@ -10,16 +10,13 @@ from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.evaluation_terms import announced_evaluation, left_for_labels
-from collegium.coordinator.run.labeller import charge_of
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
-from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 
@@ -104,12 +101,10 @@ def open_ledger(
     where the terms cannot follow those that the ledger holds.
     """
     budget = config.budget
-    orders = WIDE_ORDERS if budget.orders == "wide" else PAPER_ORDERS
     of_records = mechanism.answered_by is not AnsweredBy.TEACHERS
     return Ledger.open(
         file,
         signer=signer,
-        orders=orders,
         delta=budget.delta,
         terms=LedgerTerms(
             unit=budget.unit,
@@ -117,35 +112,11 @@ def open_ledger(
             adjacency=mechanism.unit(1).adjacency.value,
             noise="seeded" if config.seed is not None else "parties" if noised_sum else "system",
             epsilon_budget=budget.epsilon,
-            filter_order=_filter_order(config, mechanism, orders),
             mechanism={"name": mechanism.name, "bound": budget.bound, **mechanism.parameters()},
         ),
-        conversion=budget.conversion,
         name=config.name,
         budget_setting="budget.epsilon",
     )
-
-
-def _filter_order(config: RunConfig, mechanism: Mechanism, orders: tuple[float, ...]) -> float | None:
-    """The one order that the budget is tested at where later charges depend on earlier answers; None where none do.
-
-    At one order fixed beforehand, charges may be chosen as the answers come in as long as their sum stays within a
-    budget fixed beforehand (Feldman and Zrnic 2021, Theorem 4.3; Lécuyer 2021, Theorem 1).
-    By what fits the budget if every query goes through every stage; a ledger keeps the one that it was given first.
-    """
-    if len(mechanism.stages) == 1:
-        return None
-    budget = config.budget
-    unit = mechanism.unit(config.teachers.per_party if budget.unit == "party" else 1)
-    curves = [charge_of(stage, budget.bound, orders, unit) for stage in mechanism.stages]
-    worst = sum(curves[1:], curves[0])
-    queries = 1
-    while (
-        queries < MAX_POOL_INPUTS
-        and (worst * 2 * queries).to_epsilon(budget.delta, budget.conversion).epsilon <= budget.epsilon
-    ):
-        queries *= 2
-    return (worst * queries).to_epsilon(budget.delta, budget.conversion).order
 
 
 def ledger_id(ledger: Ledger) -> str:

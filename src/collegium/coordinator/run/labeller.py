@@ -11,12 +11,13 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.limits import MAX_POOL_INPUTS
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, block_epsilon
+from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Release, queries_digest
 from collegium.privacy.ledger.ledger import Ledger
@@ -29,9 +30,7 @@ from collegium.privacy.mechanisms import (
     SystemNoise,
     Unit,
 )
-from collegium.privacy.renyi import RenyiCurve
-
-Bound = Literal["argmax", "classic"]
+from collegium.privacy.renyi import WIDE_ORDERS
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -74,7 +73,9 @@ class Labeller:
     unit : what one neighbour may change; the ledger's budget is counted in it.
     draw : where the noise comes from.
     others : further units that the ledger states the cost for, by their names.
-    bound : ``argmax`` charges the least that is proven, ``classic`` what published accountants charge.
+    queries : of the whole run; the ledger's terms make room for so many at a time.
+    bound : whether to charge by the exact accountant, or what published accountants charge.
+    classes : their number where it is known; two cost less.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
         that parties noised is an answer in its own right, and asking again is paid again.
     """
@@ -87,32 +88,28 @@ class Labeller:
         draw: NoiseStrategy,
         *,
         others: Mapping[str, Unit] = {},
-        bound: Bound = "argmax",
+        queries: int = 1,
+        bound: Bound = "exact",
+        classes: int | None = None,
         take_up: bool = True,
     ) -> None:
         self._ledger = ledger
         self._stages = mechanism.stages
         self._draw = draw
-        self._curves = [charge_of(stage, bound, ledger.settings.orders, unit) for stage in self._stages]
-        self._others = [
-            {name: charge_of(stage, bound, ledger.settings.orders, other) for name, other in others.items()}
+        units = {ledger.terms().unit: unit, **others}
+        self._laws = {
+            stage.name: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
             for stage in self._stages
-        ]
-        self._worst = sum(self._curves[1:], self._curves[0])
-        self._for_the_run: tuple[RenyiCurve, int] | None = None
+        }
+        self._queries = queries
+        self._blocks = [stage.name for stage in self._stages]
+        self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.
-            self._for_the_run = self._worst, mechanism.charged_queries(MAX_POOL_INPUTS)
-            self._worst = RenyiCurve.zero(ledger.settings.orders)
-            self._curves = [self._worst for _ in self._stages]
-            self._others = [{} for _ in self._stages]
-        self._terms: dict[str, float | int | str] = {
-            "name": mechanism.name,
-            "votes_per_unit": unit.votes,
-            "adjacency": unit.adjacency.value,
-            "bound": bound,
-            **mechanism.parameters(),
-        }
+            self._for_the_run = self._blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS)
+            self._blocks = [f"{name}, paid with the run" for name in self._blocks]
+            self._laws |= {name: {} for name in self._blocks}
+        self._name = mechanism.name
         self._open = open_charges(ledger.entries()) if take_up else {}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
@@ -127,21 +124,22 @@ class Labeller:
 
     def why_stopped(self, budget: float) -> str:
         """What stands in the way of the next query, and what to do."""
+        delta = self._ledger.settings.delta
         if self._for_the_run is not None:
-            curve, queries = self._for_the_run
-            whole = self._ledger.settings.epsilon(curve * queries)
+            purpose, rounds = self._for_the_run
+            whole = block_epsilon({self._own_law(purpose): rounds}, delta)
             return (
-                f"a run of {self._terms['name']} costs ε = {whole.epsilon:.4g} (δ = {whole.delta:g}) however much is "
+                f"a run of {self._name} costs ε = {whole:.4g} (δ = {delta:g}) however much is "
                 f"asked, which does not fit ε = {budget:g}; raise budget.epsilon, add noise, "
                 "or allow fewer participations"
             )
-        one = self._ledger.settings.epsilon(self._worst)
-        spent = self._ledger.epsilon()
         return (
-            f"{spent.epsilon:.4g} of ε = {budget:g} is spent (δ = {one.delta:g}) and one more query of "
-            f"{self._terms['name']} does not fit (alone it costs {one.epsilon:.4g}); raise budget.epsilon, "
-            "add noise, or stop here"
+            f"{self._ledger.epsilon():.4g} of ε = {budget:g} is spent (δ = {delta:g}) and one more query of "
+            f"{self._name} does not fit; raise budget.epsilon, add noise, or stop here"
         )
+
+    def _own_law(self, purpose: str) -> Law:
+        return self._laws[purpose][self._ledger.terms().unit]
 
     def worth_asking(self, queries: Sequence[str]) -> list[str]:
         """The first of ``queries`` that have no label yet and that the budget may still cover, in order."""
@@ -151,7 +149,7 @@ class Labeller:
             return []
         fresh = [query for query in pending if self._stage_of(query, held) == 0]
         paid = max(self._paid_prefix(fresh, number) for number in range(len(self._stages)))
-        more = self._ledger.affordable(self._worst, 1) and self._ledger.affordable(self._curves[0], len(fresh) - paid)
+        more = self._room(0, len(fresh) - paid)
         left_out = set(fresh[paid + more :])
         return [query for query in pending if query not in left_out]
 
@@ -207,10 +205,12 @@ class Labeller:
         outcomes_of : called once the sum is paid for; returns the outcomes, shape ``[queries]``.
         again : the sum is asked for now with fresh noise of the parties, and paid for even if one was paid before.
         """
+        if not self._run_fits():
+            return False
         try:
             if again and self._for_the_run is not None and self._run_is_paid():
-                curve, whole = self._for_the_run
-                self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=whole)
+                self._ledger.allow(self._laws, dict.fromkeys(self._blocks, 0) | dict([self._for_the_run]))
+                self._ledger.charge(*self._for_the_run)
             charge = self.pay(0, queries)
         except BudgetExceeded:
             return False
@@ -231,36 +231,41 @@ class Labeller:
         """
         if self._for_the_run is not None and not self._run_is_paid():
             # Two processes at once may both pay for the run: never too little.
-            curve, whole = self._for_the_run
-            self._ledger.charge(purpose=self._stages[0].name, mechanism=self._terms, curve=curve, queries=whole)
+            self._ledger.charge(*self._for_the_run)
         earlier = self._open.pop(self._claim(number, queries), None)
         if earlier is not None:
             return earlier
-        return self._ledger.charge(
-            purpose=self._stages[number].name,
-            mechanism=self._terms,
-            curve=self._curves[number],
-            queries=list(queries),
-            others=self._others[number],
-        )
+        return self._ledger.charge(self._blocks[number], list(queries))
 
     def _run_is_paid(self) -> bool:
         """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""
-        if self._for_the_run is None:
-            return True
-        return any(
-            isinstance(paid := entry.content, Charge)
-            and not paid.queries_sha256
-            and dict(paid.mechanism) == self._terms
-            and paid.queries == self._for_the_run[1]
-            for entry in self._ledger.entries()
-        )
+        return self._for_the_run is None or self._ledger.used(self._for_the_run[0]) >= self._for_the_run[1]
 
     def _run_fits(self) -> bool:
-        if self._for_the_run is None or self._run_is_paid():
+        if self._for_the_run is None:
             return True
-        curve, queries = self._for_the_run
-        return self._ledger.affordable(curve, queries) == queries
+        if not self._laws.keys() <= self._ledger.terms().blocks.keys():
+            self._allow(0)
+        if self._run_is_paid():
+            return True
+        purpose, rounds = self._for_the_run
+        return self._ledger.affordable(purpose, rounds) == rounds
+
+    def _room(self, number: int, queries: int) -> int:
+        """How many of ``queries`` that enter at stage ``number`` the terms and the budget take through every stage."""
+        needed = self._blocks[number:]
+
+        if any(self._ledger.left(block) < queries for block in needed):
+            self._allow(max(queries, self._queries), number)
+        return min(self._ledger.affordable(block, queries) for block in needed)
+
+    def _allow(self, queries: int, entry: int = 0) -> None:
+        """State this mechanism's blocks in the ledger, with room for so many more queries that enter at this stage."""
+        rounds = dict.fromkeys(self._laws, queries) | dict.fromkeys(self._blocks[:entry], 0)
+        if self._for_the_run is not None:
+            purpose, whole = self._for_the_run
+            rounds[purpose] = max(0, whole - self._ledger.used(purpose))
+        self._ledger.allow(self._laws, rounds)
 
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""
@@ -281,8 +286,7 @@ class Labeller:
             return furthest, [query for query in pending if stages[query] == furthest]
         straight = [query for query in pending if query in unpredicted]
         entry, entering = (1, straight) if straight else (0, list(pending))
-        cost = self._worst if entry == 0 else sum(self._curves[2:], self._curves[1])
-        size = self._paid_prefix(entering, entry) or self._ledger.affordable(cost, len(entering))
+        size = self._paid_prefix(entering, entry) or self._room(entry, len(entering))
         return entry, entering[:size]
 
     def _release(self, charge: int, number: int, queries: Sequence[str], outcomes: IntArray) -> None:
@@ -299,7 +303,8 @@ class Labeller:
 
     def _claim(self, number: int, queries: Sequence[str]) -> Claim:
         digest = queries_digest(list(queries))
-        return Claim.of(self._stages[number].name, self._terms, self._curves[number], len(queries), digest)
+        block = self._blocks[number]
+        return Claim(block, frozenset(self._laws[block].items()), len(queries), digest)
 
     def _paid_prefix(self, fresh: Sequence[str], number: int) -> int:
         """How many of the first queries an interrupted charge has paid for already, at stage ``number``."""
@@ -310,9 +315,9 @@ class Labeller:
         return sum(mark(query, stage) in held for stage in self._stages)
 
 
-def charge_of(stage: Stage, bound: str, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-    """What one query costs at ``stage`` by ``bound``; a stage without a published bound has its own alone."""
-    return stage.published_charge(orders, unit) if bound == "classic" else stage.charge(orders, unit)
+def law_of(stage: Stage, bound: Bound, unit: Unit, classes: int | None = None) -> Law:
+    """What one query costs at ``stage`` by ``bound``."""
+    return stage.law(unit, classes) if bound == "exact" else RenyiLaw.of(stage.published_charge(WIDE_ORDERS, unit))
 
 
 def mark(query: str, stage: Stage) -> str:
@@ -322,19 +327,12 @@ def mark(query: str, stage: Stage) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a charge paid for: one stage, on its terms, for these queries in this order."""
+    """What a charge paid for: one round of a block for each of these queries in this order."""
 
     purpose: str
-    terms: tuple[tuple[str, float | int | str], ...]
-    curve: bytes
+    laws: frozenset[tuple[str, Law]]
     queries: int
     queries_sha256: str
-
-    @classmethod
-    def of(
-        cls, purpose: str, terms: Mapping[str, float | int | str], curve: RenyiCurve, queries: int, digest: str
-    ) -> Claim:
-        return cls(purpose, tuple(sorted(terms.items())), curve.values.tobytes(), queries, digest)
 
 
 def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
@@ -342,8 +340,9 @@ def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
     found: dict[int, Claim] = {}
     for entry in entries:
         match entry.content:
-            case Charge(purpose, mechanism, curves, queries, queries_sha256) if queries_sha256:
-                found[entry.seq] = Claim.of(purpose, mechanism, curves[entry.terms.unit], queries, queries_sha256)
+            case Charge(purpose, queries, queries_sha256) if queries_sha256:
+                laws = frozenset(entry.terms.blocks[purpose].laws.items())
+                found[entry.seq] = Claim(purpose, laws, queries, queries_sha256)
             case Release(charge):
                 found.pop(charge, None)
             case _:

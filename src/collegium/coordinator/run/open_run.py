@@ -122,6 +122,8 @@ class OpenRun:
             units.pop(self._config.budget.unit),
             self._setup.noise,
             others=units,
+            queries=self._config.queries.count,
+            classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
             take_up=not self._setup.noised_sum,
         )

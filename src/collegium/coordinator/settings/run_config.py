@@ -16,7 +16,6 @@ from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, 
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
-from collegium.privacy.renyi import Conversion
 from collegium.protocol.messages import ArraySpec
 from collegium.settings import Frozen, nearest
 
@@ -69,10 +68,9 @@ class BudgetConfig(Frozen):
 
     epsilon: float = Field(gt=0)
     delta: float = Field(default=1e-5, gt=0, lt=1)
-    orders: Literal["wide", "paper"] = "wide"
-    conversion: Conversion = Conversion.IMPROVED
     unit: Literal["record", "party"] = "record"
-    bound: Literal["argmax", "classic"] = "argmax"
+    bound: Literal["exact", "classic"] = "exact"
+    """The exact accountant, or the Rényi bounds of published accountants."""
 
 
 BY_STUDENT = ("least-confident", "class-balanced")

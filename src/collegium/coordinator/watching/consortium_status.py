@@ -157,20 +157,21 @@ def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> dict[str
     """Labels and ε, for every unit that charges are stated for. Read once per state of the file."""
     with Ledger.read(path) as ledger:
         labels, terms, epsilons = ledger.labels(), ledger.terms(), charged_epsilons(ledger)
+        delta = ledger.settings.delta
     abstentions = sum(label == ABSTENTION for label in labels.values())
     budget, spent = terms.epsilon_budget, epsilons[terms.unit]
-    left = None if budget is None else max(0.0, budget - spent.epsilon)
+    left = None if budget is None else max(0.0, budget - spent)
     limited = {"budget": budget, "left": left}
     return {
         "labels": len(labels) - abstentions,
         "abstentions": abstentions,
         "unit": terms.unit,
         "epsilon_budget": budget,
-        "epsilon_spent": spent.epsilon,
-        "delta": spent.delta,
+        "epsilon_spent": spent,
+        "delta": delta,
         "epsilon_left": left,
         "units": {
-            name: {"spent": epsilons[name].epsilon} | (limited if name == terms.unit else dict.fromkeys(limited))
+            name: {"spent": epsilons[name]} | (limited if name == terms.unit else dict.fromkeys(limited))
             for name in ("record", "party")
             if name in epsilons
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
@@ -13,9 +13,11 @@ from collegium.privacy.analysis.epsilons import (
     LARGEST_PLD_EPSILON,
     Bound,
     Epsilons,
+    ExactEpsilon,
     SecretEpsilons,
     StageCharge,
     all_epsilons,
+    exact_epsilon,
     planned_charges,
     secret_epsilons,
     value_of,
@@ -83,12 +85,9 @@ class AccountQuery:
         return planned_charges(self.mechanism, self.protected, self.queries, self.answered)
 
     @property
-    def charged(self) -> Epsilon:
+    def renyi(self) -> Epsilon:
         """ε by the composed Rényi curve of the plan."""
-        published = self.bound == "classic"
-        curve = self.mechanism.charge(
-            self.orders, self.protected, queries=self.queries, answered=self.answered, published=published
-        )
+        curve = self.mechanism.charge(self.orders, self.protected, queries=self.queries, answered=self.answered)
         return curve.to_epsilon(self.delta, self.conversion)
 
 
@@ -119,8 +118,7 @@ class PrivacyReport:
     @property
     def epsilon(self) -> float:
         """The ε to publish: it holds whatever the votes are."""
-        found = self.independent
-        return found.charged.epsilon if found.exact is None else found.exact.certified
+        return self.independent.epsilon
 
     @property
     def delta(self) -> float:
@@ -140,18 +138,18 @@ class PrivacyReport:
             "votes_per_unit": unit.votes,
             "adjacency": unit.adjacency.value,
             "delta": asked.delta,
-            "bound": "argmax" if asked.bound == "exact" and found.exact is None else asked.bound,
+            "bound": asked.bound,
             "epsilon": self.epsilon,
-            "epsilon_attained": found.exact and found.exact.attained,
-            "epsilon_gap": found.exact and found.exact.certified - found.exact.attained,
-            "epsilon_data_independent": found.charged.epsilon,
+            "epsilon_attained": found.attained,
+            "epsilon_gap": None if found.attained is None else found.epsilon - found.attained,
+            "epsilon_data_independent": self.epsilon,
             "epsilon_data_independent_classic": value_of(found.published),
             "epsilon_data_independent_moments": value_of(found.moments),
             "epsilon_data_independent_pld": found.loss_distribution,
             "epsilon_paper_bound": value_of(secret.paper_bound),
             "epsilon_exact": value_of(secret.exact),
             "epsilon_exact_released": value_of(secret.exact_released),
-            "order": found.charged.order,
+            "order": found.published and found.published.order,
             "order_paper_bound": secret.paper_bound and secret.paper_bound.order,
             "order_exact": secret.exact and secret.exact.order,
             "orders": asked.orders,
@@ -197,8 +195,8 @@ def account(
     adjacency : Adjacency, optional
         Whether a vote moves (``replace``) or comes and goes; the mechanism's own where it is left out.
     bound : Bound
-        What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call),
-        by our Rényi bound, or by published bounds.
+        What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call), or
+        by published bounds.
     classes : int, optional
         Number of classes; two cost less. That of ``votes`` where it is left out.
 
@@ -239,14 +237,17 @@ def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> Pri
     from votes, or when the unit is not one that it accounts for.
     """
     mechanism, secret = question.mechanism, None
+    classes, charges = question.classes if votes is None else votes.shape[1], question.charges
     independent = all_epsilons(
-        question.charges,
-        question.charged,
+        charges,
+        exact_epsilon(charges, question.delta, classes) if question.bound == "exact" else ExactEpsilon(math.inf, None),
+        question.delta,
         orders=question.orders,
+        conversion=question.conversion,
         loss_distribution=question.loss_distribution,
-        exact=question.bound == "exact",
-        classes=question.classes if votes is None else votes.shape[1],
     )
+    if question.bound == "classic" and independent.published is not None:
+        independent = replace(independent, epsilon=independent.published.epsilon)
     if votes is not None:
         secret = secret_epsilons(
             mechanism,

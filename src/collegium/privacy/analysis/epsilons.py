@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collegium.errors import UnsupportedAccounting
-from collegium.privacy.accounting.game.profile import compose
+from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
 from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.mechanisms.base import Mechanism, Stage
@@ -21,9 +21,9 @@ LARGEST_PLD_EPSILON = 50.0
 """Beyond it a loss distribution fills the memory to say that there is no privacy."""
 
 
-Bound = Literal["exact", "argmax", "classic"]
-"""Which data-independent bound is the headline: the exact accountant (and our Rényi bound where it does not cover the
-mechanism, the unit or δ), our Rényi bound for the winner, or the Rényi bounds of published accountants."""
+Bound = Literal["exact", "classic"]
+"""Which data-independent bound is the headline and stops budgets: the exact accountant, or the Rényi bounds of
+published accountants."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class ExactEpsilon:
     ----------
     certified : float
         ε of every adversary is at most this.
-    attained : float
+    attained : float or None
         A concrete adaptive adversary forces this ε, in the game of docs/privacy.md. Where several kinds of rounds
-        are composed it is that of one of them.
+        are composed it is that of one of them; None where no winner alone is released.
     """
 
     certified: float
-    attained: float
+    attained: float | None
 
 
 @dataclass(frozen=True)
@@ -58,24 +58,27 @@ class Epsilons:
 
     Parameters
     ----------
-    charged : Epsilon
-        By the bounds that a budget stops on.
+    epsilon : float
+        What a budget stops on: by the exact accountant, or by published bounds where these were asked for.
+    delta : float
+        Its δ.
+    attained : float or None
+        An ε that a concrete adversary forces; None where it was not asked for or is not known.
     published : Epsilon or None
-        By the bounds of published accountants; None where the stages that were charged are not known.
+        By the Rényi bounds of published accountants; None where the stages that were charged are not known.
     moments : Epsilon or None
         The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
     loss_distribution : float or None
         By privacy loss distributions of the published mechanisms; None where it was not asked for, where a stage has
         none, and above 50.
-    exact : ExactEpsilon or None
-        By the exact accountant; None where it was not asked for or does not apply.
     """
 
-    charged: Epsilon
+    epsilon: float
+    delta: float
+    attained: float | None = None
     published: Epsilon | None = None
     moments: Epsilon | None = None
     loss_distribution: float | None = None
-    exact: ExactEpsilon | None = None
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,8 @@ def loss_distribution_epsilon(charges: Sequence[StageCharge], delta: float) -> f
     return composed_epsilon([(loss, one.queries) for loss, one in zip(losses, charges, strict=True)], delta)
 
 
-def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon | None:
-    """ε of ``charges`` by the exact accountant; None where it does not cover a stage, a unit, a scale or ``delta``.
+def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon:
+    """ε of ``charges`` by the exact accountant; infinite where nothing finite is known.
 
     Parameters
     ----------
@@ -144,45 +147,40 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
     ----------
     docs/privacy.md, "The exact accountant".
     """
-    rounds: dict[RoundLaw, int] = {}
+    rounds: dict[Law, int] = {}
+    for one in charges:
+        law = one.stage.law(one.unit, classes)
+        rounds[law] = rounds.get(law, 0) + one.queries
     try:
-        for one in charges:
-            law = one.stage.round_law(one.unit, classes)
-            if law is None:
-                return None
-            rounds[law] = rounds.get(law, 0) + one.queries
-        if not rounds:
-            return ExactEpsilon(0.0, 0.0)
-        profile = compose([winner_profile(law, count) for law, count in rounds.items()])
-        return ExactEpsilon(profile.epsilon(delta), profile.attained(delta))
+        attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
     except UnsupportedAccounting:
-        return None
+        attained = []
+    return ExactEpsilon(block_epsilon(rounds, delta), max(attained, default=None))
 
 
 def all_epsilons(
     charges: Sequence[StageCharge],
-    charged: Epsilon,
+    charged: ExactEpsilon,
+    delta: float,
     *,
     orders: tuple[float, ...] = WIDE_ORDERS,
+    conversion: Conversion = Conversion.IMPROVED,
     loss_distribution: bool = False,
-    exact: bool = False,
-    classes: int | None = None,
 ) -> Epsilons:
-    """The ε of ``charges`` by every analysis, at the δ and by the conversion of ``charged``, which is known.
+    """The ε of ``charges`` by every analysis, beside what was ``charged``, which is known.
 
-    ``orders`` are those of the published bounds. ``loss_distribution`` and ``exact`` ask for the values that take
-    long to compute; they do not hold where later charges depended on earlier answers. ``classes`` is the number of
-    classes where it is known.
+    ``orders`` and ``conversion`` are those of the published bounds. ``loss_distribution`` asks for the value that
+    takes long to compute; it does not hold where later charges depended on earlier answers.
     """
-    delta = charged.delta
-    published = _published(charges, orders).to_epsilon(delta, charged.conversion)
+    published = _published(charges, orders).to_epsilon(delta, conversion)
     finite = published.epsilon <= LARGEST_PLD_EPSILON and loss_distribution
     return Epsilons(
-        charged=charged,
+        charged.certified,
+        delta,
+        charged.attained,
         published=published,
         moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
         loss_distribution=loss_distribution_epsilon(charges, delta) if finite else None,
-        exact=exact_epsilon(charges, delta, classes) if exact else None,
     )
 
 

@@ -6,17 +6,15 @@ Everything here is data-independent, follows from the entries alone, and may be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from collegium.privacy.analysis.epsilons import Epsilons, StageCharge, all_epsilons
+from collegium.privacy.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
+from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Stage, Unit, create, mechanism_named
-from collegium.privacy.renyi import Epsilon, RenyiCurve
 
-_NOT_PARAMETERS = ("name", "votes_per_unit", "adjacency", "bound")
-_POINTS = 60
+_NOT_PARAMETERS = ("name", "bound")
 
 
 @dataclass(frozen=True)
@@ -26,15 +24,15 @@ class LedgerReport:
     Parameters
     ----------
     terms : Terms
-        Those in force.
+        Those in force, without their blocks.
     source : str
         The paper and theorem behind the charges of their mechanism; empty where they name none.
     earlier_terms : tuple of Terms
         Those before them under which something was charged.
     delta : float
         δ of every ε here.
-    guarantee : float
-        The ε that may be published for the unit of the terms.
+    adaptive : bool
+        Whether answers decide how much is used of several blocks: every ε is then that of the rounds that were stated.
     units : mapping
         Every ε for each unit (``record``, ``party``) that charges are stated for under the adjacency in force.
     queries_charged : int
@@ -51,7 +49,7 @@ class LedgerReport:
     source: str
     earlier_terms: tuple[Terms, ...]
     delta: float
-    guarantee: float
+    adaptive: bool
     units: Mapping[str, Epsilons]
     queries_charged: int
     by_queries: tuple[tuple[int, float], ...]
@@ -60,17 +58,12 @@ class LedgerReport:
     until_utc: str | None
 
     @property
-    def epsilon(self) -> Epsilon:
-        """What was charged to the unit of the terms, as the budget counts it."""
-        return self.units[self.terms.unit].charged
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether charges depended on earlier answers: the guarantee is then a budget that the filter kept."""
-        return self.terms.filter_order is not None
+    def epsilon(self) -> float:
+        """The ε that may be published for the unit of the terms."""
+        return self.units[self.terms.unit].epsilon
 
 
-def charged_epsilons(ledger: Ledger) -> dict[str, Epsilon]:
+def charged_epsilons(ledger: Ledger) -> dict[str, float]:
     """ε of everything charged, for each unit that charges are stated for under the adjacency in force."""
     adjacency = ledger.terms().adjacency
     return {unit[0]: ledger.epsilon(unit) for unit in ledger.units() if unit[1] == adjacency}
@@ -79,74 +72,71 @@ def charged_epsilons(ledger: Ledger) -> dict[str, Epsilon]:
 def ledger_report(ledger: Ledger) -> LedgerReport:
     """Every ε of everything charged, from the ledger's entries alone."""
     entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    charges = [(entry.content, entry.terms) for entry in entries if isinstance(entry.content, Charge)]
-    terms, adaptive = ledger.terms(), ledger.terms().filter_order is not None
+    terms, adaptive, delta = replace(ledger.terms(), blocks={}), ledger.adaptive, ledger.settings.delta
     earlier: list[Terms] = []
-    for _, held in charges:
+    for entry in entries:
+        held = replace(entry.terms, blocks={})
         if held != terms and held not in earlier:
             earlier.append(held)
     units = {}
     for name, charged in charged_epsilons(ledger).items():
-        stages = _stage_charges(charges, name, terms.adjacency)
+        stages = _stage_charges(entries, name, terms.adjacency)
         units[name] = (
-            Epsilons(charged) if stages is None else all_epsilons(stages, charged, loss_distribution=not adaptive)
+            Epsilons(charged, delta)
+            if stages is None
+            else all_epsilons(stages, ExactEpsilon(charged, None), delta, loss_distribution=not adaptive)
         )
     return LedgerReport(
         terms=terms,
         source=mechanism_named(name).source if (name := str(terms.mechanism.get("name", ""))) else "",
         earlier_terms=tuple(earlier),
-        delta=ledger.settings.delta,
-        guarantee=ledger.guarantee(),
+        delta=delta,
+        adaptive=adaptive,
         units=units,
-        queries_charged=sum(charge.queries for charge, _ in charges if charge.queries_sha256),
-        by_queries=_by_queries(ledger, charges),
-        adjacency=tuple(sorted({str(charge.mechanism["adjacency"]) for charge, _ in charges})),
+        queries_charged=sum(charge.queries for entry in entries if (charge := _charge(entry)).queries_sha256),
+        by_queries=_by_queries(entries),
+        adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
         from_utc=entries[0].time_utc if entries else None,
         until_utc=entries[-1].time_utc if entries else None,
     )
 
 
-def _stage_charges(charges: Sequence[tuple[Charge, Terms]], unit: str, adjacency: str) -> list[StageCharge] | None:
-    """Equal charges added up, their stages made from the entries; None where one is not stated for the unit."""
-    queries: dict[tuple[Any, ...], int] = {}
-    for charge, terms in charges:
-        curve = charge.curves[terms.unit]
-        if not curve.values.any() and not curve.delta:
+def _charge(entry: Entry) -> Charge:
+    assert isinstance(entry.content, Charge)  # the caller chose charges
+    return entry.content
+
+
+def _stage_charges(entries: Sequence[Entry], unit: str, adjacency: str) -> list[StageCharge] | None:
+    """Equal charges added up, their stages made from the terms; None where one is not stated for the unit."""
+    queries: dict[tuple[Stage, int], int] = {}
+    for entry in entries:
+        charge, terms = _charge(entry), entry.terms
+        if not terms.blocks[charge.purpose].laws:
             continue  # paid for with the run as a whole
-        if unit not in terms.votes_per_unit or charge.mechanism["adjacency"] != adjacency:
+        stage = _stage(entry)
+        if unit not in terms.votes_per_unit or terms.adjacency != adjacency or stage is None:
             return None
-        key = (charge.purpose, terms.votes_per_unit[unit], *sorted(charge.mechanism.items()))
+        key = (stage, terms.votes_per_unit[unit])
         queries[key] = queries.get(key, 0) + charge.queries
-    return [
-        StageCharge(_stage(purpose, dict(held)), Unit(votes, Adjacency(adjacency)), count)
-        for (purpose, votes, *held), count in queries.items()
-    ]
+    return [StageCharge(stage, Unit(votes, Adjacency(adjacency)), count) for (stage, votes), count in queries.items()]
 
 
-def _stage(purpose: str, held: Mapping[str, Any]) -> Stage:
-    mechanism = create(held["name"], **{name: value for name, value in held.items() if name not in _NOT_PARAMETERS})
-    return next(stage for stage in mechanism.stages if stage.name == purpose)
+def _stage(entry: Entry) -> Stage | None:
+    """The stage of the run's mechanism that was charged; None where it is another one, such as of an evaluation."""
+    held = dict(entry.terms.mechanism)
+    given = {name: value for name, value in held.items() if name not in _NOT_PARAMETERS}
+    stages = create(str(held["name"]), **given).stages if "name" in held else ()
+    return next((stage for stage in stages if stage.name == _charge(entry).purpose), None)
 
 
-def _by_queries(ledger: Ledger, charges: Sequence[tuple[Charge, Terms]]) -> tuple[tuple[int, float], ...]:
-    """A query counts where it enters the mechanism; what later stages add shows as a rise on the spot."""
-    settings, terms = ledger.settings, ledger.terms()
-    stated = [
-        (charge, charge.curves[terms.unit])
-        for charge, held in charges
-        if terms.unit in charge.curves and held.adjacency == terms.adjacency
-    ]
-    total = sum(charge.queries for charge, _ in stated if charge.queries_sha256)
-    step = max(1, total // _POINTS)
-    asked, spent = 0, RenyiCurve.zero(settings.orders)
+def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:
+    """ε after each charge. A query counts where it enters the mechanism; later stages show as a rise on the spot."""
+    asked, points = 0, [(0, 0.0)]
     first_stages: dict[str, str] = {}
-    points = [(0, 0.0)]
-    for charge, curve in stated:
+    for entry in entries:
+        charge = _charge(entry)
         if charge.queries_sha256:  # else it pays for the run as a whole
-            enters = first_stages.setdefault(str(charge.mechanism["name"]), charge.purpose) == charge.purpose
-            for done in [*range(step, charge.queries, step), charge.queries]:
-                at = settings.epsilon(spent + curve * done, terms.filter_order).epsilon
-                points.append((asked + done if enters else asked, at))
-            asked += charge.queries if enters else 0
-        spent = spent + curve * charge.queries
+            name = str(entry.terms.mechanism.get("name", ""))
+            asked += charge.queries if first_stages.setdefault(name, charge.purpose) == charge.purpose else 0
+            points.append((asked, entry.spent))
     return tuple(points)

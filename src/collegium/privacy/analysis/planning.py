@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from collegium.errors import ConfigurationError, UnsupportedAccounting
+from collegium.errors import ConfigurationError
 from collegium.extras import optional_import
-from collegium.privacy.accounting.game.winner import affordable_rounds, winner_profile
-from collegium.privacy.analysis.epsilons import exact_epsilon, planned_charges
-from collegium.privacy.mechanisms.base import Mechanism, Stage
+from collegium.privacy.accounting.game.laws import Law, block_epsilon
+from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.mechanisms.parameters import Value, fields_of
 from collegium.privacy.mechanisms.registry import create, known_names, mechanism_named
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.units import IntArray
 
 _MOST_QUERIES = 1_000_000
 _ANY_NOISE, _ANY_TEACHERS = 10.0, 100
@@ -109,25 +108,41 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
     candidates = [one for scale in scales for one in _candidates(cls, float(scale), target, given)]
     if not candidates:
         raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
-    found = [_choice(candidate, target, classic=True) for candidate in dict.fromkeys(candidates)]
+    found = [_choice(candidate, target) for candidate in dict.fromkeys(candidates)]
     return [choice for choice in found if choice.queries > 0]
 
 
 def settled(choice: Choice, target: Target) -> Choice:
-    """The same plan by the exact accountant, or by our Rényi bound where that does not cover it.
-
-    It affords more queries and takes seconds to compute. Where several stages are charged, the number of queries is
-    that of the Rényi bound, and the exact accountant gives their ε.
-    """
+    """The same plan by the exact accountant, which affords more queries and takes seconds to compute."""
     mechanism = create(choice.mechanism, **choice.parameters)
-    found = _choice(mechanism, target, classic=False)
     unit = mechanism.unit(target.votes_per_unit)
-    if target.queries is None and len(mechanism.stages) == 1:
-        queries = _exact_queries(mechanism.stages[0], unit, target, found.queries)
-        found = replace(found, queries=queries, answered=queries, correct=found.agreement * queries)
-    charges = planned_charges(mechanism, unit, found.queries, found.answered)
-    exact = exact_epsilon(charges, target.delta, target.classes)
-    return found if exact is None else replace(found, epsilon=exact.certified)
+    laws = [stage.law(unit, target.classes) for stage in mechanism.stages]
+    share = choice.answered / choice.queries
+
+    def rounds(queries: int) -> dict[Law, int]:
+        found: dict[Law, int] = {}
+        for law, count in zip(laws, mechanism.queries_per_stage(queries, math.ceil(share * queries)), strict=True):
+            found[law] = found.get(law, 0) + count
+        return found
+
+    most = choice.queries
+    if target.queries is None and mechanism.queries_per_stage(2 * most) != mechanism.queries_per_stage(most):
+        while block_epsilon(rounds(2 * most), target.delta) <= target.epsilon and most < _MOST_QUERIES:
+            most *= 2
+        limits, fits, too_many = rounds(2 * most), most, 2 * most
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            cheap = block_epsilon(rounds(middle), target.delta, limits) <= target.epsilon
+            fits, too_many = (middle, too_many) if cheap else (fits, middle)
+        most = fits
+    answered = math.ceil(share * most)
+    return replace(
+        choice,
+        queries=most,
+        answered=answered,
+        epsilon=block_epsilon(rounds(most), target.delta),
+        correct=choice.agreement * answered,
+    )
 
 
 def best(found: Sequence[Choice], agreement: float) -> Choice:
@@ -150,7 +165,7 @@ def _candidates(cls: type[Mechanism], scale: float, target: Target, given: Mappi
     return [one.with_parameters(**given) for one in cls.plans(scale, target.teachers)]
 
 
-def _choice(mechanism: Mechanism, target: Target, *, classic: bool) -> Choice:
+def _choice(mechanism: Mechanism, target: Target) -> Choice:
     histograms = target.histograms()
     agrees, passes = mechanism.expected_agreement(histograms)
     answered_share = float(passes.mean())
@@ -159,7 +174,7 @@ def _choice(mechanism: Mechanism, target: Target, *, classic: bool) -> Choice:
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
-        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered, published=classic)
+        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered, published=True)
         return curve.to_epsilon(target.delta).epsilon
 
     queries = _most_queries(epsilon_of, target.epsilon, target.queries)
@@ -186,23 +201,6 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon_of(middle) <= epsilon else (low, middle)
     return low
-
-
-def _exact_queries(stage: Stage, unit: Unit, target: Target, least: int) -> int:
-    """The largest number of queries by the exact accountant; at least ``least``, which fits by another bound."""
-    try:
-        law = stage.round_law(unit, target.classes)
-        if law is None:
-            return least
-        most = max(8, math.ceil(1.25 * least))
-        while (fits := affordable_rounds(law, target.epsilon, target.delta, most)) == most:
-            most *= 2
-        # The grid of the search is made for ``most`` rounds; `collegium account` makes one for the number that it has.
-        while fits > least and winner_profile(law, fits).epsilon(target.delta) > target.epsilon:
-            fits -= 1
-        return max(fits, least)
-    except UnsupportedAccounting:
-        return least
 
 
 def pyplot() -> Any:

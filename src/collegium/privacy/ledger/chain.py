@@ -8,23 +8,22 @@ so whoever holds a chain holds only facts that were checked.
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from collegium.errors import CollegiumError, ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Charge, Content, ProtectedUnit, Release, Settings, Terms, decode
-from collegium.privacy.renyi import Epsilon, RenyiCurve
+from collegium.privacy.ledger.spending import Spending
 
 _HASH_PURPOSE = b"collegium ledger entry v1\0"
 _SIGNATURE_PURPOSE = b"collegium ledger signature v1\0"
 _BEFORE_THE_FIRST = bytes(32)
-_AUDIT_SLACK = 1e-9
-"""Relative; two machines may round the logarithms of one conversion differently."""
+_SLACK, _SLACK_OF_GAMES = 1e-9, 0.01
+"""Relative: two machines may round a formula, and divide the positions of a game, differently. Either ε is true."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Entry:
     content: Content
     hash: bytes
     terms: Terms
-    spent: Epsilon
+    spent: float
 
 
 def sign(previous: Head | None, body: bytes, signer: Ed25519PrivateKey | None) -> Row:
@@ -96,13 +95,9 @@ class Chain:
         """Those in force; the default ones before the first."""
         self.time_utc: datetime | None = None
         """When the last entry was made."""
-        self.charged_budgets: list[float | None] = []
-        """The budget of each terms under which something was charged."""
+        self.spending = Spending()
         self._settings: Settings | None = None
         self._unreleased: dict[int, int] = {}
-        self._repeats: dict[ProtectedUnit, dict[tuple[bytes, float], tuple[RenyiCurve, int]]] = {}
-        self._stated: dict[ProtectedUnit, int] = {}
-        self._terms_charged = False
 
     @property
     def settings(self) -> Settings:
@@ -111,60 +106,21 @@ class Chain:
         return self._settings
 
     def units(self) -> list[ProtectedUnit]:
-        """Every unit that a charge is stated for, the budget's own first."""
-        return list(dict.fromkeys([self.terms.protected, *self._repeats]))
+        """Every unit that a cost is stated for, the budget's own first."""
+        return list(dict.fromkeys([self.terms.protected, *self.spending.units()]))
 
     def unreleased(self, charge: int) -> int | None:
         """Queries of this charge whose label is not out yet; None where no such charge was made."""
         return self._unreleased.get(charge)
 
-    def spent(self, curve: RenyiCurve | None = None, queries: int = 0, unit: ProtectedUnit | None = None) -> RenyiCurve:
-        """Everything charged to ``unit`` (the budget's own by default), and ``queries`` more at ``curve`` each.
-
-        Equal charges are multiplied rather than added one by one, so that the sum does not depend on
-        how queries were cut into batches. Infinite where a charge says nothing of that unit.
-        """
-        unit = unit or self.terms.protected
-        total = RenyiCurve.zero(self.settings.orders)
-        if self._stated.get(unit, 0) < self.charges:
-            return RenyiCurve(total.orders, np.full(len(total.orders), np.inf))
-        repeats = dict(self._repeats.get(unit, {}))
-        if curve is not None:
-            _repeat(repeats, curve, queries)
-        for each, times in repeats.values():
-            total = total + each * times
-        return total
-
     def epsilon(
-        self,
-        curve: RenyiCurve | None = None,
-        queries: int = 0,
-        *,
-        unit: ProtectedUnit | None = None,
-        filter_order: float | None = None,
-    ) -> Epsilon:
-        """ε of ``spent``: zero before the first charge, infinite where failure probabilities reach 1.
+        self, unit: ProtectedUnit | None = None, terms: Terms | None = None, more: Mapping[str, int] | None = None
+    ) -> float:
+        """ε of everything charged to ``unit`` (the budget's own by default), and of ``more`` rounds under ``terms``.
 
-        At ``filter_order``, or that of the terms in force, where there is one.
+        Zero before the first charge, infinite where a cost is not stated for the unit or is not finite.
         """
-        settings, unit = self.settings, unit or self.terms.protected
-        if not self.charges and not queries:
-            return Epsilon(0.0, settings.delta, settings.orders[0], settings.conversion)
-        failure = sum(each.delta * times for each, times in self._repeats.get(unit, {}).values())
-        if failure + (0.0 if curve is None else curve.delta * queries) >= settings.delta:
-            return Epsilon(math.inf, settings.delta, settings.orders[0], settings.conversion)
-        return settings.epsilon(self.spent(curve, queries, unit), filter_order or self.terms.filter_order)
-
-    def guarantee(self) -> float:
-        """ε that the entries promise to the budget's unit.
-
-        It is what was charged. Where charges depend on answers (there is a filter order), it is the largest budget
-        under which anything was charged: the filter kept that one, and what was charged itself tells of the answers.
-        """
-        spent = self.epsilon().epsilon
-        if self.terms.filter_order is None or not self.charges:
-            return spent
-        return max(spent, *(math.inf if budget is None else budget for budget in self.charged_budgets))
+        return self.spending.epsilon(unit or (terms or self.terms).protected, self.settings.delta, terms, more)
 
     def absorb(self, row: Row) -> Entry:
         """Take in the next entry; raises LedgerCorrupt, naming it, when it cannot be the next one."""
@@ -185,8 +141,9 @@ class Chain:
         except (CollegiumError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise LedgerCorrupt(f"entry {row.seq}: it cannot be read; restore the ledger from a backup") from None
         budget = self.terms.epsilon_budget if isinstance(content, Charge) else None
-        if budget is not None and spent.epsilon > budget * (1 + _AUDIT_SLACK):
-            raise LedgerCorrupt(f"entry {row.seq}: ε reaches {spent.epsilon:.6g}, past the budget of {budget:.6g}")
+        slack = _SLACK_OF_GAMES if self.spending.games else _SLACK
+        if budget is not None and spent > budget * (1 + slack):
+            raise LedgerCorrupt(f"entry {row.seq}: ε reaches {spent:.6g}, past the budget of {budget:.6g}")
         self.head = Head(row.seq, row.hash)
         return Entry(row.seq, time_utc, content, row.hash, self.terms, spent)
 
@@ -214,20 +171,10 @@ class Chain:
     def _take_terms(self, terms: Terms) -> None:
         if self.charges and terms.seeded != self.terms.seeded:
             raise LedgerCorrupt("it mixes noise from a seed with noise from the system's randomness")
-        if self.terms.filter_order is not None and terms.filter_order != self.terms.filter_order:
-            raise LedgerCorrupt("it changes the order of the budget's filter")
-        self.terms, self._terms_charged = terms, False
+        self.terms = terms
 
     def _take_charge(self, seq: int, charge: Charge) -> None:
-        if self.terms.unit not in charge.curves:
-            raise LedgerCorrupt(f"it does not say what it costs one {self.terms.unit}, the unit of the budget")
-        for unit, curve in charge.curves.items():
-            key = unit, self.terms.adjacency
-            _repeat(self._repeats.setdefault(key, {}), curve, charge.queries)
-            self._stated[key] = self._stated.get(key, 0) + 1
-        if not self._terms_charged:
-            self._terms_charged = True
-            self.charged_budgets.append(self.terms.epsilon_budget)
+        self.spending.take(self.terms, charge.purpose, charge.queries)
         self._unreleased[seq] = charge.queries
         self.charges += 1
         self.queries_charged += charge.queries
@@ -242,8 +189,3 @@ class Chain:
             raise LedgerCorrupt("it releases a label for a query that already has one")
         self._unreleased[release.charge] = left - len(release.labels)
         self.labels.update(release.labels)
-
-
-def _repeat(repeats: dict[tuple[bytes, float], tuple[RenyiCurve, int]], curve: RenyiCurve, queries: int) -> None:
-    key = (curve.values.tobytes(), curve.delta)
-    repeats[key] = (curve, repeats.get(key, (curve, 0))[1] + queries)

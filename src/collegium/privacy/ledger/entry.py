@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.renyi import Conversion, Epsilon, RenyiCurve, check_orders
+from collegium.privacy.accounting.game.laws import Law, law_as_json, law_from_json
 
-FORMAT = 2
+FORMAT = 3
 ABSTENTION = -1
 """What a ledger holds for a query that was charged and got no label (⊥)."""
 
@@ -33,22 +31,29 @@ class Settings:
     Parameters
     ----------
     name : whose ledger this is (a consortium's run, a party).
-    orders, delta, conversion : how charges add up and become ε.
+    delta : δ of every ε.
     public_key : 32 bytes, Ed25519; empty for a ledger that is not signed.
     """
 
     name: str
-    orders: tuple[float, ...]
     delta: float
-    conversion: Conversion
     public_key: bytes
 
-    def epsilon(self, curve: RenyiCurve, filter_order: float | None = None) -> Epsilon:
-        """ε of ``curve``, at ``filter_order`` where there is one, else at the best order."""
-        if filter_order is not None:
-            at = self.orders.index(filter_order)
-            curve = RenyiCurve((filter_order,), curve.values[at : at + 1], curve.delta)
-        return curve.to_epsilon(self.delta, self.conversion)
+
+@dataclass(frozen=True)
+class Block:
+    """Rounds of one kind that may be charged.
+
+    Parameters
+    ----------
+    laws : what one round releases, for each privacy unit that its cost is stated for. Empty where a round costs
+        nothing, because another block pays for the run as a whole.
+    rounds : the most rounds that may be charged; None where the budget alone limits them. Blocks of the same terms
+        that state a number are fixed together: answers may decide how much is used of each.
+    """
+
+    laws: Mapping[str, Law]
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,9 @@ class Terms:
     noise : ``system`` (fresh, from the operating system), ``parties`` (the same, drawn by the parties) or ``seeded``
         (follows from a seed: not private).
     epsilon_budget : no charge may take ε past it; None for no limit.
-    filter_order : the one order at which the budget is tested, or None for the best order of the grid. Needed where
-        charges depend on earlier answers; the budget is then what the whole run guarantees.
     mechanism : name and parameters of what runs; empty where every charge may be of another mechanism (a party's own
         ledger).
+    blocks : what may be charged, by the purpose that a charge names.
     """
 
     unit: str = "record"
@@ -74,8 +78,8 @@ class Terms:
     adjacency: str = "replace"
     noise: str = "system"
     epsilon_budget: float | None = None
-    filter_order: float | None = None
     mechanism: Mapping[str, Parameter] = field(default_factory=dict)
+    blocks: Mapping[str, Block] = field(default_factory=dict)
 
     @property
     def protected(self) -> ProtectedUnit:
@@ -90,15 +94,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Charge:
-    """The cost of ``queries`` answers, paid before any of them is given, under the terms in force.
+    """Rounds of the block ``purpose`` of the terms in force, paid before any answer is given.
 
-    ``curves`` holds the cost of one query for each privacy unit that it is stated for, the unit of the terms among
-    them; ``queries_sha256`` names the queries where the caller listed them, else it is empty.
+    ``queries_sha256`` names the queries where the caller listed them, else it is empty.
     """
 
     purpose: str
-    mechanism: Mapping[str, Parameter]
-    curves: Mapping[str, RenyiCurve]
     queries: int
     queries_sha256: str
 
@@ -127,9 +128,7 @@ def encode(content: Content, time_utc: str) -> bytes:
                 "kind": "settings",
                 "format": FORMAT,
                 "name": content.name,
-                "orders": [order.hex() for order in content.orders],
                 "delta": content.delta.hex(),
-                "conversion": content.conversion.value,
                 "public_key": content.public_key.hex(),
             }
         case Terms():
@@ -140,16 +139,19 @@ def encode(content: Content, time_utc: str) -> bytes:
                 "adjacency": content.adjacency,
                 "noise": content.noise,
                 "epsilon_budget": _hex(content.epsilon_budget),
-                "filter_order": _hex(content.filter_order),
                 "mechanism": dict(content.mechanism),
+                "blocks": {
+                    purpose: {
+                        "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
+                        "rounds": block.rounds,
+                    }
+                    for purpose, block in content.blocks.items()
+                },
             }
         case Charge():
             body = {
                 "kind": "charge",
                 "purpose": content.purpose,
-                "mechanism": dict(content.mechanism),
-                "curves": {unit: [float(v).hex() for v in curve.values] for unit, curve in content.curves.items()},
-                "curve_deltas": {unit: float(curve.delta).hex() for unit, curve in content.curves.items()},
                 "queries": content.queries,
                 "queries_sha256": content.queries_sha256,
             }
@@ -168,29 +170,17 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
     if settings is None:
         return _decode_settings(read), time_utc
     if kind == "charge":
-        curves = {
-            unit: RenyiCurve(
-                settings.orders,
-                np.array([float.fromhex(value) for value in values]),
-                float.fromhex(read["curve_deltas"][unit]),
-            )
-            for unit, values in read["curves"].items()
-        }
         queries = _whole(read["queries"], at_least=1)
-        digest = str(read["queries_sha256"])
-        return Charge(str(read["purpose"]), read["mechanism"], curves, queries, digest), time_utc
+        return Charge(str(read["purpose"]), queries, str(read["queries_sha256"])), time_utc
     if kind == "terms":
-        order = _float(read["filter_order"])
-        if order is not None and order not in settings.orders:
-            raise LedgerCorrupt("its filter order is not on the ledger's grid")
         terms = Terms(
             unit=str(read["unit"]),
             votes_per_unit={unit: _whole(votes, at_least=1) for unit, votes in read["votes_per_unit"].items()},
             adjacency=str(read["adjacency"]),
             noise=str(read["noise"]),
             epsilon_budget=_float(read["epsilon_budget"]),
-            filter_order=order,
             mechanism=dict(read["mechanism"]),
+            blocks={str(purpose): _block(block) for purpose, block in read["blocks"].items()},
         )
         return terms, time_utc
     if kind == "release":
@@ -204,11 +194,14 @@ def _decode_settings(read: dict[str, Any]) -> Settings:
         raise LedgerCorrupt(f"the ledger has format {read['format']}, this version of collegium reads {FORMAT}")
     return Settings(
         name=str(read["name"]),
-        orders=check_orders([float.fromhex(order) for order in read["orders"]]),
         delta=float.fromhex(read["delta"]),
-        conversion=Conversion(read["conversion"]),
         public_key=bytes.fromhex(read["public_key"]),
     )
+
+
+def _block(read: Mapping[str, Any]) -> Block:
+    rounds = None if read["rounds"] is None else _whole(read["rounds"], at_least=0)
+    return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds)
 
 
 def _hex(value: float | None) -> str | None:

@@ -19,17 +19,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.clock import utc_now
 from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger.chain import Chain, Entry, Head, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
+    Block,
     Charge,
     Content,
-    Parameter,
     ProtectedUnit,
     Release,
     Settings,
@@ -37,8 +37,8 @@ from collegium.privacy.ledger.entry import (
     encode,
     queries_digest,
 )
+from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.store import EntryStore
-from collegium.privacy.renyi import Conversion, Epsilon, RenyiCurve, check_orders
 
 
 class Ledger:
@@ -71,11 +71,9 @@ class Ledger:
         path: Path,
         *,
         signer: Ed25519PrivateKey | None,
-        orders: Sequence[float],
         delta: float,
         terms: Terms,
         name: str,
-        conversion: Conversion = Conversion.IMPROVED,
         budget_setting: str = "budget.epsilon in consortium.toml",
         clock: Callable[[], datetime] = utc_now,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
@@ -85,9 +83,10 @@ class Ledger:
         Parameters
         ----------
         signer : the owner's identity; None gives an unsigned ledger (simulations).
-        name, orders, delta, conversion : see ``Settings``; always those it was created with.
-        terms : what is charged from now on. Where they differ from those in force they become an entry; what was
-            charged before stays under its own terms and counts against the new budget by what it says of the new unit.
+        name, delta : see ``Settings``; always those it was created with.
+        terms : what is charged from now on; their blocks are stated by `allow` and `charge`. Where they differ from
+            those in force they become an entry; what was charged before stays under its own terms and counts against
+            the new budget by what it says of the new unit.
         budget_setting : where a user raises that budget, for the error that says so.
         clock, on_connect : the time that entries bear; a hook handed the connection before its first use.
 
@@ -96,16 +95,13 @@ class Ledger:
         ConfigurationError, when settings are invalid or not those of the existing ledger; LedgerCorrupt;
         StorageError, when the file cannot be read or written.
         """
-        grid = check_orders(orders)
-        if terms.filter_order is not None and terms.filter_order not in grid:
-            raise ConfigurationError(f"the filter's order {terms.filter_order:g} is not among the ledger's orders")
         if not 0.0 < delta < 1.0:
             raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
         budget = terms.epsilon_budget
         if budget is not None and not (math.isfinite(budget) and budget >= 0.0):
             raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {budget}")
         public_key = b"" if signer is None else signer.public_key().public_bytes_raw()
-        settings = Settings(name, grid, float(delta), conversion, public_key)
+        settings = Settings(name, float(delta), public_key)
         store = EntryStore.open(path, on_connect)
         ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
         try:
@@ -133,19 +129,21 @@ class Ledger:
     def _agree(self) -> None:
         """Put this owner's terms in force, inside ``_writing``; nothing is written where they are in force already.
 
-        The order of the budget's filter stays once there is one. Where another mechanism follows what was charged,
-        whoever chose it may have seen labels: from then on the budget is tested at one order.
+        Blocks that are stated already stay while the mechanism, the adjacency and the votes of a unit do.
         """
         chain, terms = self._chain, self._terms
         if terms is None:
             raise StorageError("this ledger was opened readonly: open it with its owner's key and terms to charge")
-        order = chain.terms.filter_order or terms.filter_order
-        if order is None and chain.charges and terms.mechanism != chain.terms.mechanism:
-            order = _order_for(terms.epsilon_budget, chain.settings)
-        terms = self._terms = replace(terms, filter_order=order)
-        if terms == chain.terms:
+        held = chain.terms
+        same = (terms.mechanism, terms.adjacency, terms.votes_per_unit) == (
+            held.mechanism,
+            held.adjacency,
+            held.votes_per_unit,
+        )
+        terms = replace(terms, blocks={**terms.blocks, **held.blocks} if same else terms.blocks)
+        if terms == held:
             return
-        if chain.charges and terms.seeded != chain.terms.seeded:
+        if chain.charges and terms.seeded != held.seeded:
             raise ConfigurationError(
                 "the labels of this ledger were drawn with a seed and would be drawn without one, or the reverse: "
                 "keep the seed as it was, or start in another folder"
@@ -169,23 +167,20 @@ class Ledger:
         with self._reading() as chain:
             return chain.settings
 
-    def spent(self, unit: ProtectedUnit | None = None) -> RenyiCurve:
-        """Everything charged so far, by whichever process, to the budget's own unit unless another is named."""
-        with self._reading() as chain:
-            return chain.spent(unit=unit)
+    def epsilon(self, unit: ProtectedUnit | None = None) -> float:
+        """ε that the entries promise to the budget's own ``unit`` unless another is named; zero before any charge.
 
-    def epsilon(self, unit: ProtectedUnit | None = None) -> Epsilon:
-        """ε of everything charged so far: the value that the budget limits. Zero while nothing was charged.
-
-        In the budget's own ``unit`` unless another is named; infinite where a charge says nothing of that unit.
+        It is that of the rounds that were charged; where answers decide how much is used of several blocks, it is
+        that of the largest numbers of rounds that were stated. Infinite where a charge says nothing of that unit.
         """
         with self._reading() as chain:
-            return chain.epsilon(unit=unit)
+            return chain.epsilon(unit)
 
-    def guarantee(self) -> float:
-        """ε that the entries promise to the budget's unit; see ``Chain.guarantee``."""
+    @property
+    def adaptive(self) -> bool:
+        """Whether answers decide how much is used of several blocks: ε is then that of what was stated for them."""
         with self._reading() as chain:
-            return chain.guarantee()
+            return chain.spending.adaptive
 
     def terms(self) -> Terms:
         """What charges are made under now."""
@@ -235,25 +230,67 @@ class Ledger:
             rows = self._store.rows(0 if head is None else head.seq + 1)
         return [hashlib.sha256(row.body).digest() for row in rows]
 
-    def affordable(self, curve: RenyiCurve, at_most: int) -> int:
-        """How many queries at ``curve`` each still fit the budget, ``at_most`` or fewer."""
+    def allow(self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int]) -> None:
+        """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
+
+        Parameters
+        ----------
+        laws : by purpose, in the order in which a query goes through them: what one round releases, by unit. Empty
+            for one that costs nothing because another pays for the run.
+        rounds : by purpose, how many more rounds are wanted. The first block gets all of them where the budget takes
+            that; the others get what is left.
+        """
         with self._reading() as chain:
-            return self._affordable(chain, curve, at_most)
+            terms = replace(self._terms or chain.terms, blocks={p: Block(held, 0) for p, held in laws.items()})
+            used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
+            wanted = {purpose: used[purpose] + rounds[purpose] for purpose in laws}
+            most = most_rounds(chain, terms, wanted)
+        blocks = {p: Block(held, most[p] if held else None) for p, held in laws.items()}
+        with self._writing() as chain:
+            self._agree()
+            if chain.terms.blocks != blocks:
+                self._append(replace(chain.terms, blocks=blocks))
 
-    def charge(
-        self,
-        *,
-        purpose: str,
-        mechanism: Mapping[str, Parameter],
-        curve: RenyiCurve,
-        queries: Sequence[str] | int,
-        others: Mapping[str, RenyiCurve] = {},
-    ) -> int:
-        """Pay for ``queries`` (their keys, or how many) at ``curve`` each; durable when this returns.
+    def used(self, purpose: str) -> int:
+        """Rounds of this block that were charged; 0 where the terms in force do not state it."""
+        with self._reading() as chain:
+            return chain.spending.used(chain.terms, purpose) if purpose in chain.terms.blocks else 0
 
-        ``curve`` is what one query costs the budget's unit, ``others`` what it costs further units, by their names.
-        Returns the charge's number, under which its labels are released. All or nothing: raises
-        BudgetExceeded, with nothing charged, when not all of them fit; ConfigurationError on bad input.
+    def left(self, purpose: str) -> float:
+        """Rounds of this block that its number still allows; 0 where the terms in force do not state it."""
+        with self._reading() as chain:
+            block = chain.terms.blocks.get(purpose)
+            if block is None:
+                return 0
+            return math.inf if block.rounds is None else block.rounds - chain.spending.used(chain.terms, purpose)
+
+    def affordable(self, purpose: str, at_most: int) -> int:
+        """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer."""
+        with self._reading() as chain:
+            return self._affordable(chain, chain.terms, purpose, at_most)
+
+    def affordable_law(self, purpose: str, laws: Mapping[str, Law], at_most: int) -> int:
+        """The same for a block that is limited by the budget alone and need not be stated yet; see `charge`."""
+        with self._reading() as chain:
+            return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
+
+    def charge(self, purpose: str, queries: Sequence[str] | int, laws: Mapping[str, Law] | None = None) -> int:
+        """Pay one round of the block ``purpose`` for each of ``queries``; durable when this returns.
+
+        Parameters
+        ----------
+        purpose : a block that `allow` stated, or any name where ``laws`` are given.
+        queries : their keys, or how many.
+        laws : what one round releases, by unit, of a block that is limited by the budget alone.
+
+        Returns
+        -------
+        The charge's number, under which its labels are released.
+
+        Raises
+        ------
+        BudgetExceeded : not all of them fit; nothing is charged then.
+        ConfigurationError : bad input, or a block that is not stated.
         """
         if isinstance(queries, int):
             count, digest = queries, ""
@@ -265,13 +302,18 @@ class Ledger:
             raise ConfigurationError("a charge needs at least one query")
         with self._writing() as chain:
             self._agree()
-            fit = self._affordable(chain, curve, count)
+            terms = chain.terms if laws is None else _stating(chain.terms, purpose, laws)
+            if purpose not in terms.blocks:
+                raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
+            fit = self._affordable(chain, terms, purpose, count)
             if fit < count:
                 raise BudgetExceeded(
-                    f"{chain.epsilon().epsilon:.4g} of {chain.terms.epsilon_budget} charged, and only {fit} of {count} "
+                    f"{chain.epsilon():.4g} of {chain.terms.epsilon_budget} charged, and only {fit} of {count} "
                     f"more queries fit; raise {self._budget_setting} or stop"
                 )
-            return self._append(Charge(purpose, mechanism, {**others, chain.terms.unit: curve}, count, digest))
+            if terms != chain.terms:
+                self._append(terms)
+            return self._append(Charge(purpose, count, digest))
 
     def release(self, charge: int, labels: Mapping[str, int]) -> None:
         """Give out ``labels`` under an earlier charge; durable when this returns: show them only then.
@@ -310,22 +352,26 @@ class Ledger:
         chain = Chain()
         return (chain.absorb(row) for row in rows)
 
-    def _affordable(self, chain: Chain, curve: RenyiCurve, at_most: int) -> int:
-        if curve.orders != chain.settings.orders:
-            raise ConfigurationError("the charge is on another grid of orders than the ledger")
-        if at_most <= 0:
+    def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
+        block = terms.blocks.get(purpose)
+        if block is None or at_most <= 0:
             return 0
-        terms = self._terms or chain.terms
-        if terms.epsilon_budget is None:
+        if not block.laws:
             return at_most
+        if block.rounds is not None:
+            at_most = min(at_most, block.rounds - chain.spending.used(terms, purpose))
+        budget = (self._terms or terms).epsilon_budget
+        unit = (self._terms or terms).protected
+        if budget is None or at_most <= 0:
+            return max(at_most, 0)
         fits, too_many = 0, at_most + 1
-        while too_many - fits > 1:  # ε grows with the number of queries
-            queries = (fits + too_many) // 2
-            spent = chain.epsilon(curve, queries, unit=terms.protected, filter_order=terms.filter_order)
-            if math.isfinite(spent.epsilon) and spent.epsilon <= terms.epsilon_budget:
-                fits = queries
+        while too_many - fits > 1:  # ε grows with the number of rounds
+            # Blocks that were fixed together cost the same whatever is used of them: all fit, or none.
+            rounds = at_most if fits == 0 and too_many > at_most else (fits + too_many) // 2
+            if chain.epsilon(unit, terms, {purpose: rounds}) <= budget:
+                fits = rounds
             else:
-                too_many = queries
+                too_many = rounds
         return fits
 
     def _append(self, content: Content) -> int:
@@ -378,26 +424,9 @@ class Ledger:
             raise
 
 
-def _order_for(epsilon_budget: float | None, settings: Settings) -> float | None:
-    """The order at which costs that grow with the order, as those of Gaussian noise do, reach the budget last."""
-    if epsilon_budget is None:
-        return None
-    whole = RenyiCurve(settings.orders, np.asarray(settings.orders))
-
-    def fits(factor: float) -> bool:
-        return settings.epsilon(_scaled(whole, factor)).epsilon < epsilon_budget
-
-    low, high = 0.0, 1.0
-    while fits(high):
-        high *= 2.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return settings.epsilon(_scaled(whole, high)).order
-
-
-def _scaled(curve: RenyiCurve, factor: float) -> RenyiCurve:
-    return RenyiCurve(curve.orders, curve.values * factor)
+def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law]) -> Terms:
+    """``terms`` with a block of its own for these laws, limited by the budget alone."""
+    return replace(terms, blocks={**terms.blocks, purpose: Block(laws)})
 
 
 def _check_same(path: Path, held: Settings, asked: Settings) -> None:
@@ -405,11 +434,9 @@ def _check_same(path: Path, held: Settings, asked: Settings) -> None:
         raise ConfigurationError(
             f"the ledger {path} belongs to another identity; use its owner's key or another folder"
         )
-    for what in ("name", "orders", "delta", "conversion"):
+    for what in ("name", "delta"):
         old, new = getattr(held, what), getattr(asked, what)
         if old != new:
-            texts = ("another grid", "this one") if what == "orders" else (old, new)
             raise ConfigurationError(
-                f"the ledger {path} was begun with {what} = {texts[0]}, not {texts[1]}: "
-                "keep that setting or start in another folder"
+                f"the ledger {path} was begun with {what} = {old}, not {new}: keep that or start in another folder"
             )

@@ -19,15 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.exact import exact_divergences
-from collegium.privacy.accounting.game.laws import Law
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, together
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.laws import top_class_probability
 from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms.parameters import Value, checked, fields_of
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
-from collegium.privacy.renyi import FloatArray, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS, FloatArray, RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 ABSTAIN = -1
@@ -104,7 +103,7 @@ class Stage(ABC):
 
     @abstractmethod
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """What one query costs the unit here, whatever the votes are, on ``orders``.
+        """A Rényi bound on what one query costs the unit here, whatever the votes are, on ``orders``.
 
         Raises UnsupportedAccounting for a unit or an adjacency that the bound does not cover.
         """
@@ -113,20 +112,24 @@ class Stage(ABC):
         """What published accountants charge for one query; ``charge`` where nothing else was published."""
         return self.charge(orders, unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        """What one query releases here, as a round of the exact accountant; None where it does not cover the unit.
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        """What one query releases here, as the exact accountant counts it: what a budget stops on.
 
-        The law is that of the discrete noise of a release. ``classes`` is their number where the caller knows it.
-        Raises UnsupportedAccounting for a scale that the accountant does not search.
+        The law is that of the discrete noise of a release. By default it is the Rényi curve of `charge`.
+
+        Parameters
+        ----------
+        unit : Unit
+            Whose data are protected.
+        classes : int or None
+            The number of classes where the caller knows it: two classes cost less.
+
+        Raises
+        ------
+        UnsupportedAccounting
+            For a unit or an adjacency that is not covered.
         """
-        return None
-
-    def law(self, unit: Unit, classes: int | None = None) -> Law | None:
-        """What one query releases here, as the exact accountant counts it; None where it does not cover the unit.
-
-        A whole vector with Gaussian noise is a `VectorLaw` (see `laws.discrete_vector`), a winner a `RoundLaw`.
-        """
-        return self.round_law(unit, classes)
+        return RenyiLaw.of(self.charge(WIDE_ORDERS, unit))
 
     def privacy_loss(self, unit: Unit) -> Any:
         """A dp-accounting PrivacyLossDistribution that dominates one query, or None."""
@@ -457,24 +460,19 @@ class Mechanism(ABC):
             raise ConfigurationError(f"{self.name} has no stage {stage!r}")
         return asked
 
-    def answer_charge(self, orders: tuple[float, ...], unit: Unit, stage: str = WHOLE_MECHANISM) -> RenyiCurve:
+    def answer_law(self, unit: Unit, stage: str = WHOLE_MECHANISM) -> Law:
         """What one answer costs those who gave it, in the worst case over votes: what a party charges itself.
 
-        By the published bounds, which a party computes at once.
+        That of the whole noisy counts, which a party computes at once.
 
         Parameters
         ----------
-        orders : tuple of float
-            Rényi orders, ascending, each above 1.
         unit : Unit
             All votes of the party that may appear or disappear, or one record where records vote.
         stage : str
             The stage that the sum is asked for; see `stages_asked`.
         """
-        total = RenyiCurve.zero(orders)
-        for one in self.stages_asked(stage):
-            total = total + one.published_charge(orders, self.checked_unit(unit))
-        return total
+        return together(one.law(self.checked_unit(unit)) for one in self.stages_asked(stage))
 
     @property
     def record_budget(self) -> RecordBudget | None:

@@ -33,13 +33,13 @@ import numpy as np
 
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CLASSES, MAX_SUM_LENGTH
-from collegium.privacy.accounting.game.laws import Law, discrete_vector
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
@@ -138,11 +138,16 @@ class SumRelease(GaussianStage):
 
     bound: float
 
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return discrete_vector(moved(unit) * self.bound, self.sigma * self.bound, MAX_SUM_LENGTH)
-
     def moved(self, unit: Unit) -> float:
         return moved(unit)
+
+    def entries(self, unit: Unit) -> int:
+        """Any entry of the longest vector that is summed may change."""
+        return MAX_SUM_LENGTH
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        return self.bound
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The largest entry of each noisy row, one vote being a contribution of length 1."""
@@ -193,9 +198,7 @@ class NoisedSumRelease(NoisedRelease):
         return self.noise.sigma / self.bound
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
-        # Shares of this size add up to one discrete Gaussian but for factors that no float tells from 1.
-        closeness = closeness_to_one_gaussian(self.noise.sigma_share, self.noise.honest_survivors)
-        return discrete_vector(moved(unit) * self.bound, self.noise.sigma, MAX_SUM_LENGTH, closeness)
+        return self.noise.law(moved(unit) * self.bound, MAX_SUM_LENGTH)
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         # Any entry may change, of the longest vector that is summed: at these scales it costs nothing to say so.

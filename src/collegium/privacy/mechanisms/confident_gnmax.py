@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import threshold_curve
 from collegium.privacy.accounting.papers import theorem_6
@@ -86,11 +87,15 @@ class ThresholdTest(GaussianStage):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return threshold_curve(self.sigma, self.threshold, orders, unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        """Under both adjacencies the count that is tested moves by at most one."""
-        if unit.votes > 1:
-            return None
-        return RoundLaw("discrete-gaussian", self.sigma, Adjacency.ADD_REMOVE, sampling_rate=self.sampling_rate)
+    def entries(self, unit: Unit) -> int:
+        """One number is tested."""
+        return 1
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        """Under both adjacencies the count that is tested moves by at most one for each vote."""
+        if unit.votes == 1 and winner_is_searched("discrete-gaussian", self.sigma, Adjacency.ADD_REMOVE, None):
+            return RoundLaw("discrete-gaussian", self.sigma, Adjacency.ADD_REMOVE, sampling_rate=self.sampling_rate)
+        return super().law(unit, classes)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CANDIDATES, MAX_CLASSES
-from collegium.privacy.accounting.game.laws import Law, discrete_vector
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import FloatArray, RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
@@ -165,10 +165,6 @@ class _Counts:
         """In L2 and in records: the largest contribution, √2 times as much where one replaces another."""
         return unit.votes * self.most * (math.sqrt(2.0) if unit.adjacency is Adjacency.REPLACE else 1.0)
 
-    def law(self, unit: Unit, sigma_units: float, closeness: float) -> Law:
-        """One release with noise of ``sigma_units`` parts of a record on every count."""
-        return discrete_vector(self.moved(unit) * ONE, sigma_units, self.length, closeness)
-
 
 @dataclass(frozen=True)
 class CountsRelease(GaussianStage):
@@ -184,8 +180,12 @@ class CountsRelease(GaussianStage):
     def moved(self, unit: Unit) -> float:
         return self.counts.moved(unit)
 
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return self.counts.law(unit, self.sigma * ONE, 0.0)
+    def entries(self, unit: Unit) -> int:
+        return self.counts.length
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        return ONE
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The largest entry of each noisy row of records."""
@@ -236,8 +236,7 @@ class NoisedCountsRelease(NoisedRelease):
         return self.noise.curve(orders, l2_squared=moved * moved, changed_entries=self.counts.length)
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
-        closeness = closeness_to_one_gaussian(self.noise.sigma_share, self.noise.honest_survivors)
-        return self.counts.law(unit, self.noise.sigma, closeness)
+        return self.noise.law(self.counts.moved(unit) * ONE, self.counts.length)
 
 
 @register

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.independent import gumbel_argmax_curve, l1_moved, published_range_curve
+from collegium.privacy.accounting.independent import l1_moved, published_range_curve
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
@@ -57,13 +58,12 @@ class GumbelRelease(Stage):
         return 1.0 / self.gamma
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return gumbel_argmax_curve(self.gamma, orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return published_range_curve(self.gamma, orders, unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        return RoundLaw("gumbel", 1.0 / self.gamma, unit.adjacency) if unit.votes == 1 else None
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        if unit.votes == 1 and winner_is_searched("gumbel", 1.0 / self.gamma, unit.adjacency, None):
+            return RoundLaw("gumbel", 1.0 / self.gamma, unit.adjacency)
+        return super().law(unit, classes)
 
     def privacy_loss(self, unit: Unit) -> Any:
         """By its pure bound alone, which gives bounded range away; the Rényi value is often smaller."""

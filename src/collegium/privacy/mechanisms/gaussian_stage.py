@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collegium.privacy.accounting import pld
+from collegium.privacy.accounting.game.laws import Law, discrete_vector
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms.base import Stage
 from collegium.privacy.renyi import RenyiCurve
@@ -33,9 +34,25 @@ class GaussianStage(Stage):
     def moved(self, unit: Unit) -> float:
         """By how much the unit can move the numbers in L2; UnsupportedAccounting for a unit that is not covered."""
 
+    @abstractmethod
+    def entries(self, unit: Unit) -> int:
+        """How many of the numbers the unit can change, at most."""
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        """The numbers under the noise are whole multiples of one vote divided by this."""
+        return 1
+
     @property
     def noise_votes(self) -> float:
         return self.sigma
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        """The whole noisy vector, by its exact (ε, δ) where all records take part."""
+        if self._rate(unit) < 1.0:
+            return super().law(unit, classes)
+        moved, parts = self.moved(unit), self.parts_of_a_vote
+        return discrete_vector(moved * parts, self.sigma * parts, self.entries(unit))
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return self.published_charge(orders, unit)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.independent import gaussian_argmax_curve, l2_moved
+from collegium.privacy.accounting.independent import l1_moved, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
@@ -16,7 +17,7 @@ from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedB
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import FloatArray, RenyiCurve
+from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
 
@@ -26,7 +27,7 @@ class GNMax(Mechanism):
     """Argmax of the counts + N(0, σ²)."""
 
     name: ClassVar[str] = "gnmax"
-    source: ClassVar[str] = "Papernot et al., ICLR 2018, Proposition 8; certified three-outcome bound, docs/privacy.md"
+    source: ClassVar[str] = "Papernot et al., ICLR 2018, Proposition 8; the exact accountant, docs/privacy.md"
     sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
 
     sigma: Annotated[float, Parameter("standard deviation of the Gaussian noise on each count", "votes")]
@@ -57,13 +58,14 @@ class GaussianRelease(GaussianStage):
     def moved(self, unit: Unit) -> float:
         return l2_moved(unit)
 
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return gaussian_argmax_curve(self.sigma, orders, unit)
+    def entries(self, unit: Unit) -> int:
+        return l1_moved(unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        if unit.votes > 1:
-            return None
-        return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes, self.sampling_rate)
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        """The winner alone for one vote; several votes move several counts at once, which the game does not cover."""
+        if unit.votes == 1 and winner_is_searched("discrete-gaussian", self.sigma, unit.adjacency, classes):
+            return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes, self.sampling_rate)
+        return super().law(unit, classes)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)

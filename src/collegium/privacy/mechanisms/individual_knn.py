@@ -15,7 +15,8 @@ import numpy as np
 
 from collegium.errors import UnsupportedAccounting
 from collegium.limits import MAX_WEIGHT_LEVELS
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
@@ -87,11 +88,21 @@ class IndividualRelease(GaussianStage):
         """One vote per record appears or disappears: 1 for a record, k for k records."""
         return _votes_of(unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        """For votes of full weight alone: a record whose weights are parts of a vote may vote in more rounds."""
-        if unit.votes > 1 or self.levels > 1:
-            return None
-        return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
+    def entries(self, unit: Unit) -> int:
+        """Of one participation: it may be spread over as many sums as there are parts of a vote, squared."""
+        return unit.votes * self.levels**2
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        return self.levels
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        """The winner for votes of full weight; a record whose weights are parts of a vote may vote in more rounds."""
+        _votes_of(unit)
+        searched = winner_is_searched("discrete-gaussian", self.sigma, unit.adjacency, classes)
+        if unit.votes == 1 and self.levels == 1 and searched:
+            return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
+        return super().law(unit, classes)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         units = checked_counts(counts)
@@ -151,6 +162,9 @@ class NoisedIndividualRelease(NoisedRelease):
         return self.noise.curve(
             orders, l2_squared=(votes * self.levels) ** 2, changed_entries=unit.votes * self.levels**2
         )
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        return self.noise.law(_votes_of(unit) * self.levels, unit.votes * self.levels**2)
 
 
 def _votes_of(unit: Unit) -> float:

@@ -8,14 +8,16 @@ uncertainty about who was in, which an analysis of the realised votes throws awa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from collegium.errors import UnsupportedAccounting
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Stage
 from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
+from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
@@ -102,12 +104,15 @@ class SampledRelease(GaussianRelease):
         check_records(unit)
         return math.sqrt(2.0) * unit.votes
 
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.published_charge(orders, unit)
+    def entries(self, unit: Unit) -> int:
+        return 2 * unit.votes
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
         """A sampled record displaces another neighbour, or there is none to displace: one vote moves at most."""
-        return super().round_law(replace(unit, adjacency=Adjacency.REPLACE), classes)
+        check_records(unit)
+        if unit.votes == 1 and winner_is_searched("discrete-gaussian", self.sigma, Adjacency.REPLACE, classes):
+            return RoundLaw("discrete-gaussian", self.sigma, Adjacency.REPLACE, classes, self.sampling_rate)
+        return GaussianStage.law(self, unit, classes)
 
 
 def check_records(unit: Unit) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.independent import laplace_argmax_curve, theorem_2
+from collegium.privacy.accounting.independent import laplace_curve_of_counts, theorem_2
 from collegium.privacy.accounting.papers import theorem_3
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
@@ -27,7 +28,7 @@ class LNMax(Mechanism):
     """
 
     name: ClassVar[str] = "lnmax"
-    source: ClassVar[str] = "Papernot et al., ICLR 2017, Theorem 2; certified three-outcome bound, docs/privacy.md"
+    source: ClassVar[str] = "Papernot et al., ICLR 2017, Theorem 2; the exact accountant, docs/privacy.md"
 
     gamma: Annotated[float, Parameter("inverse scale of the noise on each count", "per vote")]
 
@@ -59,13 +60,15 @@ class LaplaceRelease(Stage):
         return 1.0 / self.gamma
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return laplace_argmax_curve(self.gamma, orders, unit)
+        return laplace_curve_of_counts(self.gamma, orders, unit)
 
     def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return theorem_2(self.gamma, orders, unit)
 
-    def round_law(self, unit: Unit, classes: int | None = None) -> RoundLaw | None:
-        return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes) if unit.votes == 1 else None
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        if unit.votes == 1 and winner_is_searched("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes):
+            return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes)
+        return super().law(unit, classes)
 
     def privacy_loss(self, unit: Unit) -> Any:
         return pld.laplace_loss(self.gamma, unit)

@@ -65,6 +65,13 @@ class LabelsRelease(GaussianStage):
         check_records(unit)
         return swap_l2(self.tau, self.labels) * unit.votes
 
+    def entries(self, unit: Unit) -> int:
+        return self.labels
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        return RESOLUTION
+
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""
         sums = checked_counts(counts)

@@ -1,7 +1,7 @@
 """What mechanisms have in common whose noise the parties add themselves (`masked+noised`).
 
 The coordinator adds nothing: the sum that it opens is noisy already. It sees the whole noisy histogram, so
-the whole of it is charged: neither the argmax bound nor any data-dependent one applies, and a threshold test
+the whole vector is charged: neither the game of winners nor any data-dependent bound applies, and a threshold test
 costs as much as an answer. Each such mechanism stands in the file of the one that it is made from.
 """
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from collegium.limits import MAX_PARTIES
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.independent import l1_moved, l2_moved
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.noise.distributed import NoiseShare
@@ -57,6 +59,9 @@ class NoisedRelease(Stage):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         entries = 2 if unit.adjacency is Adjacency.REPLACE else 1
         return self.noise.curve(orders, l2_squared=float(entries * unit.votes**2), changed_entries=entries * unit.votes)
+
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        return self.noise.law(l2_moved(unit), l1_moved(unit))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         return winners(counts)

@@ -50,6 +50,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collegium.errors import ConfigurationError
+from collegium.privacy.accounting.game.laws import Law, discrete_vector
 from collegium.privacy.noise.sources import SystemNoise
 from collegium.privacy.renyi import RenyiCurve, check_orders
 from collegium.privacy.units import IntArray
@@ -126,6 +127,15 @@ class NoiseShare:
         closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
         gaussian = alpha * l2_squared / (2.0 * self.honest_survivors * self.sigma_share**2)
         return RenyiCurve(grid, gaussian + changed_entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0))
+
+    def law(self, l2: float, changed_entries: int) -> Law:
+        """What one noised sum is for the exact accountant, where neighbours differ by ``l2`` in L2 in so many entries.
+
+        The noise counted on is that of the honest survivors alone.
+        """
+        sigma = self.sigma_share * math.sqrt(self.honest_survivors)
+        closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
+        return discrete_vector(l2, sigma, changed_entries, closeness)
 
     def reach(self, parties: int, length: int, failure: float = 1e-9) -> int:
         """The room that ``parties`` parties leave for the noise at both ends of each of ``length`` entries.

@@ -1,7 +1,8 @@
 """Profiles are kept between runs: in memory, and in the user's cache folder when it can be written.
 
 One ``.npz`` file (arrays only, no pickle) per noise, scale, adjacency, two classes or more, sampling rate and
-number of rounds. A file that cannot be read, or whose arrays cannot be a profile, is ignored and replaced.
+number of rounds; a second one per δ holds ε after each round. A file that cannot be read, or whose arrays cannot be a
+profile, is ignored and replaced.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import platformdirs
 
 from collegium.errors import StorageError
 from collegium.privacy.accounting.game.recursion import Values
+from collegium.privacy.renyi import FloatArray
 from collegium.whole_files import replacing
 
 ALGORITHM = 3
@@ -27,6 +29,7 @@ Key = tuple[str, float, str, bool, float, int]
 """Noise, scale (votes), adjacency, exactly two classes, sampling rate, rounds."""
 
 _known: dict[Key, tuple[Values, ...]] = {}
+_known_epsilons: dict[tuple[Key, float], FloatArray] = {}
 
 
 def remembered(key: Key, compute: Callable[[], tuple[Values, ...]]) -> tuple[Values, ...]:
@@ -41,12 +44,37 @@ def remembered(key: Key, compute: Callable[[], tuple[Values, ...]]) -> tuple[Val
     return _known[key]
 
 
+def remembered_epsilons(key: Key, delta: float, compute: Callable[[], FloatArray]) -> FloatArray:
+    """ε at ``delta`` after 0, 1, … rounds for ``key``, shape ``[rounds + 1]``; computed where it is not known yet."""
+    if (key, delta) not in _known_epsilons:
+        path = _path((*key, delta))
+        found = _read_epsilons(path, key[-1] + 1)
+        if found is None:
+            found = compute()
+            with suppress(OSError, StorageError):  # a result that is not kept is computed again
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path, "write") as beside, beside.open("wb") as file:
+                    np.savez(file, allow_pickle=False, epsilons=found)
+        _known_epsilons[key, delta] = found
+    return _known_epsilons[key, delta]
+
+
 def forget() -> None:
     """Empty the memory of this process; files stay."""
     _known.clear()
+    _known_epsilons.clear()
 
 
-def _path(key: Key) -> Path:
+def _read_epsilons(path: Path, length: int) -> FloatArray | None:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = np.asarray(file["epsilons"], dtype=np.float64)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+    return found if found.shape == (length,) and (np.diff(found[np.isfinite(found)]) >= 0.0).all() else None
+
+
+def _path(key: tuple[str | float | bool, ...]) -> Path:
     digest = hashlib.sha256(json.dumps([ALGORITHM, *key]).encode()).hexdigest()
     return Path(platformdirs.user_cache_dir("collegium")) / "game" / f"{digest[:32]}.npz"
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from collegium.privacy.accounting.argmax.search import Enclosure
+from collegium.privacy.accounting.game.cells import Enclosure
 from collegium.privacy.renyi import FloatArray
 
 

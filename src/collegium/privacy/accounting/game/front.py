@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.accounting.argmax.search import Cells, Enclosure
+from collegium.privacy.accounting.game.cells import Cells, Enclosure
 from collegium.privacy.accounting.game.curves import Sampling, cell_curves
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray

@@ -16,7 +16,7 @@ _DEVIATIONS = 8.0
 _POINTS_PER_DEVIATION = 200
 
 
-def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int = 1) -> Profile:
+def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int = 1, slack: float = 0.0) -> Profile:
     """δ(ε) of continuous Gaussian noise on vectors, ``releases`` times, chosen adaptively.
 
     Parameters
@@ -24,6 +24,7 @@ def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int =
     sensitivity : L2 norm by which neighbours differ, in the unit of ``sigma``.
     sigma : standard deviation of the noise on every entry.
     releases : how many vectors; together they are one of sensitivity √releases times as large.
+    slack : the probabilities of what is released differ from these by factors e^{±slack}, for all vectors together.
 
     Returns
     -------
@@ -45,10 +46,33 @@ def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int =
             f"{sigma} and {releases}"
         )
     step = mu / _POINTS_PER_DEVIATION
-    half = math.ceil((_DEVIATIONS * mu + 0.5 * mu * mu) / step)
+    half = math.ceil((_DEVIATIONS * mu + 0.5 * mu * mu + 2.0 * slack) / step)
     s = multiples(-half, half, step)
-    exact = np.maximum.accumulate(np.clip(gaussian_profile(s, mu), 0.0, 1.0))
+    # P(A) − e^ε·Q(A) ≤ e^slack·(P′(A) − e^{ε − 2·slack}·Q′(A)) for the laws P′ and Q′ of the continuous noise.
+    exact = np.maximum.accumulate(np.clip(gaussian_profile(s + 2.0 * slack, mu), 0.0, 1.0)) * math.exp(slack)
     return Profile((Values(float(s[0]), step, np.minimum(1.0, exact * (1.0 + 1e-9) + 1e-15), *_tests(s, mu)),))
+
+
+def gaussian_epsilons(mu: FloatArray, slack: FloatArray, delta: float) -> FloatArray:
+    """ε at ``delta`` of Gaussian mechanisms, exactly but for rounding up.
+
+    Parameters
+    ----------
+    mu : sensitivity over standard deviation, each above 0.
+    slack : as for `gaussian_mechanism_profile`, of the same shape.
+    delta : δ, in (0, 1).
+
+    References
+    ----------
+    Balle and Wang 2018, Theorem 8.
+    """
+    target = delta * np.exp(-slack)
+    low, high = np.zeros_like(mu), mu * mu / 2.0 + mu * 40.0
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        fits = gaussian_profile(-middle, mu) <= target
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return np.asarray(high * (1.0 + 1e-9) + 2.0 * slack)
 
 
 def _tests(s: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:

@@ -1,17 +1,33 @@
-"""What one round of a step releases, as the exact accountant counts it."""
+"""What one round of a step releases, and what rounds of several steps cost together at one δ.
 
-from __future__ import annotations
+Every step of a mechanism states one of three laws for a privacy unit, from the closest accounting to the loosest:
+
+* `RoundLaw`: only a winner or the outcome of a threshold test is released; the game of this package accounts for it.
+* `VectorLaw`: a whole vector with Gaussian noise is released, by its exact (ε, δ).
+* `RenyiLaw`: anything else of which a Rényi curve is known.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from collegium.errors import UnsupportedAccounting
-from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.errors import LedgerCorrupt, UnsupportedAccounting
+from collegium.privacy.accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
+from collegium.privacy.accounting.game.profile import Profile, check_delta, compose
+from collegium.privacy.accounting.game.recursion import Values, multiples
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
+from collegium.privacy.accounting.independent import laplace_curve_of_counts, published_range_curve
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.units import Adjacency, Unit
 
-_CLOSENESS = 1e-12
-"""How close discrete noise of many units is made to rounded continuous noise: e^{±1e-12}."""
+_CLOSENESS = 5e-5
+"""How close discrete noise is made to rounded continuous noise: the slack of a round over its μ²."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +45,34 @@ class VectorLaw:
     slack: float = 0.0
 
 
-Law = RoundLaw | VectorLaw
+@dataclass(frozen=True)
+class RenyiLaw:
+    """A release of which only a Rényi curve is known, that bounds both directions.
+
+    Parameters
+    ----------
+    values : Rényi divergence at each of `WIDE_ORDERS`, in nats; infinite where nothing is known.
+    delta : probability with which the bound may fail altogether.
+    """
+
+    values: tuple[float, ...]
+    delta: float = 0.0
+
+    @classmethod
+    def of(cls, curve: RenyiCurve) -> "RenyiLaw":
+        """The law of one release that costs ``curve``, which is on `WIDE_ORDERS`."""
+        return cls(tuple(curve.values.tolist()), curve.delta)
 
 
-def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.0) -> VectorLaw:
+Law = RoundLaw | VectorLaw | RenyiLaw
+
+
+def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.0) -> Law:
     """A vector of integers with discrete Gaussian noise.
 
     A discrete Gaussian of parameter σ is, but for factors e^{±t} per changed entry, continuous noise of variance
     σ² − r² that is then rounded at random to an integer, which commutes with integer shifts; see docs/privacy.md,
-    "Whole vectors". A closeness of 1e-12 needs r of one to two units.
+    "Whole vectors". r is about one unit; a smaller one leaves more variance and a larger t.
 
     Parameters
     ----------
@@ -46,18 +81,187 @@ def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.
     entries : in how many entries neighbours differ, at most.
     closeness : the noise on an entry is a discrete Gaussian but for factors e^{±closeness} of its probabilities.
 
-    Raises
-    ------
-    UnsupportedAccounting : noise far below one unit.
-
     References
     ----------
     Poisson summation as in Canonne, Kamath, Steinke 2020, section 2; Balle and Wang 2018 for the continuous noise.
     """
-    r_squared = min(math.log(2.0 * entries / _CLOSENESS) / (2.0 * math.pi**2), sigma * sigma / 2.0)
+    closest = math.log(4.0 * entries * sigma * sigma / (_CLOSENESS * l2 * l2)) / (2.0 * math.pi**2)
+    r_squared = min(max(closest, 0.0), sigma * sigma / 2.0)
     j_squared = np.arange(1, 21, dtype=np.float64) ** 2
     eta = 2.0 * float(np.exp(-2.0 * math.pi**2 * r_squared * j_squared).sum())
-    if eta >= 0.99:
-        raise UnsupportedAccounting(f"discrete noise of {sigma:g} units is not close to continuous noise")
+    if eta >= 0.99:  # noise far below one unit: only its Rényi curve is known (the same paper, Theorem 14)
+        curve = sampled_gaussian_curve(l2, sigma, 1.0, WIDE_ORDERS)
+        alpha = np.asarray(WIDE_ORDERS)
+        excess = entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0)
+        return RenyiLaw.of(RenyiCurve(WIDE_ORDERS, curve.values + excess))
     slack = entries * (math.log1p(eta) - math.log1p(-eta) + closeness)
     return VectorLaw(l2 / math.sqrt(sigma * sigma - r_squared), slack)
+
+
+def coarser(law: RoundLaw) -> VectorLaw | RenyiLaw:
+    """What the whole noisy counts, of which ``law`` releases the winner, cost; by published bounds."""
+    entries = 2 if law.adjacency is Adjacency.REPLACE else 1
+    if not law.noise.endswith("gaussian"):
+        unit = Unit(1, law.adjacency)
+        curve = published_range_curve if law.noise == "gumbel" else laplace_curve_of_counts
+        return RenyiLaw.of(curve(1.0 / law.scale, WIDE_ORDERS, unit))
+    if law.sampling_rate < 1.0:
+        return RenyiLaw.of(sampled_gaussian_curve(math.sqrt(entries), law.scale, law.sampling_rate, WIDE_ORDERS))
+    found = discrete_vector(math.sqrt(entries), law.scale, entries)
+    assert not isinstance(found, RoundLaw)  # it releases the whole vector
+    return found
+
+
+def together(laws: Iterable[Law]) -> VectorLaw | RenyiLaw:
+    """One round of every one of ``laws`` as one law, without playing games."""
+    counts: dict[Law, int] = {}
+    for law in laws:
+        loose = coarser(law) if isinstance(law, RoundLaw) else law
+        counts[loose] = counts.get(loose, 0) + 1
+    (mu, slack), curve = _vectors(counts), _curve(counts)
+    if mu and not (curve.values.any() or curve.delta):
+        return VectorLaw(mu, slack)
+    return RenyiLaw.of(curve + _vector_curve(mu, slack))
+
+
+def block_epsilon(rounds: Mapping[Law, int], delta: float, limits: Mapping[Law, int] | None = None) -> float:
+    """ε of so many rounds of each law, chosen adaptively and interleaved in any way.
+
+    Parameters
+    ----------
+    rounds : rounds of each law.
+    delta : δ of the guarantee.
+    limits : the most rounds of each law, for the grid that is computed once for all numbers up to them.
+
+    Returns
+    -------
+    The smallest ε that is certified; infinite where nothing finite is known.
+
+    References
+    ----------
+    docs/privacy.md, "The exact accountant" (composition) and "Whole vectors".
+    """
+    played = {law: count for law, count in rounds.items() if count}
+    most = {law: max(count, (limits or {}).get(law, 0)) for law, count in played.items()}
+    return _block_epsilon(frozenset(played.items()), frozenset(most.items()), delta)
+
+
+@lru_cache(maxsize=4096)
+def _block_epsilon(rounds: frozenset[tuple[Law, int]], limits: frozenset[tuple[Law, int]], delta: float) -> float:
+    played, most = dict(rounds), dict(limits)
+    if not played:
+        return 0.0
+    winners = {law: count for law, count in played.items() if isinstance(law, RoundLaw)}
+    if not winners:
+        return _coarse_epsilon(played, delta)
+    counts: dict[Law, int] = {law: count for law, count in played.items() if law not in winners}
+    for law, count in winners.items():
+        counts[coarser(law)] = counts.get(coarser(law), 0) + count
+    found = _coarse_epsilon(counts, delta)
+    try:
+        if len(played) == 1:
+            ((law, count),) = winners.items()
+            return min(found, float(winner_epsilons(law, most[law], delta)[count]))
+        return min(found, block_profile(played, delta).epsilon(delta))
+    except UnsupportedAccounting:
+        return found
+
+
+def block_profile(rounds: Mapping[Law, int], delta: float) -> Profile:
+    """δ(ε) of so many rounds of each law together, close near ``delta``.
+
+    Raises
+    ------
+    UnsupportedAccounting : where a law has no finite cost, or nothing is certified near ``delta``.
+    """
+    check_delta(delta)
+    profiles = [winner_profile(law, count) for law, count in rounds.items() if isinstance(law, RoundLaw) and count]
+    mu, slack = _vectors(rounds)
+    if mu:
+        profiles.append(gaussian_mechanism_profile(mu, 1.0, slack=slack))
+    curve = _curve(rounds)
+    if curve.values.any() or curve.delta:
+        profiles.append(_renyi_profile(curve))
+    return compose(profiles)
+
+
+def _coarse_epsilon(rounds: Mapping[Law, int], delta: float) -> float:
+    """ε of laws that are no winners': in closed form where they are all of one kind."""
+    if math.fsum(count * law.delta for law, count in rounds.items() if isinstance(law, RenyiLaw)) >= delta:
+        return math.inf
+    (mu, slack), curve = _vectors(rounds), _curve(rounds)
+    vectors, others = mu > 0.0, bool(curve.values.any() or curve.delta)
+    if vectors and not others:
+        return float(gaussian_epsilons(np.array([mu]), np.array([slack]), delta)[0])
+    if not vectors:
+        return curve.to_epsilon(delta).epsilon
+    alone = math.inf
+    if np.isfinite(curve.values).any():
+        alone = (curve + _vector_curve(mu, slack)).to_epsilon(delta).epsilon
+        with suppress(UnsupportedAccounting):
+            alone = min(alone, block_profile(rounds, delta).epsilon(delta))
+    return alone
+
+
+def _vectors(rounds: Mapping[Law, int]) -> tuple[float, float]:
+    """All Gaussian vectors as one: μ and slack."""
+    counts = [(law, count) for law, count in rounds.items() if isinstance(law, VectorLaw)]
+    squared = math.fsum(count * law.mu * law.mu for law, count in counts)
+    return math.sqrt(squared), math.fsum(count * law.slack for law, count in counts)
+
+
+def _vector_curve(mu: float, slack: float) -> RenyiCurve:
+    alpha = np.asarray(WIDE_ORDERS)
+    return RenyiCurve(WIDE_ORDERS, 0.5 * alpha * mu * mu + slack * (2.0 * alpha - 1.0) / (alpha - 1.0))
+
+
+def _curve(rounds: Mapping[Law, int]) -> RenyiCurve:
+    total = RenyiCurve.zero(WIDE_ORDERS)
+    for law, count in rounds.items():
+        if isinstance(law, RenyiLaw):
+            total = total + RenyiCurve(WIDE_ORDERS, np.array(law.values), law.delta) * count
+    return total
+
+
+def _renyi_profile(curve: RenyiCurve) -> Profile:
+    """δ at every ε by Canonne, Kamath, Steinke 2020, Proposition 12; below ε = 0 by exchanging the data sets."""
+    alpha, values = np.asarray(curve.orders), curve.values
+    if not np.isfinite(values).any():
+        raise UnsupportedAccounting("a release without a finite Rényi curve has no profile")
+    far = float((values + 30.0 / (alpha - 1.0)).min())
+    step = far / 2000.0
+    s = multiples(-2000, 2000, step)
+    with np.errstate(over="ignore"):
+        log_delta = (alpha - 1.0) * (values - np.abs(s)[:, None] + np.log1p(-1.0 / alpha)) - np.log(alpha)
+        near = np.minimum(1.0, np.exp(log_delta.min(axis=1)))
+    upper = np.where(s > 0.0, -np.expm1(-s) + np.exp(-s) * near, near) + curve.delta
+    upper = np.maximum.accumulate(np.minimum(1.0, upper))
+    return Profile((Values(float(s[0]), step, upper, np.zeros(len(s)), np.ones(len(s))),))
+
+
+def law_as_json(law: Law) -> dict[str, Any]:
+    """``law`` for an entry of the ledger; numbers in hexadecimal, exactly."""
+    if isinstance(law, RenyiLaw):
+        values, orders = ([number.hex() for number in numbers] for numbers in (law.values, WIDE_ORDERS))
+        return {"kind": "renyi", "orders": orders, "values": values, "delta": law.delta.hex()}
+    kind = "winner" if isinstance(law, RoundLaw) else "vector"
+    held = {name: value.hex() if isinstance(value, float) else value for name, value in asdict(law).items()}
+    return {"kind": kind, **held}
+
+
+def law_from_json(read: Mapping[str, Any]) -> Law:
+    """The law that `law_as_json` wrote; raises LedgerCorrupt for anything else."""
+    held = {name: value for name, value in read.items() if name != "kind"}
+    if read["kind"] == "renyi":
+        law = RenyiLaw(tuple(float.fromhex(value) for value in held["values"]), float.fromhex(held["delta"]))
+        known = tuple(float.fromhex(order) for order in held["orders"]) == WIDE_ORDERS
+        if known and len(law.values) == len(WIDE_ORDERS) and all(value >= 0.0 for value in (*law.values, law.delta)):
+            return law
+    elif read["kind"] == "vector":
+        vector = VectorLaw(float.fromhex(held.pop("mu")), float.fromhex(held.pop("slack")))
+        if not held and 0.0 < vector.mu < math.inf and 0.0 <= vector.slack < math.inf:
+            return vector
+    elif read["kind"] == "winner":
+        scale, rate = float.fromhex(held.pop("scale")), float.fromhex(held.pop("sampling_rate"))
+        return RoundLaw(scale=scale, sampling_rate=rate, adjacency=Adjacency(held.pop("adjacency")), **held)
+    raise LedgerCorrupt("it states no law that this version of collegium knows")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from collegium.privacy.accounting.argmax.curvature import density_bounds
-from collegium.privacy.accounting.argmax.search import Cells, Enclosure
+from collegium.privacy.accounting.game.cells import Cells, Enclosure
+from collegium.privacy.accounting.game.curvature import density_bounds
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
 
@@ -82,13 +82,10 @@ class Line:
         low, high = low_p - low_q, high_p - high_q
         at_low, at_high = np.exp(low_q), np.exp(high_q)
         return Enclosure(
-            base_low=np.stack([at_high[0], at_low[1]]),
             base_high=np.stack([at_low[0], at_high[1]]),
-            base_corner=at_low,
             ell_low=low,
             ell_high=high,
             first_high=np.exp(low_p[0]),
-            lead_high=np.full((2, len(x1)), math.inf),
             corners=np.stack([[at_low, low], [at_high, high]]),
             curvature=self._curvature(x1, x2),
         )

@@ -1,6 +1,6 @@
 """Positions in a plane: rounds in which one vote moves from class a to class b, with a third outcome "another class".
 
-The three-outcome variable and its monotone enclosures are those of ``accounting.argmax``: given M, the largest
+The three-outcome variable and its monotone enclosures are those of docs/privacy.md, section 4: given M, the largest
 noisy count among the other classes, a stands at x and b at y. Beyond the reach the third outcome is lost and
 the duel of a and b on a line remains.
 """
@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, Lattice
-from collegium.privacy.accounting.argmax.search import Cells, Enclosure, PlainPsi, SearchProblem
+from collegium.privacy.accounting.game.cells import Cells, Enclosure
+from collegium.privacy.accounting.game.curvature import plane_curvature
+from collegium.privacy.accounting.game.lattice import FAR_BELOW, Lattice
 from collegium.privacy.accounting.game.lines import Line
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
@@ -69,10 +70,29 @@ class Plane:
 
     def enclose(self, cells: Cells) -> Enclosure:
         """Probabilities, log-ratios and the error of bilinear interpolation on each rectangle."""
-        enclosure = self._problem.enclose_plane(cells)
-        if not self.discrete:
-            return enclosure
-        return replace(enclosure, curvature=self._integer_curvature(cells.bounds))
+        x1, x2, y1, y2 = cells.bounds.T
+        lattice, vote, tie = self.lattice, self.lattice.vote, self.tie_to_a
+        xs, ys = np.stack([x2, x1, x1, x2]), np.stack([y1, y2, y1, y2])
+        laws = lattice.log_three(
+            np.concatenate([xs, xs - vote]).ravel(), np.concatenate([ys, ys + vote]).ravel(), tie
+        ).reshape(3, 2, 4, -1)
+        (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
+        rest_high = np.exp(self._log_rest(x1 - vote, y1 + vote))
+        corner, other = np.exp(q_low), np.exp(q_high)
+        low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
+        with np.errstate(invalid="ignore"):
+            south, north = p_south - q_south, p_north - q_north
+        corners = np.stack([[corner, low], [other, high], [np.exp(q_south), south], [np.exp(q_north), north]])
+        return Enclosure(
+            base_high=np.stack([corner[0], other[1], rest_high]),
+            ell_low=low,
+            ell_high=high,
+            first_high=np.exp(p_low[0]),
+            corners=corners,
+            curvature=self._integer_curvature(cells.bounds)
+            if self.discrete
+            else plane_curvature(lattice, self.vote_length, cells.bounds),
+        )
 
     @property
     def spare(self) -> tuple[float, float]:
@@ -92,9 +112,19 @@ class Plane:
         density = peak * math.exp(-0.5 * far * far if gaussian else -far)
         return replace(line, spare=(2.0 * self.vote_length * (density + 2.0 * peak * tail), 2.0 * tail))
 
-    @cached_property
-    def _problem(self) -> SearchProblem:
-        return SearchProblem(self.lattice, self.tie_to_a, self.vote_length, PlainPsi())
+    def _ratio(self, log_p: FloatArray, log_q: FloatArray, side: int) -> FloatArray:
+        """log P/Q, enclosed outwards (``side`` −1 below, +1 above) where both have underflowed."""
+        with np.errstate(invalid="ignore"):
+            ell = log_p - log_q
+        cap = 2.0 * self.vote_length if self.lattice.family == "laplace" else math.inf
+        ell[0] = np.clip(np.nan_to_num(ell[0], nan=cap if side > 0 else 0.0, posinf=math.inf), 0.0, cap)
+        ell[1] = np.clip(np.nan_to_num(ell[1], nan=-cap if side < 0 else 0.0, neginf=-math.inf), -cap, 0.0)
+        return ell
+
+    def _log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
+        far_x, far_y = x <= FAR_BELOW // 2, y <= FAR_BELOW // 2
+        down = self.lattice.log_down
+        return np.where(far_x, 0.0, down(np.where(far_x, 0, x))) + np.where(far_y, 0.0, down(np.where(far_y, 0, y)))
 
     @cached_property
     def _differences(self) -> tuple[int, FloatArray]:

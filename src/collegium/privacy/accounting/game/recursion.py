@@ -168,7 +168,7 @@ def _slack(
     return tolerance, np.maximum(allowance, _LEAST / rounds)
 
 
-def gaussian_profile(s: FloatArray, mu: float) -> FloatArray:
+def gaussian_profile(s: FloatArray, mu: float | FloatArray) -> FloatArray:
     """δ at ε = −s of a Gaussian mechanism of sensitivity over noise ``mu`` (Balle and Wang 2018, Theorem 8)."""
     return np.asarray(ndtr(s / mu + mu / 2.0) - np.exp(log_ndtr(s / mu - mu / 2.0) - s))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
+
+import numpy as np
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.privacy.accounting.game.cache import remembered
+from collegium.privacy.accounting.game.cache import Key, remembered, remembered_epsilons
 from collegium.privacy.accounting.game.curves import Direction, Sampling
 from collegium.privacy.accounting.game.front import Positions
 from collegium.privacy.accounting.game.lines import Line, continuous_line, discrete_line
 from collegium.privacy.accounting.game.planes import Plane
 from collegium.privacy.accounting.game.profile import Profile, check_delta
-from collegium.privacy.accounting.game.recursion import Game, play, play_through
+from collegium.privacy.accounting.game.recursion import Game, Values, play, play_through
 from collegium.privacy.accounting.progress import SearchStep, report_step
+from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import Adjacency
 
 NOISES = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace")
@@ -24,6 +26,9 @@ SMALLEST_SCALE, LARGEST_SCALE = 0.5, 5000.0
 """Scales, in votes, for which the search is made; moved votes of integer noise have ``LARGEST_INTEGER_SCALE``."""
 
 LARGEST_INTEGER_SCALE = 100.0
+
+SMALLEST_USEFUL_SIGMA = 5.0
+"""With Gaussian noise of fewer votes, and more than two classes, the winner costs nearly as much as all counts."""
 
 MOST_ROUNDS = 20_000
 
@@ -58,7 +63,7 @@ class RoundLaw:
             raise ConfigurationError(f"a vote needs at least 2 classes; got {self.classes}")
         if not 0.0 < self.sampling_rate <= 1.0:
             raise ConfigurationError(f"a sampling rate lies in (0, 1]; got {self.sampling_rate}")
-        largest = LARGEST_INTEGER_SCALE if self._moves_in_a_plane and self.noise[:8] == "discrete" else LARGEST_SCALE
+        largest = _largest_scale(self.noise, self.adjacency, self.classes)
         if not SMALLEST_SCALE <= self.scale <= largest:
             raise UnsupportedAccounting(
                 f"the exact accountant searches {self.noise} noise of {SMALLEST_SCALE:g} to {largest:g} votes; "
@@ -67,7 +72,7 @@ class RoundLaw:
 
     @property
     def _moves_in_a_plane(self) -> bool:
-        return self.adjacency is Adjacency.REPLACE and self.classes != 2 and self.noise != "gumbel"
+        return _in_a_plane(self.noise, self.adjacency, self.classes)
 
     def games(self) -> tuple[Game, ...]:
         """The games whose largest value is the profile: one per ordered pair of neighbours that differs in law."""
@@ -106,6 +111,22 @@ class RoundLaw:
         return mu * mu / 2.0 + 9.0 * mu, math.exp(-40.5)
 
 
+def winner_is_searched(noise: str, scale: float, adjacency: Adjacency, classes: int | None) -> bool:
+    """Whether a `RoundLaw` of these is searched, and may cost less than the whole noisy counts."""
+    plane = noise.endswith("gaussian") and _in_a_plane(noise, adjacency, classes)
+    smallest = SMALLEST_USEFUL_SIGMA if plane else SMALLEST_SCALE
+    return smallest <= scale <= _largest_scale(noise, adjacency, classes)
+
+
+def _in_a_plane(noise: str, adjacency: Adjacency, classes: int | None) -> bool:
+    return adjacency is Adjacency.REPLACE and classes != 2 and noise != "gumbel"
+
+
+def _largest_scale(noise: str, adjacency: Adjacency, classes: int | None) -> float:
+    in_a_plane = _in_a_plane(noise, adjacency, classes)
+    return LARGEST_INTEGER_SCALE if in_a_plane and noise.startswith("discrete-") else LARGEST_SCALE
+
+
 def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] | None = None) -> Profile:
     """δ(ε) of ``rounds`` rounds whose histograms an adversary chooses, each after seeing the winners so far.
 
@@ -132,31 +153,51 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
     ----------
     docs/privacy.md, "The exact accountant".
     """
+    key = _checked_key(law, rounds)
+    told = progress or _told(law, rounds)
+    return Profile(remembered(key, lambda: tuple(play(game, rounds, told) for game in law.games())))
+
+
+def winner_epsilons(law: RoundLaw, rounds: int, delta: float) -> FloatArray:
+    """ε at ``delta`` after 0, 1, …, ``rounds`` rounds of `winner_profile`, shape ``[rounds + 1]``; one recursion.
+
+    Each number holds; the last one is closest. Infinite where nothing is certified. Raises what `winner_profile`
+    raises, and UnsupportedAccounting for a δ that is too small.
+    """
+    check_delta(delta)
+    key = _checked_key(law, rounds)
+
+    def compute() -> FloatArray:
+        found, last = np.zeros(rounds + 1), []
+        for game in law.games():
+            for played, values in enumerate(play_through(game, rounds, _told(law, rounds))):
+                found[played] = max(found[played], _epsilon_or_infinity(values, delta))
+            last.append(values)
+        remembered(key, lambda: tuple(last))
+        # Fewer rounds cost no more, whatever the grid makes of them.
+        return np.asarray(np.minimum.accumulate(found[::-1])[::-1])
+
+    return remembered_epsilons(key, delta, compute)
+
+
+def _epsilon_or_infinity(values: Values, delta: float) -> float:
+    try:
+        return Profile((values,)).epsilon(delta)
+    except UnsupportedAccounting:
+        return math.inf
+
+
+def _checked_key(law: RoundLaw, rounds: int) -> Key:
     if rounds < 0 or rounds != int(rounds):
         raise ConfigurationError(f"the number of rounds is a whole number of at least 0; got {rounds}")
     if rounds > MOST_ROUNDS:
         raise UnsupportedAccounting(
             f"the exact accountant plays at most {MOST_ROUNDS} rounds; for {rounds} use the Rényi accountant"
         )
-    key = (law.noise, law.scale, str(law.adjacency), law.classes == 2, law.sampling_rate, int(rounds))
-    told = progress or _told(int(rounds))
-    return Profile(remembered(key, lambda: tuple(play(game, int(rounds), told) for game in law.games())))
+    return law.noise, law.scale, str(law.adjacency), law.classes == 2, law.sampling_rate, int(rounds)
 
 
-def affordable_rounds(law: RoundLaw, epsilon: float, delta: float, most: int) -> int:
-    """The largest number of rounds, at most ``most``, that is certified to be (ε, δ)-DP; one run of the recursion.
-
-    It is closest where ``most`` is not much larger than the result. Raises what `winner_profile` raises.
-    """
-    check_delta(delta)
-    found = most
-    for game in law.games():
-        profiles = (Profile((values,)) for values in play_through(game, found, _told(most)))
-        fits = takewhile(lambda profile: profile.delta(epsilon) <= delta, profiles)
-        found = max(0, sum(1 for _ in fits) - 1)
-    return found
-
-
-def _told(rounds: int) -> Callable[[int], None]:
+def _told(law: RoundLaw, rounds: int) -> Callable[[int], None]:
     """Tells whoever listens to searches how many of the rounds are computed."""
-    return lambda done: report_step(SearchStep("the exact accountant's rounds", 1, done, rounds))
+    subject = f"the exact accountant's {rounds} rounds under {law.noise} noise of {law.scale:g} votes"
+    return lambda done: report_step(SearchStep(subject, 1, done, rounds))

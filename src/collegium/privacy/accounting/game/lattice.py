@@ -111,12 +111,6 @@ class Lattice:
         out[2] = np.where(low_x, 0.0, self.log_down(near_x)) + np.where(low_y, 0.0, self.log_down(near_y))
         return out
 
-    def log_two(self, d: IntArray, tie_to_a: bool) -> FloatArray:
-        """log Pr[a], log Pr[b] when M is far below and a is d steps above b; shape ``[2, positions]``."""
-        everywhere = np.full(len(d), self.half)
-        first = self._log_first(everywhere, d, 0 if tie_to_a else 1)
-        return np.stack([first, self._log_first(everywhere, -d, 1 if tie_to_a else 0)])
-
     def _log_first(self, x: IntArray, d: IntArray, loses_ties: int) -> FloatArray:
         """log Pr[Z₁ + x > 0 and Z₁ + d beats Z₂]: for fixed d a tail sum over z of density(z)·F(z + d).
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from collegium.privacy.accounting.argmax.lattice import FAR_BELOW, FloatArray, Lattice
+from collegium.privacy.accounting.game.lattice import FAR_BELOW, FloatArray, Lattice
 from collegium.privacy.units import IntArray
 
 

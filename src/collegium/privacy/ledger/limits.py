@@ -1,0 +1,82 @@
+"""How many rounds of each block the terms of a ledger state: as many as are wanted, or as the budget takes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from collegium.privacy.accounting.game.laws import Law, block_epsilon, coarser
+from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.ledger.chain import Chain
+from collegium.privacy.ledger.entry import Terms
+
+_CLOSER = 2
+"""The exact accountant affords less than so many times the rounds of the whole noisy counts."""
+
+_SPARE = 8
+_MOST_STEPS = 12
+
+
+def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
+    """The rounds of each block of ``terms`` that are stated, ``wanted`` or fewer.
+
+    A block on its own may get more than the budget takes: its charges are tested one by one. Several blocks get
+    numbers that fit the budget together: the first block all that is wanted if it can, and the others what is left.
+    """
+    paid = {purpose: block.laws[terms.unit] for purpose, block in terms.blocks.items() if block.laws}
+    if terms.epsilon_budget is None or not paid:
+        return dict(wanted)
+    budget, delta = terms.epsilon_budget, chain.settings.delta
+
+    def within(rounds: Mapping[str, int], changed: list[str]) -> int:
+        """The most rounds of the ``changed`` blocks to look at, beside ``rounds`` of the others."""
+
+        def loosely(number: int) -> float:
+            counts: dict[Law, int] = {}
+            for purpose, law in paid.items():
+                loose = coarser(law) if isinstance(law, RoundLaw) else law
+                counts[loose] = counts.get(loose, 0) + (number if purpose in changed else rounds[purpose])
+            return block_epsilon(counts, delta)
+
+        most = max(wanted[purpose] for purpose in changed)
+        return min(most, _CLOSER * _largest(lambda number: loosely(number) <= budget, most) + _SPARE)
+
+    if len(paid) == 1:
+        (only,) = paid
+        return {**wanted, only: within(wanted, [only])}
+
+    def epsilon(rounds: Mapping[str, int]) -> float:
+        blocks = {p: replace(block, rounds=rounds[p] if block.laws else None) for p, block in terms.blocks.items()}
+        return chain.epsilon(None, replace(terms, blocks=blocks), dict.fromkeys(paid, 0))
+
+    def with_all(changed: list[str], number: int) -> dict[str, int]:
+        return {**wanted, **{purpose: min(number, wanted[purpose]) for purpose in changed}}
+
+    for changed in (list(paid)[1:], list(paid)):
+        bracket = within(wanted, changed)
+        number = _close_to_largest(lambda n, these=changed: epsilon(with_all(these, n)), budget, 0, bracket)  # type: ignore[misc]
+        if number:
+            break
+    return with_all(changed, number)
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int:
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _close_to_largest(epsilon: Callable[[int], float], budget: float, low: int, high: int) -> int:
+    """A number from ``low`` to ``high`` that fits and is within 2 % of the largest that does; ``low`` if none does.
+
+    Each ε may take seconds, and grows about as the square root of the number: that leads the search.
+    """
+    rounds = high
+    for _ in range(_MOST_STEPS):
+        found = epsilon(rounds)
+        low, high = (rounds, high) if found <= budget else (low, rounds - 1)
+        guess = int(0.995 * rounds * (budget / found) ** 2) if found > 0.0 else high
+        rounds = min(max(guess, low + 1), high)
+        if rounds <= low + low // 50 and (low >= high or guess <= low + low // 50):
+            break
+    return low

@@ -1,0 +1,131 @@
+"""What was charged: rounds of blocks, and the ε that they add up to for each privacy unit.
+
+Blocks whose largest numbers of rounds were fixed together may be interleaved and stopped in any way that depends on
+the answers: their ε is that of the largest numbers, whatever was used of them. A block on its own costs what was used
+of it. Blocks that were chosen after labels of others had been given out add up ε by ε, each at its share of δ.
+docs/privacy.md, "The ledger's filter", has the proof.
+"""
+
+from collections.abc import Mapping
+
+from collegium.errors import LedgerCorrupt
+from collegium.privacy.accounting.game.laws import Law, VectorLaw, block_epsilon
+from collegium.privacy.accounting.game.winner import RoundLaw
+from collegium.privacy.ledger.entry import Block, ProtectedUnit, Terms
+
+Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]]]]
+"""Blocks that were fixed together: purpose, adjacency and the laws by unit of each."""
+
+Laws = dict[Law, tuple[int, int]]
+"""Rounds of each law: those that count, and the most that were stated."""
+
+_ALL_VECTORS = "all vectors"
+
+
+class Spending:
+    """The rounds that were charged, by family of blocks and purpose."""
+
+    def __init__(self) -> None:
+        self._used: dict[Family, dict[str, int]] = {}
+        self._stated: dict[Family, dict[str, int]] = {}
+
+    def used(self, terms: Terms, purpose: str) -> int:
+        """Rounds of this block that were charged under these terms, or under others that state the same blocks."""
+        return self._used.get(_family(terms, purpose), {}).get(purpose, 0)
+
+    def take(self, terms: Terms, purpose: str, rounds: int) -> None:
+        """Count a charge under ``terms``; LedgerCorrupt where they do not allow it."""
+        block = terms.blocks.get(purpose)
+        if block is None:
+            raise LedgerCorrupt(f"it charges {purpose!r}, which the terms in force do not state")
+        if not block.laws:
+            whole = [other for other, stated in terms.blocks.items() if stated.laws]
+            if not any(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
+                raise LedgerCorrupt(f"it charges nothing for {purpose!r}, but the whole run is not paid for")
+            return
+        if terms.unit not in block.laws:
+            raise LedgerCorrupt(f"it does not say what it costs one {terms.unit}, the unit of the budget")
+        family = _family(terms, purpose)
+        used = self._used.setdefault(family, {})
+        used[purpose] = used.get(purpose, 0) + rounds
+        if block.rounds is not None and used[purpose] > block.rounds:
+            raise LedgerCorrupt(f"it charges more than the {block.rounds} rounds of {purpose!r} that the terms allow")
+        stated = self._stated.setdefault(family, {})
+        for other, number in _members(terms, purpose).items():
+            stated[other] = max(stated.get(other, 0), number.rounds or 0)
+
+    def units(self) -> list[ProtectedUnit]:
+        """Every unit that a cost was stated for."""
+        stated = {(unit, adjacency) for family in self._used for _, adjacency, laws in family for unit, _ in laws}
+        return sorted(stated, reverse=True)  # records first
+
+    @property
+    def games(self) -> bool:
+        """Whether some ε comes from a game rather than from a formula."""
+        return any(isinstance(law, RoundLaw) for family in self._used for *_, laws in family for _, law in laws)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether several blocks were fixed together, so that answers may decide how much is used of each."""
+        return any(len(family) > 1 for family in self._used)
+
+    def epsilon(
+        self, unit: ProtectedUnit, delta: float, terms: Terms | None = None, more: Mapping[str, int] | None = None
+    ) -> float:
+        """ε of all that was charged to ``unit``, and of ``more`` rounds under ``terms``; infinite where not stated."""
+        groups = self._groups(unit, terms, more or {})
+        if groups is None:
+            return float("inf")
+        share = delta / max(1, len(groups))
+        return sum(
+            block_epsilon(
+                {law: count for law, (count, _) in group.items()},
+                share,
+                {law: most for law, (_, most) in group.items()},
+            )
+            for group in groups
+        )
+
+    def _groups(self, unit: ProtectedUnit, terms: Terms | None, more: Mapping[str, int]) -> list[Laws] | None:
+        """Laws and rounds that count together; None where a family does not state the unit's cost."""
+        used = {family: dict(counts) for family, counts in self._used.items()}
+        stated = {family: dict(counts) for family, counts in self._stated.items()}
+        if terms is not None:
+            for purpose, rounds in more.items():
+                if not terms.blocks[purpose].laws:
+                    continue
+                family = _family(terms, purpose)
+                own, limits = used.setdefault(family, {}), stated.setdefault(family, {})
+                own[purpose] = own.get(purpose, 0) + rounds
+                for other, block in _members(terms, purpose).items():
+                    limits[other] = max(limits.get(other, 0), block.rounds or 0)
+        groups: dict[object, Laws] = {}
+        for family, counts in used.items():
+            laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held in family if adjacency == unit[1]}
+            if len(laws) < len(family) or None in laws.values():
+                return None
+            together = len(family) > 1
+            key: object = frozenset(laws.values())
+            if not together and isinstance(next(iter(laws.values())), VectorLaw):
+                key = _ALL_VECTORS
+            group = groups.setdefault(key, {})
+            for purpose, law in laws.items():
+                assert law is not None  # tested above
+                most = max(stated[family].get(purpose, 0), counts.get(purpose, 0))
+                count = most if together else counts[purpose]
+                before, limit = group.get(law, (0, 0))
+                group[law] = before + count, limit + most
+        return list(groups.values())
+
+
+def _members(terms: Terms, purpose: str) -> dict[str, Block]:
+    """The blocks that were fixed together with this one, itself included."""
+    if terms.blocks[purpose].rounds is None:
+        return {purpose: terms.blocks[purpose]}
+    return {other: block for other, block in terms.blocks.items() if block.laws and block.rounds is not None}
+
+
+def _family(terms: Terms, purpose: str) -> Family:
+    return frozenset(
+        (other, terms.adjacency, frozenset(block.laws.items())) for other, block in _members(terms, purpose).items()
+    )

@@ -1,0 +1,147 @@
+"""One round of the exact accountant from below: real histograms come close to its δ and never pass it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from collegium.privacy.accounting.game.cells import Cells
+from collegium.privacy.accounting.game.curves import Sampling, cell_curves
+from collegium.privacy.accounting.game.planes import Plane
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
+from collegium.privacy.units import Adjacency
+
+EPSILONS = np.array([0.0, 0.05, 0.2])
+SCALE = {"discrete-gaussian": 6.0, "discrete-laplace": 5.0, "gumbel": 5.0}
+SLACK = 1 + 1e-6
+
+
+def winner_law(noise: str, scale: float, counts: np.ndarray) -> np.ndarray:
+    """Pr[winner], by quadrature or by summation over the integers with ties to the lowest class."""
+    if noise == "gumbel":
+        weight = np.exp((counts - counts.max()) / scale)
+        return weight / weight.sum()
+    reach = (10.0 if noise.endswith("gaussian") else 40.0) * scale
+    low, high = counts.min() - reach, counts.max() + reach
+    if noise.startswith("discrete-"):
+        z = np.arange(math.floor(low), math.ceil(high) + 1.0)
+        weights = np.ones_like(z)
+    else:
+        # Panels end at the counts, where Laplace densities have their kinks.
+        ends = np.unique(np.concatenate([counts, np.arange(low, high, scale / 2), [high]]))
+        nodes, node_weights = np.polynomial.legendre.leggauss(10)
+        half = np.diff(ends)[:, None] / 2
+        z = (ends[:-1, None] + half + half * nodes).ravel()
+        weights = (half * node_weights).ravel()
+    u = (z - counts[:, None]) / scale
+    kernel = np.exp(-0.5 * u * u) if noise.endswith("gaussian") else np.exp(-np.abs(u))
+    if noise.startswith("discrete-"):
+        mass = kernel / kernel.sum(axis=1, keepdims=True)
+        below = np.cumsum(mass, axis=1)
+        strict, level = np.maximum(below - mass, 0.0), below
+    elif noise == "gaussian":
+        mass, strict = kernel / math.sqrt(2 * math.pi) / scale, ndtr(u)
+        level = strict
+    else:
+        mass, strict = kernel / 2 / scale, np.where(u < 0, 0.5 * np.exp(-np.abs(u)), 1 - 0.5 * np.exp(-np.abs(u)))
+        level = strict
+    law = np.empty(len(counts))
+    for i in range(len(counts)):
+        others = [strict[j] if j < i else level[j] for j in range(len(counts)) if j != i]
+        law[i] = (weights * mass[i] * np.prod(others, axis=0)).sum()
+    return law / law.sum()
+
+
+def hockey_stick(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """δ at each of `EPSILONS`."""
+    return np.maximum(p - np.exp(EPSILONS)[:, None] * q, 0.0).sum(axis=1)
+
+
+def bound_of(law: RoundLaw) -> np.ndarray:
+    profile = winner_profile(law, 1)
+    return np.array([profile.delta(epsilon) for epsilon in EPSILONS])
+
+
+def random_pairs(scale: float, adjacency: Adjacency, trials: int, seed: int):  # type: ignore[no-untyped-def]
+    """Histograms of 2 to 10 classes with one changed vote, many of them with two or three leaders close together."""
+    generator = np.random.default_rng(seed)
+    for trial in range(trials):
+        classes = 3 if trial % 3 == 0 else int(generator.integers(3, 11))
+        counts = generator.integers(0, max(2, int(4 * scale)), classes)
+        if trial % 2:
+            counts[:] = generator.integers(0, max(2, int(scale)), classes)
+            counts[:2] = int(10 * scale) + generator.integers(0, max(2, int(scale)), 2)
+        a, b = generator.permutation(classes)[:2] if trial % 4 < 2 else (0, 1)
+        counts[a] += 1
+        other = counts.copy()
+        other[a] -= 1
+        if adjacency is Adjacency.REPLACE:
+            other[b] += 1
+        yield counts.astype(float), other.astype(float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "close"), [("discrete-gaussian", 0.9), ("discrete-laplace", 0.7), ("gumbel", 0.9)])
+def test_random_histograms_come_close_and_never_pass(noise: str, close: float) -> None:
+    """200 random neighbours of 3 to 10 classes, both directions."""
+    bound, best = bound_of(RoundLaw(noise, SCALE[noise])), np.zeros(len(EPSILONS))
+    for counts, other in random_pairs(SCALE[noise], Adjacency.REPLACE, 200, seed=3):
+        p, q = winner_law(noise, SCALE[noise], counts), winner_law(noise, SCALE[noise], other)
+        found = np.maximum(hockey_stick(p, q), hockey_stick(q, p))
+        assert (found <= bound * SLACK).all(), (counts, other, found / bound)
+        best = np.maximum(best, found)
+    assert best[0] >= close * bound[0]
+
+
+@pytest.mark.parametrize("noise", SCALE)
+def test_an_added_or_removed_vote_never_passes_its_bound(noise: str) -> None:
+    bound = bound_of(RoundLaw(noise, SCALE[noise], Adjacency.ADD_REMOVE))
+    half = bound_of(RoundLaw(noise, 2 * SCALE[noise], Adjacency.ADD_REMOVE))
+    caught = False
+    for counts, other in random_pairs(SCALE[noise], Adjacency.ADD_REMOVE, 100, seed=4):
+        p, q = winner_law(noise, SCALE[noise], counts), winner_law(noise, SCALE[noise], other)
+        found = np.maximum(hockey_stick(p, q), hockey_stick(q, p))
+        assert (found <= bound * SLACK).all()
+        caught |= bool((found > half).any())
+    assert caught, "planted: half the shift is below a real pair"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["discrete-gaussian", "discrete-laplace"])
+def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
+    """P₀ against (1 − s)P₀ + sP₁ in both directions, also when the rest of the sample is random."""
+    rate, best, previous = 0.2, np.zeros(len(EPSILONS)), None
+    bound = bound_of(RoundLaw(noise, SCALE[noise], sampling_rate=rate))
+    for counts, other in random_pairs(SCALE[noise], Adjacency.REPLACE, 100, seed=5):
+        for without, moved in ((counts, other), (other, counts)):
+            p0 = winner_law(noise, SCALE[noise], without)
+            mixed = (1 - rate) * p0 + rate * winner_law(noise, SCALE[noise], moved)
+            found = np.maximum(hockey_stick(p0, mixed), hockey_stick(mixed, p0))
+            assert (found <= bound * SLACK).all()
+            best = np.maximum(best, found)
+            if previous is not None and len(previous[0]) == len(p0):
+                pair = 0.3 * p0 + 0.7 * previous[0], 0.3 * mixed + 0.7 * previous[1]
+                assert (hockey_stick(*pair) <= bound * SLACK).all()
+            previous = p0, mixed
+    assert best[0] >= 0.6 * bound[0]
+
+
+def test_planted_bug_a_grid_without_reserve_is_caught() -> None:
+    """On coarse rectangles the corners alone miss the largest gain inside; with the reserve they do not."""
+    scale, generator = 8.0, np.random.default_rng(6)
+    plane = Plane.build("gaussian", scale, True)
+    low, width = generator.integers(-100, 300, (300, 2)), generator.integers(4, 120, 300)
+    cells = np.stack([low[:, 0], low[:, 0] + width, low[:, 1], low[:, 1] + width], axis=1)
+    grid = np.linspace(0.0, 0.3, 7)
+    curves = cell_curves(plane.enclose(Cells(cells)), Sampling(), grid)
+    corners = curves.corner_gain.max(axis=0)
+    bound = np.minimum(curves.envelope, corners + curves.reserve)
+    x, y = ((cells[:, k] + generator.integers(0, width + 1, (40, 300))).ravel() for k in (0, 2))
+    p = np.exp(plane.lattice.log_three(x, y, True))
+    q = np.exp(plane.lattice.log_three(x - plane.lattice.vote, y + plane.lattice.vote, True))
+    inside = np.maximum(p[..., None] - np.exp(grid) * q[..., None], 0.0).sum(axis=0).reshape(40, 300, -1).max(axis=0)
+    assert (inside <= bound * (1 + 1e-9) + 1e-13).all()
+    assert int((inside > corners * 1.01).sum()) > 50

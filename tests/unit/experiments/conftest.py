@@ -1,0 +1,26 @@
+"""What tests of experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from collegium.errors import UnsupportedAccounting
+from collegium.privacy.accounting.game import laws
+from collegium.privacy.analysis import epsilons
+
+
+@pytest.fixture
+def without_games(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What whole noisy counts cost, in place of games: these take seconds for each scale and have their own tests."""
+
+    def refuse(*_: object) -> None:
+        raise UnsupportedAccounting("not played here")
+
+    monkeypatch.setattr(laws, "winner_epsilons", refuse)
+    monkeypatch.setattr(laws, "winner_profile", refuse)
+    monkeypatch.setattr(epsilons, "winner_profile", refuse)
+    laws._block_epsilon.cache_clear()
+    yield
+    laws._block_epsilon.cache_clear()
