@@ -1,6 +1,7 @@
 """What the suites share: one way to state a broken promise, small tasks and records, and what a file may hold."""
 
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
-from collegium.errors import ConfigurationError
+from collegium.errors import CollegiumError, ConfigurationError
 
 CLASSES = ("low", "middle", "high")
 
@@ -86,7 +87,7 @@ def random_state(seed: int) -> Iterator[None]:
         np.random.set_state(theirs)
 
 
-def holds_arrays_alone(path: Path, whose: str) -> None:
+def _holds_arrays_alone(path: Path, whose: str) -> None:
     """AssertionError unless the file at ``path`` is safetensors whose arrays do not hide a pickle."""
     promise(path.is_file(), f"{whose} does not write one file where it is told to")
     try:
@@ -100,15 +101,31 @@ def holds_arrays_alone(path: Path, whose: str) -> None:
         promise(not _is_pickle(array), f"{whose} hides a pickle in the array {name!r}: reading it would run code")
 
 
-def refuses_damage(kept: Path, error: type[Exception], read: Callable[[Path], object], whose: str) -> None:
-    """AssertionError unless ``read`` raises ``error`` for the file ``kept`` cut short, and for another kind of file."""
-    damaged = kept.with_name("damaged.safetensors")
-    for content, what in (
-        (kept.read_bytes()[:-9], "a file that is cut short"),
-        (b"neither arrays nor names" * 20, "a file of another kind"),
-    ):
-        damaged.write_bytes(content)
-        refuses(error, lambda: read(damaged), f"{whose} must refuse {what} with {error.__name__}")
+def check_file(
+    whose: str, fitted: Any, read: Callable[[Path], Any], error: type[Exception], probes: NDArray[Any]
+) -> Any:
+    """What ``read`` makes of the file that ``fitted`` saves.
+
+    AssertionError unless that file holds arrays alone and what is read predicts the same classes of ``probes``, and
+    unless ``read`` raises ``error`` for the file cut short and for another kind of file.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        kept, damaged = Path(folder) / "kept.safetensors", Path(folder) / "damaged.safetensors"
+        fitted.save(kept)
+        _holds_arrays_alone(kept, whose)
+        try:
+            again = read(kept)
+        except CollegiumError as refusal:
+            raise AssertionError(f"{whose}: what it saved cannot be read: {refusal}") from refusal
+        same = bool((again.predict(probes) == fitted.predict(probes)).all())
+        promise(same, f"{whose} read back from its file predicts other classes")
+        for content, what in (
+            (kept.read_bytes()[:-9], "a file that is cut short"),
+            (b"neither arrays nor names" * 20, "a file of another kind"),
+        ):
+            damaged.write_bytes(content)
+            refuses(error, lambda: read(damaged), f"{whose} must refuse {what} with {error.__name__}")
+        return again
 
 
 def _is_pickle(array: NDArray[Any]) -> bool:

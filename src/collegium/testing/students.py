@@ -1,8 +1,6 @@
 """The suite for student methods: what is published predicts classes of its task and is a file of arrays alone."""
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,13 @@ from collegium.errors import CollegiumError, ConfigurationError
 from collegium.models.students import Student, read_student
 from collegium.testing.promises import (
     TABLE,
+    check_file,
     class_numbers,
     easy_examples,
-    holds_arrays_alone,
     on_a_suitable_task,
     promise,
     random_state,
     refuses,
-    refuses_damage,
 )
 
 _POOL = 240
@@ -70,7 +67,8 @@ def check_student(
         bool((again.predict(probes) == student.predict(probes)).all()),
         f"{method}: the same labels and seed gave another student with another random state of the process",
     )
-    _check_file(method, student, suited)
+    again = check_file(method, student, lambda path: read_student(path, device="cpu"), CollegiumError, probes)
+    promise(again.task == suited, f"{method}: the student that is read back has another task")
 
 
 def _fitted(method: str, options: dict[str, Any], task: Task) -> Student:
@@ -107,21 +105,3 @@ def _check_predictions(method: str, student: Student, task: Task) -> None:
         bool((best >= probabilities.max(axis=1) - 1e-6).all()),
         f"{method}: predict must name the class of the largest probability",
     )
-
-
-def _check_file(method: str, student: Student, task: Task) -> None:
-    probes = easy_examples(task, 200, seed=9, spread=0.4).x
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / "student.safetensors"
-        student.save(kept)
-        holds_arrays_alone(kept, method)
-        try:
-            again = read_student(kept, device="cpu")
-        except CollegiumError as error:
-            raise AssertionError(f"{method}: read_student cannot read what the student saved: {error}") from error
-        promise(again.task == task, f"{method}: the student that is read back has another task")
-        promise(
-            bool((again.predict(probes) == student.predict(probes)).all()),
-            f"{method}: the student that is read back predicts other classes",
-        )
-        refuses_damage(kept, CollegiumError, read_student, method)

@@ -19,20 +19,19 @@ import numpy as np
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, StorageError
-from collegium.parties.teachers.base import Kind, build_teacher, can_be_kept
+from collegium.parties.teachers.base import Kind, Teacher, build_teacher, can_be_kept
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import assign_teachers
 from collegium.privacy.units import IntArray
 from collegium.testing.promises import (
+    check_file,
     class_numbers,
     easy_examples,
-    holds_arrays_alone,
     on_a_suitable_task,
     promise,
     refuses,
-    refuses_damage,
 )
 
 _TEACHERS = 3
@@ -101,20 +100,14 @@ def _check_alone(kind: str, built: Kind, task: Task, options: dict[str, Any]) ->
         lambda: build_teacher(built, task, {**options, "no_such_option": 1}),
         f"{kind} must refuse an option that it does not have",
     )
-    if not can_be_kept(teacher):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / "teacher.safetensors"
-        teacher.save(kept)
-        holds_arrays_alone(kept, kind)
-        again = build_teacher(built, task, options)
-        again.load(kept, device="cpu")
-        promise(
-            bool((again.predict(probes) == predicted).all()), f"{kind} read back from its file predicts other classes"
-        )
-        refuses_damage(
-            kept, StorageError, lambda path: build_teacher(built, task, options).load(path, device="cpu"), kind
-        )
+    if can_be_kept(teacher):
+        check_file(kind, teacher, lambda path: _read(built, task, options, path), StorageError, probes)
+
+
+def _read(built: Kind, task: Task, options: dict[str, Any], path: Path) -> Teacher:
+    teacher = build_teacher(built, task, options)
+    teacher.load(path, device="cpu")
+    return teacher
 
 
 def _check_together(kind: str, task: Task, options: dict[str, Any]) -> None:
