@@ -99,7 +99,7 @@ def test_a_method_with_a_file_of_its_own_passes() -> None:
     ("bug", "named"),
     [
         ("pickle", "no safetensors file"),
-        ("unnamed", "cannot read what the student saved"),
+        ("unnamed", "what it saved cannot be read"),
         ("outside", "outside the task's classes"),
         ("halved", "add up to 1"),
         ("unseeded", "another random state"),
