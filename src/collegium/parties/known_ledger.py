@@ -4,12 +4,12 @@ An older copy of the ledger, or another one, does not contain that entry. The co
 the digests of all entries since then: the party computes the hashes of the chain from them, and sees no entry.
 """
 
+import os
 from pathlib import Path
 
 from collegium.errors import LedgerRefused, StorageError
 from collegium.privacy.ledger.chain import Head, following
 from collegium.protocol.messages import LedgerHead, Request, ShowLedger, VoteRequest
-from collegium.whole_files import write_whole
 
 
 class KnownLedger:
@@ -17,8 +17,9 @@ class KnownLedger:
 
     Parameters
     ----------
-    path : the file that keeps the head as ``SEQ:HASH``. If the consortium begins a new ledger, and the institution
-        agrees, the institution deletes this file. None follows every ledger that it is shown (simulations).
+    path : the file that keeps the heads, a line ``SEQ:HASH`` for each, the latest last. If the consortium begins a new
+        ledger, and the institution agrees, the institution deletes this file. None follows every ledger that it is
+        shown (simulations).
 
     Raises
     ------
@@ -36,9 +37,14 @@ class KnownLedger:
         if self._path is None or not self._path.exists():
             return None
         try:
-            return Head.parse(self._path.read_text(encoding="ascii"))
+            *lines, last = self._path.read_text(encoding="ascii").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"cannot read {self._path}: {error}") from error
+        # What follows the last end of a line was cut short by a crash, before the coordinator heard of it.
+        whole = [line for line in lines if line]
+        if not whole and (lines or not last):
+            return None
+        return Head.parse(whole[-1] if whole else last)
 
     def __call__(self, request: Request) -> LedgerHead:
         """Follow the entries that the coordinator shows. Raises LedgerRefused unless they follow the kept head."""
@@ -54,8 +60,18 @@ class KnownLedger:
         for digest in request.body.digests:
             reached = following(reached, digest)
         if self._path is not None and reached != kept:
-            write_whole(self._path, f"{reached}\n", mode=0o600)
+            self._keep(self._path, reached)
         return LedgerHead("" if reached is None else str(reached))
+
+    def _keep(self, path: Path, head: Head | None) -> None:
+        """Add a line, on the disk before this returns; no temporary file, which a killed process would leave."""
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="ascii") as file:
+                file.write(f"\n{head}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""

@@ -60,6 +60,22 @@ def test_a_chain_without_the_kept_head_is_refused_and_the_head_stays(
     assert str(ledger.head()) == head(4) == str(KnownLedger(tmp_path / "head.txt").head())
 
 
+def test_a_line_that_a_crash_cut_short_is_as_if_it_had_not_come(tmp_path: Path) -> None:
+    path = tmp_path / "head.txt"
+    ledger = KnownLedger(path)
+    show(ledger, "", *DIGESTS[:2])
+    show(ledger, head(2), DIGESTS[2])
+    whole = path.read_bytes()
+    first = len(f"\n{head(2)}\n")
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        reached = 0 if size < first else 2 if size < len(whole) else 3
+        assert str(ledger.head() or "") == head(reached)
+    path.write_bytes(whole[:-9])
+    assert show(ledger, head(2), *DIGESTS[2:5]) == head(5) == str(KnownLedger(path).head())
+    assert [one.name for one in tmp_path.iterdir()] == ["head.txt"]
+
+
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "head.txt").write_text("nonsense")
     with pytest.raises(ConfigurationError, match="head looks like"):
