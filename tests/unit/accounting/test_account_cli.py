@@ -166,6 +166,7 @@ def test_where_no_game_is_played_the_headline_is_that_of_the_whole_noisy_vector(
     )
 
 
+@pytest.mark.slow
 def test_an_account_loads_no_library_of_loss_distributions_unless_it_is_asked_for_them():
     code = (
         "import sys; from collegium.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
@@ -270,6 +271,7 @@ def test_votes_are_refused_under_sampling(collegium, votes):
     assert status != 0 and "sampling" in err
 
 
+@pytest.mark.slow
 def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
     picture = tmp_path / "plan.png"
     given = (
@@ -342,6 +344,7 @@ def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
     assert status != 0 and says in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_plan_prints_the_graph_of_its_secure_sum(collegium):
     status, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 250, "--classes", 2, "-m", "gnmax", "--json")
     graph = json.loads(out)["secure_sum"]

@@ -46,6 +46,7 @@ def rounds(draw: st.DrawFn, least: int, most: int) -> tuple[np.ndarray, int, int
     return vectors, low, high, leaves
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(rounds(3, 24))
 def test_few_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, int, int, list[Phase]]) -> None:
