@@ -161,7 +161,8 @@ class Methods:
         return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
 
     def _scores(self, values: NDArray[np.int64], noise: float = 1.0) -> Floats:
-        return self.test_kernel @ self._student(values, noise).weights
+        student = self._student(values, noise)
+        return self.test_kernel @ student.weights - student.offset
 
     def _sums_of(self, records: Examples) -> NDArray[np.int64]:
         return RecordsOfClasses(records, self.split.task).sums(self.kernel)
@@ -187,7 +188,8 @@ class Methods:
         asked = asked[: max(QUERIES)]
         kernel, votes = self.kernel.kernel(self.split.pool[asked]), np.zeros((len(asked), self.classes), dtype=np.int64)
         for own in np.array_split(order, min(TEACHERS, len(private) // 10)):
-            chosen = (kernel @ self._student(self._sums_of(private.take(own))).weights).argmax(axis=1)
+            teacher = self._student(self._sums_of(private.take(own)))
+            chosen = (kernel @ teacher.weights - teacher.offset).argmax(axis=1)
             votes[np.arange(len(asked)), chosen] += 1
         return asked, votes
 

@@ -210,11 +210,11 @@ class KernelMap:
         return summed
 
     def weights_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights of the kernel values that give the scores φ(x)ᵀ·``coefficients`` / `ONE`, ``[landmarks, classes]``.
+        """Weights ``[landmarks, classes]`` of what `kernel` gives: with them it scores φ(x)ᵀ·``coefficients`` / `ONE`.
 
-        The scores are k(x)ᵀ·weights with k(x) between 0 and 1, but for the rounding and shortening of φ.
+        But for the rounding and shortening of φ.
         """
-        return np.asarray(self.whitening @ coefficients / _WHITENING_ONE)
+        return np.asarray(self.whitening @ coefficients / (_WHITENING_ONE * KERNEL_ONE))
 
 
 def shortened(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:

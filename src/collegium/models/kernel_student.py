@@ -76,38 +76,59 @@ class NoisySums:
         kappa = max(2.0, classes ** (1.0 / 3.0)) * self.noise / (ONE * classes)
         eigenvalues = found.eigenvalues * count
         filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
-        weights = found.kernel.weights_of(found.axes @ (filtered[:, None] * (found.axes.T @ sums)))
-        features, landmarks = self.kernel.features, found.kernel.landmarks
-        return KernelStudent(task, features, self.kernel.bandwidth_squared, landmarks, weights, device)
+        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ sums))
+        # The mean score over the pool says how frequent each class is. Where noise hides that, it would decide the
+        # class of every input: so much of it is taken off as noise explains (James and Stein 1961).
+        mean_score = found.mean @ coefficients
+        variance = float(np.square(filtered * (found.axes.T @ found.mean)).sum()) * (self.noise / (ONE * classes)) ** 2
+        explained = min(1.0, classes * variance / max(float(mean_score @ mean_score), 1e-300))
+        return KernelStudent(
+            task,
+            self.kernel.features,
+            self.kernel.bandwidth_squared,
+            found.kernel.landmarks,
+            found.kernel.weights_of(coefficients),
+            explained * mean_score,
+            device,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class PoolSpectrum:
-    """The second moment of φ over the pool, by its eigenvalues ``[landmarks]`` and axes ``[landmarks, landmarks]``."""
+    """The mean and the second moment of φ over the pool, the latter by eigenvalues and axes.
+
+    Parameters
+    ----------
+    mean, eigenvalues : ``[landmarks]``.
+    axes : ``[landmarks, landmarks]``.
+    """
 
     kernel: KernelMap
+    mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
 
     @classmethod
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
         """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
-        moment = np.zeros((kernel.dimensions, kernel.dimensions))
+        mean, moment = np.zeros(kernel.dimensions), np.zeros((kernel.dimensions, kernel.dimensions))
         for start in range(0, len(pool), _AT_ONCE):
             vectors = kernel(pool[start : start + _AT_ONCE]) / ONE
+            mean += vectors.sum(axis=0)
             moment += vectors.T @ vectors
         eigenvalues, axes = np.linalg.eigh(moment / len(pool))
-        return cls(kernel, np.maximum(eigenvalues, 0.0), axes)
+        return cls(kernel, mean / len(pool), np.maximum(eigenvalues, 0.0), axes)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelStudent:
-    """Scores k(x)ᵀ·weights; k(x) is the Gaussian kernel of an input and the landmarks.
+    """Scores k(x)ᵀ·weights − offset; k(x) is the Gaussian kernel of an input and the landmarks (`KernelMap.kernel`).
 
     Parameters
     ----------
     landmarks : their features, int16 ``[landmarks, features]``.
     weights : float64 ``[landmarks, classes]``.
+    offset : float64 ``[classes]``.
     """
 
     task: Task
@@ -115,13 +136,15 @@ class KernelStudent:
     bandwidth_squared: int
     landmarks: NDArray[np.int16]
     weights: NDArray[np.float64]
+    offset: NDArray[np.float64]
     device: str = "cpu"
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``."""
         kernel = self._kernel()
         blocks = [kernel.kernel(x[start : start + _AT_ONCE]) for start in range(0, len(x), _AT_ONCE)]
-        return np.concatenate([np.empty((0, self.weights.shape[1])), *(block @ self.weights for block in blocks)])
+        scores = [np.empty((0, len(self.offset))), *(block @ self.weights - self.offset for block in blocks)]
+        return np.concatenate(scores)
 
     def _kernel(self) -> KernelMap:
         nothing = np.empty((len(self.landmarks), 0))
@@ -141,12 +164,12 @@ class KernelStudent:
         """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
         from collegium.models.kernel_onnx import scores_of, shares_of
 
-        scores = scores_of(graph, x, self._kernel(), self.weights)
+        scores = graph.add("Sub", scores_of(graph, x, self._kernel(), self.weights), graph.constant(self.offset))
         return shares_of(graph, scores, len(self.task.classes), _SMALLEST)
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""
-        arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "weights": self.weights}
+        arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "weights": self.weights, "offset": self.offset}
         for name in ("projection", "scaling"):
             if (array := getattr(self.features, name)) is not None:
                 arrays[name] = array
@@ -163,7 +186,8 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         task = Task.model_validate(about["task"])
         network = arrays["network"].tobytes() if "network" in arrays else None
         features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
-        landmarks, weights, bandwidth = arrays["landmarks"], arrays["weights"], int(about["bandwidth_squared"])
+        landmarks, weights, offset = (arrays[name] for name in ("landmarks", "weights", "offset"))
+        bandwidth = int(about["bandwidth_squared"])
     except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
     fits = (
@@ -173,9 +197,11 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         and 1 <= len(landmarks) == len(weights) <= MAX_LANDMARKS
         and landmarks.shape[1] == dimensions(features, task.inputs)
         and weights.shape[1] == len(task.classes)
-        and bool(np.isfinite(weights).all())
+        and offset.dtype == np.float64
+        and offset.shape == weights.shape[1:]
+        and bool(np.isfinite(weights).all() and np.isfinite(offset).all())
         and 1 <= bandwidth < 2**40
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
-    return KernelStudent(task, features, bandwidth, landmarks, weights, device)
+    return KernelStudent(task, features, bandwidth, landmarks, weights, offset, device)

@@ -268,7 +268,9 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
     apart = distances_squared(landmarks, landmarks)
     weights = draws.normal(size=(20, 3)) * 0.2
     task = Task(classes=("ill", "well", "unsure"), inputs=inputs)
-    student = KernelStudent(task, features, int(np.median(apart[apart > 0])), landmarks, weights)
+    student = KernelStudent(
+        task, features, int(np.median(apart[apart > 0])), landmarks, weights, np.zeros(weights.shape[1])
+    )
     raw = frame_of(60) if isinstance(inputs, TableInputs) else x
     assert np.ptp(student.probabilities(x)) > 0.2
     assert export.export_onnx(student, tmp_path / "student.onnx", raw)[1] < 1e-6

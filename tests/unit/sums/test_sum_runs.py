@@ -140,6 +140,8 @@ def test_the_student_is_the_same_from_its_file(parties: LocalParties, public: Pu
     probabilities = student.probabilities(public.pool.x)
     assert np.allclose(probabilities.sum(axis=1), 1.0) and (probabilities > 0.0).all()
     assert (student.predict(public.pool.x) == probabilities.argmax(axis=1)).all()
+    right = student.predict(public.pool.x) == public.pool.labels()
+    assert 0.2 < probabilities.max(axis=1).mean() < right.mean() + 0.05  # not surer than it may be
     student.save(tmp_path / "copy.safetensors")
     assert (tmp_path / "copy.safetensors").read_bytes() == RunFolder(tmp_path).student.read_bytes()
 
