@@ -29,18 +29,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CLASSES, MAX_SUM_LENGTH
-from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 ONE = 2**16
@@ -69,10 +67,6 @@ def _check_classes(classes: int) -> None:
 def moved(unit: Unit) -> float:
     """By how many Δ the unit moves the sum: 1 for each contribution, 2 where one replaces another."""
     return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
-
-
-def _epsilon_of(sigma: float, delta: float) -> float:
-    return RenyiCurve(WIDE_ORDERS, np.array(WIDE_ORDERS) / (2.0 * sigma**2)).to_epsilon(delta).epsilon
 
 
 @register
@@ -109,10 +103,12 @@ class ClassSums(Mechanism):
         """With the smallest noise whose ε fits the budget where ``given`` names no sigma; 4 digits, rounded up."""
         if "sigma" in given:
             return dict(given)
-        low, high = 2.0**-10, 2.0**30
+        low, high = 2.0**-6, 2.0**24
         while high - low > 1e-5 * high:
             middle = math.sqrt(low * high)
-            fits = _epsilon_of(middle, delta) <= epsilon
+            law = cls(**{**given, "sigma": middle}).stages[0].law(Unit(1, cls.adjacencies[0]))
+            assert law is not None  # a whole vector always has one
+            fits = block_epsilon({law: 1}, delta) <= epsilon * (1.0 - 1e-6)
             low, high = (low, middle) if fits else (middle, high)
         step = 10.0 ** (math.floor(math.log10(high)) - 3)
         return {**given, "sigma": float(f"{math.ceil(high / step) * step:.4g}")}
