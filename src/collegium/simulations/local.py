@@ -108,13 +108,13 @@ class LocalParties(InProcessParties):
         device: str = "auto",
     ) -> None:
         self.task = task
-        place = folder or _temporary_folder(self)
+        base = folder or _temporary_folder(self)
         keys = {name: Ed25519PrivateKey.generate() for name in records}
         self.signing_keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
         pools = PoolStore(None)
 
         def party(name: str, examples: Examples) -> Party:
-            own = place / name
+            own = base / name
             own.mkdir(parents=True, exist_ok=True)
             agreed: dict[str, Any] = {}
             if policy is not None:

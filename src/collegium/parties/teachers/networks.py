@@ -144,7 +144,7 @@ class NetworkTeacher(TrainedNetwork):
         device: str,
         precision: torch.dtype | None = None,
     ) -> None:
-        """What `fit` does to each of the teachers, which have equal options, as one program; see `batched_training`."""
+        """What `fit` does to each of the teachers, which have equal options, as one program; see `train_together`."""
         from collegium.parties.teachers.training import TrainingJob, train_together
 
         target = resolve_device(device)
