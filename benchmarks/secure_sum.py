@@ -207,14 +207,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.secure_sum", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--parties", type=int, nargs="+", default=list(PARTIES), help="roster sizes to measure")
+    parser.add_argument("--length", type=int, default=QUERIES * CLASSES, help="counts in the vector")
     parser.add_argument("--full-graph", action="store_true", help="also measure 250 parties on the complete graph")
     parser.add_argument("--flower-sample", type=int, default=30, help="owners measured for Flower's baseline; 0: none")
     parser.add_argument("--plot", type=Path, help="draw growth in parties and in vector length to this SVG file")
     chosen = parser.parse_args()
-    if min(chosen.parties) < 3 or 0 < chosen.flower_sample < 2:
-        parser.error("a sum needs 3 parties, Flower's baseline at least 2 owners")
+    if min(chosen.parties) < 3 or chosen.length < 1 or 0 < chosen.flower_sample < 2:
+        parser.error("a sum needs 3 parties and 1 count, Flower's baseline at least 2 owners")
     measure(10, 0.1, 100)  # the first round pays for imports and caches
-    costs = [measure(parties, dropout, QUERIES * CLASSES) for parties in chosen.parties for dropout in DROPOUTS]
+    costs = [measure(parties, dropout, chosen.length) for parties in chosen.parties for dropout in DROPOUTS]
     flower = measure_flower(chosen.flower_sample) if chosen.flower_sample else None
     result: dict[str, Any] = {
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
