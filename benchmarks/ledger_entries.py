@@ -13,7 +13,7 @@ from collegium.privacy.ledger.ledger import Ledger
 
 def filled_ledger(path: Path, entries: int, owner: Ed25519PrivateKey) -> None:
     """Write a ledger of ``entries`` entries, half charges of one query each and half their releases."""
-    terms = Terms(epsilon_budget=4.0, blocks={"label": Block({"record": VectorLaw(1e-6)})})
+    terms = Terms(epsilon_budget=4.0, blocks={"label": Block({"record": VectorLaw(1e-4)}, entries)})
     ledger = Ledger.open(path, signer=owner, delta=1e-5, terms=terms, name="scale")
     # One transaction for all, where a run has one for each: what is written is the same.
     with ledger, ledger._writing():

@@ -185,7 +185,7 @@ class Chain:
             raise LedgerCorrupt(f"it releases labels under entry {release.charge}, which is no charge")
         if left < len(release.labels):
             raise LedgerCorrupt(f"it releases more labels than entry {release.charge} paid for")
-        if not release.labels.keys().isdisjoint(self.labels):
+        if not release.labels.keys().isdisjoint(self.labels.keys()):
             raise LedgerCorrupt("it releases a label for a query that already has one")
         self._unreleased[release.charge] = left - len(release.labels)
         self.labels.update(release.labels)
