@@ -22,7 +22,7 @@ task = { classes = ["no", "yes"], inputs = { kind = "image", height = 2, width =
 pool = { source = "pool.npz" }
 budget = { epsilon = 3.0 }
 mechanism = { name = "gnmax", parameters = { sigma = 4.0 } }
-queries = { count = 5 }
+queries = { count = 12 }
 teachers = { kind = "random-forest", per_party = 10 }
 student = { method = "random-forest" }
 """
@@ -144,11 +144,11 @@ def test_a_check_makes_nothing_and_forecasts_the_labels(
     before = contents(tmp_path)
     status, out, _ = typed(capsys, "provision", config, "--check")
     assert status == 0 and contents(tmp_path) == before
-    assert "pool         20 inputs; holdout: none" in out and "pays for 4 of 5 queries" in out
+    assert "pool         20 inputs; holdout: none" in out and "pays for 5 of 12 queries" in out
     assert "warning      3 parties" in out
     status, out, _ = typed(capsys, "provision", config, "--check", "--json")
     found = json.loads(out)
-    assert found["votes"] == 30 and found["affordable"] == 4
+    assert found["votes"] == 30 and found["affordable"] == 5
     # With two classes the label is wrong where the difference of two Gaussians of sigma 4 passes the lead.
     for forecast in found["forecasts"]:
         lead = 2 * round(forecast["share"] * 30) - 30
@@ -162,7 +162,7 @@ def test_a_check_makes_nothing_and_forecasts_the_labels(
         ("sigma = 4.0", "sigmaa = 4.0", "line 6: mechanism.parameters: .*did you mean sigma"),
         ("{ sigma = 4.0 }", "{}", "gnmax needs 'sigma'"),
         ("sigma = 4.0", "sigma = 0.01", "one more query of gnmax does not fit"),
-        ("count = 5", "count = 50", "queries.count is 50, but the pool has 20 inputs"),
+        ("count = 12", "count = 50", "queries.count is 50, but the pool has 20 inputs"),
         ('method = "random-forest"', 'method = "forest"', "unknown student method 'forest'"),
         ('"pool.npz"', '"poll.npz"', "there is no .*poll.npz"),
         ("height = 2", "height = 3", "images of size"),
