@@ -148,7 +148,11 @@ def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: 
     frame.to_csv("pool.csv", index=False)
     frame["ill"] = ["yes", "no", "unsure"] * 20
     frame.to_csv("holdout.csv", index=False)
+    alone = written(capsys, "pool.csv", "--classes", "yes,no")
+    assert alone.evaluation is not None  # nobody else could measure the student
+    Path("consortium.toml").unlink()
     config = written(capsys, "pool.csv", "--holdout", "holdout.csv", "--label", "ill")
+    assert config.evaluation is None
     assert config.task.classes == ("no", "unsure", "yes")
     public = load_public(config.run, Path())
     assert public.holdout is not None and len(public.holdout.labels()) == ROWS

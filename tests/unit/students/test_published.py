@@ -30,6 +30,7 @@ TABLE = TableInputs(
         NumberColumn(name="age", low=0.3, high=99.7),
         CategoryColumn(name="ward", categories=("1", "2", "surgery")),
         NumberColumn(name="weight", low=40, high=41),
+        NumberColumn(kind="date", name="born", low=0, high=20_000),
     )
 )
 BRIEF = {"supervised": {"steps": 3, "network": "default"}, "random-forest": {"trees": 9}}
@@ -43,6 +44,7 @@ def frame_of(rows: int, seed: int = 0) -> pd.DataFrame:
             "age": draws.uniform(0, 110, rows).round(1),
             "ward": draws.choice(["1", "2", "surgery", ""], rows),
             "weight": np.where(draws.random(rows) < 0.2, np.nan, draws.uniform(39, 42, rows)),
+            "born": [f"19{year}-0{month}-17" for year, month in draws.integers((60, 1), (99, 9), (rows, 2)).tolist()],
         }
     )
 
@@ -86,7 +88,7 @@ def test_a_file_a_frame_and_an_array_get_the_same_names_and_probabilities(
     elif ending == ".parquet":
         frame.to_parquet(source)
     else:
-        np.savez(source, x=frame[["age", "ward", "weight"]].astype(str).to_numpy(dtype=str))
+        np.savez(source, x=frame[["age", "ward", "weight", "born"]].astype(str).to_numpy(dtype=str))
     student = cg.load_student(file)
     encoded = encode_table(frame, TABLE, origin="test")
     assert np.array_equal(student.predict_proba(source), forest.probabilities(encoded))
@@ -119,7 +121,7 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
         return refused("predict", file, new, *more)
 
     good = frame_of(10)
-    assert "no column ward; there are patient, age, weight" in told(good.drop(columns="ward"))
+    assert "no column ward; there are patient, age, weight, born" in told(good.drop(columns="ward"))
     assert (
         "column ward: 2 values are unknown categories: 'Surgery', '3' (lines 4, 8); the task knows 1, 2, surgery"
         in (told(good.assign(ward=["1", "", "Surgery", "2", "1", "1", "3", "NA", "1", "1"])))
@@ -196,6 +198,7 @@ def test_the_onnx_file_of_a_forest_takes_raw_columns_and_gives_names(forest: Stu
         "age": raw["age"].to_numpy(),
         "ward": raw["ward"].to_numpy(dtype=object),
         "weight": raw["weight"].to_numpy(),
+        "born": (pd.to_datetime(raw["born"]) - pd.Timestamp(0)).dt.days.to_numpy(dtype=float),
     }
     label, shares = session.run(["label", "probabilities"], columns)
     np.testing.assert_allclose(shares, PublishedStudent(forest).predict_proba(raw), atol=1e-6)

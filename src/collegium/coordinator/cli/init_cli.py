@@ -28,7 +28,7 @@ folder = "consortium"         # keys, roster, ledger, labels and the report
 
 [pool]                        # public inputs without labels; nothing private may be in it
 {pool}
-{holdout}
+{measured}
 [budget]                      # no label is released beyond it; docs/choosing-noise.md says what epsilon means
 epsilon = {epsilon:g}
 
@@ -44,6 +44,11 @@ classes = {classes}
 
 EPSILON = 1.0
 """A budget to begin with."""
+
+EVALUATION = """
+[evaluation]                  # there are no public labels: the institutions measure the student on their own records
+share = 0.1                   # of the budget
+"""
 
 HOLDOUT = """
 [holdout]                     # public inputs with labels, on which the student is measured; may be left out
@@ -86,7 +91,7 @@ def init(
         host=host,
         parties=toml_value(names),
         pool=_lines(draft.source),
-        holdout="" if not (holdout and label) else _holdout(holdout, label, draft),
+        measured=_holdout(holdout, label, draft) if holdout and label else EVALUATION,
         epsilon=EPSILON,
         classes=toml_value(known) if known else "[]                  # fill in their names",
         inputs="\n".join(draft.inputs),

@@ -3,12 +3,13 @@
 It is Markdown with the front matter that Hugging Face reads.
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 from collegium.coordinator.report.page import promises_of, templates
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.data.task import Task
+from collegium.data.task import EPOCH, Task
 from collegium.whole_files import write_whole
 
 FEW_LABELS = 3
@@ -39,7 +40,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     The card's path. StorageError if it cannot be written.
     """
     environment = templates("coordinator.report").overlay(autoescape=False)
-    environment.filters["cell"] = _cell
+    environment.filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
     quality = quality if quality is not None and quality.accuracy is not None else None
     own = student.stem == "student"  # what the parties measured is the run's own student
     charged = run is not None and run.privacy is not None and run.privacy.from_utc is not None

@@ -6,6 +6,7 @@ probabilities.
 """
 
 import itertools
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from onnx import TensorProto, compose, helper, numpy_helper
 
-from collegium.data.encoding import text_of, texts_of
+from collegium.data.encoding import read_numbers, text_of, texts_of
 from collegium.data.examples import encode
-from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import Student
 from collegium.whole_files import write_whole
@@ -146,7 +147,7 @@ def onnx_inputs(raw: pd.DataFrame | NDArray[Any], task: Task) -> dict[str, NDArr
         raise DataError(f"to compare, give the {len(names)} raw columns of the task, not encoded inputs")
     frame = raw if isinstance(raw, pd.DataFrame) else pd.DataFrame(raw, columns=names)
     return {
-        column.name: pd.to_numeric(frame[column.name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        column.name: read_numbers(frame[column.name], dates=column.kind == "date")[0]
         if isinstance(column, NumberColumn)
         else texts_of(frame[column.name]).astype(object)
         for column in task.inputs.columns
@@ -205,6 +206,9 @@ def _drawn_inputs(task: Task, inputs: int = 200) -> pd.DataFrame | NDArray[Any]:
             reach = column.high - column.low
             values = draws.uniform(column.low - 0.1 * reach, column.high + 0.1 * reach, inputs)
             columns[column.name] = np.where(draws.random(inputs) < 0.1, np.nan, values)
+            if column.kind == "date":
+                days = [EPOCH + timedelta(days=float(value)) for value in np.rint(values)]
+                columns[column.name] = [day.isoformat() for day in days]
         else:
             columns[column.name] = draws.choice([*column.categories, "", "another category"], inputs)
     return pd.DataFrame(columns)
