@@ -180,7 +180,8 @@ class _Counted:
 
 def _estimate(value: float, error: float, highest: float = 1.0) -> Estimate:
     low, high = max(0.0, value - NORMAL_95 * error), min(highest, value + NORMAL_95 * error)
-    return Estimate(value=value, error=error, low=low, high=high)
+    # Noise may carry a share out of its range.
+    return Estimate(value=min(max(value, 0.0), highest), error=error, low=min(low, highest), high=max(high, 0.0))
 
 
 def _mean(parts: tuple[Estimate | None, ...]) -> Estimate | None:
