@@ -3,8 +3,6 @@
 Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

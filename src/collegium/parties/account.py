@@ -1,7 +1,5 @@
 """A party's own durable count of what it has answered and what that cost it, kept before it answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +30,7 @@ class Account:
     signer : the party's identity, which signs its ledger.
     """
 
-    def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: Ed25519PrivateKey | None) -> None:
+    def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: "Ed25519PrivateKey | None") -> None:
         self._policy = policy
         self._folder = folder
         self._ledger = Ledger.open(

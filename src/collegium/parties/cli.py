@@ -1,7 +1,5 @@
 """`collegium party`: what an institution runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -78,7 +76,7 @@ class PartyConfig(Frozen):
     """CPU cores: for predicting, and for fitting several teachers side by side."""
 
     @classmethod
-    def read(cls, path: Path) -> PartyConfig:
+    def read(cls, path: Path) -> "PartyConfig":
         """Read the file; StorageError or ConfigurationError says what is wrong with it."""
         config = read_config(path, cls)
         base = path.resolve().parent
@@ -233,7 +231,7 @@ def serve(
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
 
 
-def _records(config: PartyConfig, task: Task) -> Examples:
+def _records(config: PartyConfig, task: Task) -> "Examples":
     """The institution's records; ColumnMissing where their file's header lacks a column, whatever its rows hold."""
     from collegium.data import load
     from collegium.data.loading.loading import lacks_columns

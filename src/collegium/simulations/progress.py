@@ -1,7 +1,5 @@
 """What a run shows: one bar per step at a terminal, plain lines where output is piped, and the closing table."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +44,7 @@ class RunProgress:
             disable=not console.is_terminal,
         )
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> "RunProgress":
         self._bars.start()
         return self
 

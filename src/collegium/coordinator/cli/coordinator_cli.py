@@ -1,7 +1,5 @@
 """`collegium coordinator serve | status`: what the consortium runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

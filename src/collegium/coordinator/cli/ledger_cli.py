@@ -1,7 +1,5 @@
 """`collegium ledger show | verify`: what was charged and released, and whether the record is whole."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

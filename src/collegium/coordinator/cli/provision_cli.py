@@ -1,7 +1,5 @@
 """`collegium provision`: the consortium's authority, the coordinator's identity, a join code per party and student."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -112,7 +110,7 @@ def provision(
         typer.echo(f"\n{line}")
 
 
-def _checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> Findings:
+def _checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "Findings":
     """What can be known before anything is spent; an error names the file that is to be corrected."""
     from collegium.coordinator.run.checks import check_consortium
     from collegium.coordinator.settings.run_config import load_public

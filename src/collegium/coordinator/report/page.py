@@ -1,7 +1,5 @@
 """The report: one HTML page made from run.json alone, with research figures only where they are asked for."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import cache

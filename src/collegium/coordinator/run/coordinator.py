@@ -5,8 +5,6 @@ by the same call: labels and charges are found in the ledger, chosen queries in 
 was fitted from, and the rest costs nothing to repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """What a run's configuration stands for: its ledger, its mechanism and how its votes are added up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +91,7 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
 
 
 def open_ledger(
-    config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None, *, noised_sum: bool
+    config: RunConfig, mechanism: Mechanism, file: Path, signer: "Ed25519PrivateKey | None", *, noised_sum: bool
 ) -> Ledger:
     """The ledger at ``file``, made there if there is none, with the configuration's terms in force.
 

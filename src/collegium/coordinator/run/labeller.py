@@ -5,8 +5,6 @@ on the disk before anyone sees it. A charge whose outcome was lost in a crash is
 than paid twice: nothing had been released under it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -301,7 +299,7 @@ class Labeller:
         with contextlib.suppress(LabelConflict):  # another process was first: its outcomes count, ours were never shown
             self._ledger.release(charge, entries)
 
-    def _claim(self, number: int, queries: Sequence[str]) -> Claim:
+    def _claim(self, number: int, queries: Sequence[str]) -> "Claim":
         digest = queries_digest(list(queries))
         block = self._blocks[number]
         return Claim(block, frozenset(self._laws[block].items()), len(queries), digest)

@@ -1,7 +1,5 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -225,7 +223,7 @@ class OpenRun:
         """Where the noisy sums are kept: beside the ledger that paid for them, as runs may share both."""
         return self._setup.ledger_file.with_name(self._folder.class_sums.name)
 
-    def _sums(self, requests: RoundRequests) -> NoisySums | None:
+    def _sums(self, requests: RoundRequests) -> "NoisySums | None":
         """The class sums that were released to this run; None where there are none."""
         if not isinstance(requests, SumRequests):
             return None

@@ -1,7 +1,5 @@
 """The state of a run: typed values, whose JSON is run.json. No file, no clock and no party is touched here."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Queries are chosen at random, by the student's doubt, or so that few of them stand for many other inputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

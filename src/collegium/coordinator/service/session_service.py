@@ -1,7 +1,5 @@
 """The two ports of a consortium, its members as they are now, and whether a quorum of them is connected."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The consortium's TOML file, and what lies where in its folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -65,7 +63,7 @@ class ConsortiumSettings(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _names_differ(self) -> ConsortiumSettings:
+    def _names_differ(self) -> "ConsortiumSettings":
         names = [*self.parties, *(student.name for student in self.students)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -96,13 +94,13 @@ class ConsortiumConfig(RunConfig):
     consortium: ConsortiumSettings
 
     @model_validator(mode="after")
-    def _jobs_fit(self) -> ConsortiumConfig:
+    def _jobs_fit(self) -> "ConsortiumConfig":
         if self.task.multilabel and self.consortium.students:
             raise ValueError("students' label jobs are for tasks with one class a record, not for a multilabel task")
         return self
 
     @property
-    def place(self) -> ConsortiumFolder:
+    def place(self) -> "ConsortiumFolder":
         """Where everything of this study lies."""
         return ConsortiumFolder(self.consortium.folder, self.consortium.study)
 

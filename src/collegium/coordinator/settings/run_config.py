@@ -1,7 +1,5 @@
 """What a run is asked to do: the part of a configuration file that every way of running shares; its public data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,7 +98,7 @@ class QueriesConfig(Frozen):
     """How sure a student must be of an answer to have the teachers confirm it (``interactive-gnmax``)."""
 
     @model_validator(mode="after")
-    def _rounds_add_up(self) -> QueriesConfig:
+    def _rounds_add_up(self) -> "QueriesConfig":
         if self.choice in BY_STUDENT and self.rounds < 2:
             raise ValueError(f"the choice {self.choice!r} needs a student, and so rounds of at least 2")
         if self.rounds > self.count:
@@ -156,7 +154,7 @@ class NeighboursConfig(Frozen):
         return values
 
     @model_validator(mode="after")
-    def _network_fits(self) -> NeighboursConfig:
+    def _network_fits(self) -> "NeighboursConfig":
         if (self.features == "network") != (self.network is not None):
             raise ValueError("the features 'network' need the setting network, and no other features take it")
         return self
@@ -248,7 +246,7 @@ class RunConfig(Frozen):
         return values | filled
 
     @model_validator(mode="after")
-    def _mechanism_fits(self) -> RunConfig:
+    def _mechanism_fits(self) -> "RunConfig":
         name, kind, mode = self.mechanism.name, self.mechanism.kind, self.votes.mode
         if mode not in kind.sum_modes:
             voters = _RECORDS if kind.answered_by in _RECORDS else (kind.answered_by,)
@@ -266,7 +264,7 @@ class RunConfig(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _neighbours_fit(self) -> RunConfig:
+    def _neighbours_fit(self) -> "RunConfig":
         name, answered_by = self.mechanism.name, self.mechanism.kind.answered_by
         if (answered_by in _RECORDS) != (self.neighbours is not None):
             raise ValueError(
@@ -290,7 +288,7 @@ class RunConfig(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _answers_fit(self) -> RunConfig:
+    def _answers_fit(self) -> "RunConfig":
         counts = len(self.task.classes)
         if self.neighbours is not None and self.neighbours.k is not None:
             counts = max(2 * counts, self.neighbours.bins)

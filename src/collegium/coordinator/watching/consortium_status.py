@@ -1,7 +1,5 @@
 """The status of a consortium, read from its folder; no running process is asked."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Each curve covers the continuous noise of the papers and the discrete noise of a release alike.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The account of a plan or of saved votes: what `collegium account` and `collegium.account` show."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal

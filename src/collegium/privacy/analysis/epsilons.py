@@ -3,8 +3,6 @@
 What a mechanism's stages cost does not depend on the votes and may be published. What follows from votes is secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal

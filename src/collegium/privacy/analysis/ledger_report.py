@@ -3,8 +3,6 @@
 Everything here is data-independent, follows from the entries alone, and may be published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

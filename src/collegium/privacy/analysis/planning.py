@@ -5,8 +5,6 @@ the user expects: a gap g stands for n teachers of whom the top class has g·n v
 class, which is the hardest way to share out the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

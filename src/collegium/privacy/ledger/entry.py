@@ -3,8 +3,6 @@
 Reading is strict: a line that means anything else than one of the four contents is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ entries form a signed chain (``ledger_chain``) in one SQLite file (``ledger_stor
 kept: no votes, counts, gaps or private keys.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import operator
@@ -77,7 +75,7 @@ class Ledger:
         budget_setting: str = "budget.epsilon in consortium.toml",
         clock: Callable[[], datetime] = utc_now,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
-    ) -> Ledger:
+    ) -> "Ledger":
         """Open the ledger at ``path``, or create it; every entry of an existing one is checked.
 
         Parameters
@@ -116,7 +114,7 @@ class Ledger:
         return ledger
 
     @classmethod
-    def read(cls, path: Path) -> Ledger:
+    def read(cls, path: Path) -> "Ledger":
         """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt."""
         ledger = cls(EntryStore.read(path))
         try:
@@ -155,7 +153,7 @@ class Ledger:
         with self._lock:
             self._store.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> "Ledger":
         return self
 
     def __exit__(self, *_: object) -> None:

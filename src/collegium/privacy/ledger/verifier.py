@@ -8,8 +8,6 @@ The exact accountant is too long to be written twice. `Verified.epsilon` is an Î
 which is larger; `Verified.least` one that a fixed adversary forces, in closed form: what is printed lies between.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -29,7 +27,7 @@ from scipy.stats import binom
 from collegium.errors import LedgerCorrupt
 
 
-def verify(path: Path, public_key: bytes | None = None, head: str | None = None) -> Verified:
+def verify(path: Path, public_key: bytes | None = None, head: str | None = None) -> "Verified":
     """Walk the whole chain of the ledger at ``path``; LedgerCorrupt names the first bad entry.
 
     ``public_key`` (32 bytes) is what the entries must be signed with: without it the chain is only shown to agree with

@@ -6,8 +6,6 @@ in one file, derived from `Mechanism`; the defaults here are those of a noisy ar
 noise the coordinator adds.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -431,7 +429,7 @@ class Mechanism(ABC):
 
     # Parties.
 
-    def noised_by_parties(self, honest_survivors: int) -> Mechanism:
+    def noised_by_parties(self, honest_survivors: int) -> "Mechanism":
         """This mechanism where each party adds a share of the noise: of the mode ``masked+noised``.
 
         ``honest_survivors`` is the least number of honest parties whose shares are in any sum that is opened.

@@ -22,8 +22,6 @@ Hall, Rinaldo and Wasserman, "Differential privacy for functions and functional 
 Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -121,7 +119,7 @@ class ClassSums(Mechanism):
         """A party moves the sum by as much as a record does, where parties send means."""
         return self.unit(1, adjacency)
 
-    def noised_by_parties(self, honest_survivors: int) -> NoisedClassSums:
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
         return NoisedClassSums(self.sigma, self.classes, honest_survivors)
 
 

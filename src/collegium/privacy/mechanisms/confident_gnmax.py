@@ -1,7 +1,5 @@
 """Confident-GNMax: answer only the queries on which the teachers agree, decided with noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
@@ -65,7 +63,7 @@ class ConfidentGNMax(Mechanism):
         bound: FloatArray = screening + theorem_6(counts, self.sigma2, orders, unit)
         return bound
 
-    def noised_by_parties(self, honest_survivors: int) -> NoisedConfidentGNMax:
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedConfidentGNMax":
         return NoisedConfidentGNMax(self.sigma1, self.sigma2, self.threshold, honest_survivors)
 
     @classmethod

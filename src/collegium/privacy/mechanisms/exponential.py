@@ -1,7 +1,5 @@
 """The exponential mechanism on vote counts: argmax of counts + Gumbel noise, Pr[i] ∝ e^{γ·n_i}."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self

@@ -1,7 +1,5 @@
 """Steps whose noise is Gaussian: their cost follows from how far one neighbour moves the numbers under the noise."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """GNMax: the class whose count + Gaussian noise is largest; and the same where the parties add the noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
@@ -43,7 +41,7 @@ class GNMax(Mechanism):
         """Papernot et al. 2018, Theorem 6."""
         return theorem_6(counts, self.sigma, orders, unit)
 
-    def noised_by_parties(self, honest_survivors: int) -> NoisedGNMax:
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedGNMax":
         return NoisedGNMax(self.sigma, honest_survivors)
 
     @classmethod

@@ -6,8 +6,6 @@ itself and on public data alone, so a vote of weight w ≤ 1 moves one count by 
 count. Counts come in units of 1/``levels``, so that weights are whole numbers. docs/individual-neighbours.md
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -71,7 +69,7 @@ class IndividualKNN(Mechanism):
     def record_budget(self) -> RecordBudget:
         return RecordBudget(self.levels, self.participations, 1.0 / (2.0 * (self.sigma * self.levels) ** 2))
 
-    def noised_by_parties(self, honest_survivors: int) -> NoisedIndividualKNN:
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedIndividualKNN":
         return NoisedIndividualKNN(self.sigma, self.participations, honest_survivors, self.levels)
 
 

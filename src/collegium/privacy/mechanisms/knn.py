@@ -5,8 +5,6 @@ each of the two stages. Data-dependent accounting is not valid under sampling: w
 uncertainty about who was in, which an analysis of the realised votes throws away.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -1,7 +1,5 @@
 """LNMax, the noisy argmax of PATE: the class whose count + Laplace(1/γ) is largest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self

@@ -3,8 +3,6 @@
 There is no screening: what is released for a query is one bit a label, and which query it was is public.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

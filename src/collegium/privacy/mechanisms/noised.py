@@ -5,8 +5,6 @@ the whole vector is charged: neither the game of winners nor any data-dependent 
 costs as much as an answer. Each such mechanism stands in the file of the one that it is made from.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

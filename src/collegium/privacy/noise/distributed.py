@@ -41,8 +41,6 @@ post-processing of a sum with its own noise, charged as above with ‖Δ‖₂²
 whole histogram is released, so not 1), in addition to the sum that is noised for the answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

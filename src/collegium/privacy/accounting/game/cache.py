@@ -5,8 +5,6 @@ number of rounds; a second one per δ holds ε after each round. A file that can
 profile, is ignored and replaced.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -5,8 +5,6 @@ G(k) = H(k) − (1 − k)₊ what the round adds to saying nothing. On the grid 
 recursion needs of a position.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ Any set of cells that covers all positions gives an upper bound; smaller cells g
 from a family's few root cells and splits those that matter for the value function of the round at hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,7 +69,7 @@ class _Batch:
     by_corners: NDArray[np.bool_]
     """Whether ``curve`` is added to the largest corner; else it bounds the cell on its own."""
 
-    def kept(self, keep: NDArray[np.bool_]) -> _Batch:
+    def kept(self, keep: NDArray[np.bool_]) -> "_Batch":
         return _Batch(
             self.family,
             Cells(self.cells.bounds[keep]),

@@ -1,7 +1,5 @@
 """The exact (ε, δ) of the Gaussian mechanism: for releases of whole noisy vectors, where no winner hides anything."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ and F(x − η) under the other, F a symmetric log-concave distribution function
 exchanging the outcomes at η − x, so that one search over x covers both directions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

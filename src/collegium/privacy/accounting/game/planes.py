@@ -5,8 +5,6 @@ noisy count among the other classes, a stands at x and b at y. Beyond the reach 
 the duel of a and b on a line remains.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +36,7 @@ class Plane:
     vote_length: float
 
     @classmethod
-    def build(cls, noise: str, scale: float, tie_to_a: bool) -> Plane:
+    def build(cls, noise: str, scale: float, tie_to_a: bool) -> "Plane":
         """The plane of ``noise`` ("gaussian", "laplace" or "discrete-…") with ``scale`` in votes."""
         family, discrete = noise.removeprefix("discrete-"), noise.startswith("discrete-")
         vote = 1.0 / scale

@@ -6,8 +6,6 @@ A piecewise linear V with kinks dⱼ is a sum of hockey sticks, and one round ad
 curve of the position: the grid of s and that of log k are one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

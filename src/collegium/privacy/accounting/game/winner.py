@@ -1,7 +1,5 @@
 """The exact, certified privacy profile of T adaptively chosen rounds of which only the winner is released."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
