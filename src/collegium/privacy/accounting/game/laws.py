@@ -26,7 +26,7 @@ from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency, Unit
 
-_CLOSENESS = 5e-5
+_CLOSENESS = 2e-5
 """How close discrete noise is made to rounded continuous noise: the slack of a round over its μ²."""
 
 
