@@ -55,9 +55,7 @@ def account(
         Adjacency | None,
         typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
     ] = None,
-    bound: Annotated[
-        Bound, typer.Option(help="The exact accountant, our Rényi bound for the winner, or published bounds.")
-    ] = "exact",
+    bound: Annotated[Bound, typer.Option(help="The exact accountant, or published bounds.")] = "exact",
     classes: Annotated[int | None, typer.Option(help="The number of classes; two cost less.")] = None,
     loss_distribution: Annotated[
         bool, typer.Option("--loss-distribution", help="Also the value by privacy loss distributions.")
@@ -282,7 +280,6 @@ def _parameters(parameters: dict[str, float | int | str]) -> str:
 _ROWS = {
     "epsilon": "data-independent",
     "epsilon_attained": "data-independent, forced by an adversary",
-    "epsilon_data_independent": "data-independent, Rényi bound",
     "epsilon_data_independent_classic": "data-independent, published bound",
     "epsilon_data_independent_moments": "data-independent, published bound, moments λ ≤ 8",
     "epsilon_data_independent_pld": "data-independent, loss distribution",

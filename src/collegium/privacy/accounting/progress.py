@@ -14,12 +14,10 @@ class SearchStep:
     Parameters
     ----------
     subject : what is computed, in words that a user reads.
-    search_pass : 1 for the first pass; each pass halves the cells that are left.
-    done, total : the comparisons of this pass, those made and all.
+    done, total : the parts of the work, those done and all.
     """
 
     subject: str
-    search_pass: int
     done: int
     total: int
 
@@ -52,7 +50,7 @@ class SearchLines:
     Parameters
     ----------
     write : takes one line without its end.
-    quiet_s : seconds before the first line, and between two lines.
+    quiet_s : seconds before the first line; between two lines five times as many.
     clock : seconds, monotonic.
     """
 
@@ -68,6 +66,6 @@ class SearchLines:
         if step.subject != self._subject:
             self._subject, self._due_s = step.subject, now_s + self._quiet_s
         elif now_s >= self._due_s:
-            self._due_s = now_s + self._quiet_s
+            self._due_s = now_s + 5 * self._quiet_s
             share = 100 * step.done // max(1, step.total)
-            self._write(f"{step.subject} (once; the result is kept): pass {step.search_pass}, {share} %")
+            self._write(f"{step.subject} (once; the result is kept): {share} %")

@@ -198,4 +198,4 @@ def _checked_key(law: RoundLaw, rounds: int) -> Key:
 def _told(law: RoundLaw, rounds: int) -> Callable[[int], None]:
     """Tells whoever listens to searches how many of the rounds are computed."""
     subject = f"the exact accountant's {rounds} rounds under {law.noise} noise of {law.scale:g} votes"
-    return lambda done: report_step(SearchStep(subject, 1, done, rounds))
+    return lambda done: report_step(SearchStep(subject, done, rounds))
