@@ -23,7 +23,6 @@ NEEDED = (
     "annotated-types",
     "pandas",
     "platformdirs",
-    "protobuf",
     "pydantic",
     "pydantic-core",
     "python-dateutil",

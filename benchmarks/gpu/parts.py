@@ -17,7 +17,6 @@ from collegium.data import DataSource, Examples, load
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.neighbours.search import Search
 from collegium.parties.teachers.fitting import as_programs, one_by_one
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
@@ -183,7 +182,7 @@ def class_sums(size: Size, device: str) -> list[Part]:
 
     def run(count: int, where: str) -> Any:
         kernel = KernelMap.of_pool(spec, pool, task.inputs, where)
-        return RecordsOfClasses(Examples(x[:count], encoded.labels()[:count]), task, where).sums(kernel)
+        return kernel.totals(x[:count], encoded.labels()[:count], np.ones(count, dtype=np.int64), CLASSES)
 
     run(100, device)
     small_s, on_device = seconds(lambda: run(size.checked, device))
