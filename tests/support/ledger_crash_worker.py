@@ -18,12 +18,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LabelConflict
+from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.renyi import PAPER_ORDERS, gaussian_curve
 
 CLASSES = 10
-CURVE = gaussian_curve(2**0.5, 40.0, PAPER_ORDERS)
+LAW = VectorLaw(2**0.5 / 40.0)
 Report = Callable[[tuple[object, ...]], None]
 
 
@@ -31,7 +31,6 @@ def open_ledger(path: Path, key: bytes, on_connect: Callable[[sqlite3.Connection
     return Ledger.open(
         path,
         signer=Ed25519PrivateKey.from_private_bytes(key),
-        orders=PAPER_ORDERS,
         delta=1e-5,
         terms=Terms(epsilon_budget=1000.0),
         name="crash",
@@ -40,7 +39,7 @@ def open_ledger(path: Path, key: bytes, on_connect: Callable[[sqlite3.Connection
 
 
 def charge(ledger: Ledger, queries: Sequence[str], report: Report) -> int:
-    paid = ledger.charge(purpose="gnmax:release", mechanism={"sigma": 40.0}, curve=CURVE, queries=queries)
+    paid = ledger.charge("gnmax:release", queries, {"record": LAW})
     report(("charged", paid, len(queries)))
     return paid
 

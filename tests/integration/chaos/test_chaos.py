@@ -25,6 +25,7 @@ from benchmarks.chaos.judging import (
 )
 from benchmarks.chaos.outcome import Outcome, is_typed_error
 from benchmarks.chaos.stop_conditions import DECK, StopCondition, stop_conditions
+from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
@@ -131,16 +132,15 @@ def test_the_budget_of_a_run_that_has_to_end_early_buys_its_labels_and_no_more()
 
 
 def test_a_label_without_its_own_charge_is_seen(tmp_path: Path) -> None:
-    with Ledger.open(
-        tmp_path / "ledger.sqlite", signer=None, orders=WIDE_ORDERS, delta=1e-5, terms=Terms(), name="trial"
-    ) as ledger:
-        cost = RenyiCurve.zero(WIDE_ORDERS)
-        whole = ledger.charge(purpose="release", mechanism={"sigma": 1.0}, curve=cost, queries=["a", "b"])
+    with Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=Terms(), name="trial") as ledger:
+        laws = {"record": VectorLaw(1.0)}
+        whole = ledger.charge("release", ["a", "b"], laws)
         ledger.release(whole, {"a": 1, "b": 1})
         assert unpaid_labels(ledger.entries()) == []
-        other = ledger.charge(purpose="release", mechanism={"sigma": 1.0}, curve=cost, queries=["c"])
+        other = ledger.charge("release", ["c"], laws)
         ledger.release(other, {"d": 1})
-        assert unpaid_labels(ledger.entries()) == ["entry 4 releases other labels than entry 3 paid for"]
+        found = unpaid_labels(ledger.entries())
+        assert found == [f"entry {other + 1} releases other labels than entry {other} paid for"]
 
 
 def test_an_epsilon_that_is_too_small_is_seen() -> None:

@@ -44,7 +44,8 @@ def find(name: str, root: Path | None) -> Path:
     if not path.is_absolute() and root is not None:
         path = root / path
     if not path.exists():
-        advice = "" if Path(name).is_absolute() else f", set data_root or {DATA_ROOT_VARIABLE} to its folder"
+        advice = f", set data_root or {DATA_ROOT_VARIABLE} to its folder (or --data-root, where the command has it)"
+        advice = "" if Path(name).is_absolute() else advice
         advice += " or install collegium-reproduction for the sets of the papers" if advice and not path.suffix else ""
         raise DataError(f"there is no {path}: correct its name{advice}")
     return path
