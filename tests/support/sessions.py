@@ -185,14 +185,14 @@ class RawParty:
 
 
 @contextmanager
-def fake_coordinator(credentials: Credentials, *messages: bytes) -> Iterator[str]:
-    """A server with a good certificate that sends these bytes to whoever comes, then waits."""
+def fake_coordinator(credentials: Credentials, *messages: bytes, waits_s: float = PATIENCE_S) -> Iterator[str]:
+    """A server with a good certificate that sends these bytes to whoever comes, then waits, then hangs up."""
     released = threading.Event()
 
     def attend(_: object, context: grpc.ServicerContext) -> Iterator[bytes]:
         context.add_callback(released.set)
         yield from messages
-        released.wait(PATIENCE_S)
+        released.wait(waits_s)
 
     server = grpc.server(futures.ThreadPoolExecutor(2))
     handler = grpc.stream_stream_rpc_method_handler(attend)

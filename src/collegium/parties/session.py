@@ -176,6 +176,8 @@ class PartySession:
                 if self._stopping.is_set():
                     return "stopped"
                 for data in call:
+                    if cannot is not None:
+                        continue  # sent before the coordinator read that this party leaves
                     message = parse(pb.FromCoordinator, data)
                     match message.WhichOneof("body"):
                         case "welcome":

@@ -10,7 +10,9 @@ import pytest
 from support.processes import COMMAND_S, command, read_until, start_collegium
 from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 
+from collegium import limits
 from collegium.data import default_task
+from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.messages import Describe, Description
@@ -103,7 +105,8 @@ def test_errors_before_any_connection_are_one_line(kits: Kits, tmp_path: Path) -
 def test_wrong_authority_unknown_party_and_missing_column_each_end_with_one_line(
     kits: Kits, listen: Listen, tmp_path: Path
 ) -> None:
-    hub = listen(task=default_task("digits"))
+    columns = (NumberColumn(name="a", low=0.0, high=9.0), NumberColumn(name="b", low=0.0, high=9.0))
+    hub = listen(task=Task(classes=("well", "sick"), inputs=TableInputs(columns=columns)))
     elms = Kits(tmp_path, Authority.create("elms"), kits.coordinator, {}, kits.roster)
     issue_kit(elms.authority, tmp_path / "ash", "ash", "party")
     status, _, line = run("serve", write_config(tmp_path, elms, "ash", hub.address))
@@ -114,6 +117,17 @@ def test_wrong_authority_unknown_party_and_missing_column_each_end_with_one_line
     data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
     status, _, line = run("serve", write_config(tmp_path, kits, "ash", hub.address, data))
     assert status == 3 and line.startswith("ColumnMissing:"), line
+
+
+def test_what_a_party_cannot_use_is_its_last_word_whatever_was_sent_meanwhile(kits: Kits, tmp_path: Path) -> None:
+    task = default_task("digits")
+    welcome = pb.Welcome(protocol_version=limits.PROTOCOL_VERSION, consortium="oaks", task_json=task.model_dump_json())
+    sent = pb.FromCoordinator(welcome=welcome), pb.FromCoordinator(request=pb.Request())
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    with fake_coordinator(kits.coordinator, *(message.SerializeToString() for message in sent), waits_s=0.0) as address:
+        data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
+        status, _, line = run("serve", write_config(tmp_path, kits, "ash", address, data))
+    assert status == 3 and "is a table, but the task has images" in line, line
 
 
 def test_another_protocol_version_ends_with_one_line(kits: Kits, tmp_path: Path) -> None:
