@@ -200,7 +200,7 @@ def test_students_of_one_class_and_students_jobs_are_refused(go: Any, of_kinds: 
 
 def question(**changes: Any) -> CountNearest:
     pool = np.zeros((70, 8, 8, 1), dtype=np.uint8)
-    made: Any = build_requests(config(), pool, "ledger", lambda: b"")
+    made: Any = build_requests(config(), pool, "a" * 64, "ledger", lambda: b"")
     mechanism = create("multilabel-knn", k=20, labels=3, tau=2.0, sigma=4.0, sampling_rate=0.3)
     asked = made.request(mechanism, "clear", PoolRange("a" * 64, (1,)), "release")
     return replace(asked, terms=replace(asked.terms, parameters=asked.terms.parameters | changes))

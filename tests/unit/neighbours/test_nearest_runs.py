@@ -212,7 +212,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
         changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
         del changes["neighbours__features"]
     asked = config(**changes)
-    questions = build_requests(asked, public.pool.x, "ledger", no_network)
+    questions = build_requests(asked, public.pool.x, "a" * 64, "ledger", no_network)
     torch.manual_seed(1)
     student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
     informed = questions.informed_by(student)
@@ -230,7 +230,7 @@ def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) ->
         def save(self, path: Path) -> None:
             path.write_bytes(b"leaves")
 
-    questions = build_requests(config(neighbours__features="student"), public.pool.x, "ledger", no_network)
+    questions = build_requests(config(neighbours__features="student"), public.pool.x, "a" * 64, "ledger", no_network)
     with pytest.raises(ConfigurationError, match="needs a student that is a network"):
         questions.informed_by(Tree())  # type: ignore[arg-type]
 
