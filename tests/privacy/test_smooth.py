@@ -229,8 +229,9 @@ def test_what_a_ceiling_is_worth() -> None:
         published = release.release_epsilon(counts, envelope, 6.0, [6.0], failure=1e-3, normal=lambda: 0.0)
         labels = RenyiCurve((6.0,), np.array([published.ceiling]))
         epsilons.append((labels + published.charge).to_epsilon(1e-5).epsilon)
-    assert epsilons[0] < 6.5
-    assert epsilons[1] > 4.16
+    # By the exact accountant, whatever the votes are: 8.96 and 3.87 (docs/privacy.md, "The exact accountant").
+    assert epsilons[0] < 7.4
+    assert epsilons[1] > 3.88
 
 
 def test_a_release_of_1000_queries_takes_under_5_seconds() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.gaussian import discrete_gaussian_delta, gaussian_mechanism_profile
-from collegium.privacy.accounting.game.laws import VectorLaw, block_profile, discrete_vector
+from collegium.privacy.accounting.game.laws import RenyiLaw, VectorLaw, block_profile, discrete_vector
 from collegium.privacy.accounting.game.profile import compose
 from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(2, 1.99), (5, 0.726), (8, 0.434), (20, 0.160), (70, 0.0404)])
@@ -85,3 +86,15 @@ def test_shares_of_noise_that_are_summed_never_pass_what_is_charged() -> None:
         assert _hockey_stick(summed, (1,), epsilon) <= profile.delta(epsilon)
     fewer = np.convolve(one, one)
     assert _hockey_stick(fewer, (1,), 1.0) > profile.delta(1.0)
+
+
+def test_losses_beyond_double_precision_are_composed_without_a_gap() -> None:
+    """e^ε overflows on most of this grid: no value may be missing, and none below a part's."""
+    curve = RenyiCurve(WIDE_ORDERS, np.asarray(WIDE_ORDERS) * 300.0)
+    vector, curved = VectorLaw(1.0), RenyiLaw.of(curve)
+    one, both = block_profile({curved: 1}, 1e-5), block_profile({vector: 1, curved: 1}, 1e-5)
+    (values,) = both.directions
+    assert values.step * len(values.upper) > 710.0
+    assert np.isfinite(values.upper).all() and (np.diff(values.upper) >= 0.0).all()
+    alone = block_profile({vector: 1}, 1e-5).epsilon(5e-6) + one.epsilon(5e-6)
+    assert one.epsilon(1e-5) <= both.epsilon(1e-5) <= alone * 1.01

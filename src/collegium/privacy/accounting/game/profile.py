@@ -146,7 +146,9 @@ def _convolved(one: Values, two: Values) -> Values:
     s = start + step * np.arange(len(both))
     # δ(ε) = lost + Σ over losses ℓ = −s above ε of p·(1 − e^{ε − ℓ}), at ε = −s again.
     below = np.insert(np.cumsum(both)[:-1], 0, 0.0)
-    weighted = np.insert(np.cumsum(both * np.exp(s - s[-1]))[:-1], 0, 0.0) * np.exp(s[-1] - s)
+    weighted = np.insert(np.cumsum(both * np.exp(s - s[-1]))[:-1], 0, 0.0)
+    # Nothing is subtracted where e^{ε} passes double precision: δ is then bounded by Pr[ℓ > ε], from above still.
+    weighted *= np.where(s[-1] - s <= _LARGEST_EXPONENT, np.exp(np.minimum(s[-1] - s, _LARGEST_EXPONENT)), 0.0)
     upper = np.clip(lost + np.maximum(below - weighted, 0.0) + _ROUNDING * below, 0.0, 1.0)
     better = one if Profile((one,)).attained(1e-5) >= Profile((two,)).attained(1e-5) else two
     alpha = np.zeros(len(upper))
@@ -154,6 +156,9 @@ def _convolved(one: Values, two: Values) -> Values:
     alpha[: len(better.alpha)], beta[: len(better.beta)] = better.alpha, better.beta
     return Values(start, step, np.maximum.accumulate(upper), alpha, beta)
 
+
+_LARGEST_EXPONENT = 600.0
+"""Of e, in sums of losses: what is lost below the smallest double is no more than 1e-60 times as large."""
 
 _ROUNDING = 1e-12
 """Reserve for double precision where sums of many terms are subtracted."""
