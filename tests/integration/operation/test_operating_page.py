@@ -81,6 +81,7 @@ def set_up(reader: Reader) -> None:
     for port, free in reader.words.items():
         text = text.replace(port, free)
     text = text.replace("per_party = 12", "per_party = 4") + "\n[evaluation]\nsigma = 8.0\n"
+    text = text.replace("epsilon = 3.5", "epsilon = 4.0")  # 3.17 for 40 labels and 0.67 for the evaluation
     (reader.folder / "consortium.toml").write_text(text, encoding="utf-8")
     (reader.folder / "clinics.py").write_bytes((ROOT / "examples" / "clinics.py").read_bytes())
     reader.run("python clinics.py")
@@ -170,7 +171,7 @@ def test_status_says_who_takes_part_and_what_was_spent(story: Story) -> None:
         assert party["membership"] == "enrolled" and party["certificate_days_left"] >= 363
     privacy = story.status["privacy"]
     assert privacy["labels"] == 40
-    assert privacy["epsilon_spent"] + privacy["epsilon_left"] == pytest.approx(3.5)
+    assert privacy["epsilon_spent"] + privacy["epsilon_left"] == pytest.approx(4.0)
 
 
 def test_show_says_what_the_party_would_answer(story: Story) -> None:
@@ -263,7 +264,7 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     assert "clinic-3" not in reader.run(f"{PROVISION} --revoke clinic-5", instead={"clinic-5": "clinic-3"})
     reader.run("collegium study new consortium.toml second")
     file = reader.folder / "consortium" / "studies" / "second" / "study.toml"
-    file.write_text(file.read_text().replace("epsilon = 3.5", "epsilon = 4.5"))  # the first one has spent all
+    file.write_text(file.read_text().replace("epsilon = 4.0", "epsilon = 5.0"))  # the first one has spent all
     assert re.search(r"pays for \d+ of 40 queries", reader.run(f"{PROVISION} --check --study second"))
     assert "second" in reader.run("collegium study list consortium.toml")
     with killed_at_the_end() as started:
@@ -273,7 +274,7 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
         assert interrupt(second).status == 130
     # A finished run would end at once; more queries than are labelled keep it waiting for parties.
     text = (reader.folder / "consortium.toml").read_text().replace("count = 40", "count = 41")
-    (reader.folder / "more.toml").write_text(text.replace("epsilon = 3.5", "epsilon = 5.0"))
+    (reader.folder / "more.toml").write_text(text.replace("epsilon = 4.0", "epsilon = 5.5"))
     with killed_at_the_end() as started:
         again = reader.start(SERVE, instead={"consortium.toml": "more.toml"})
         started.append(again)

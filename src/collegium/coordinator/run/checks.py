@@ -109,7 +109,8 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
             stand_ins = dict.fromkeys(names, b"")
             reach = Reach(_Nobody(), names, stand_ins)
-            affordable = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public).check()
+            trial = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public)
+            affordable = trial.check(thrown_away=True)
     summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()

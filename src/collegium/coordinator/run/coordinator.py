@@ -88,17 +88,21 @@ class Coordinator:
                     ledger.require(Head.parse(held.ledger.head))
                 yield OpenRun(setup, self._public, ledger, held)
 
-    def check(self) -> int:
+    def check(self, *, thrown_away: bool = False) -> int:
         """Raise now what a run would raise before it asks any party, or at its end over the student's settings.
 
         For whoever has to start parties first: they need not start for a run that cannot go on.
+
+        Parameters
+        ----------
+        thrown_away : the ledger is a trial's. The evaluation is charged to it first, as a run would.
 
         Returns
         -------
         How many queries the budget pays for, of those that the run asks.
         """
         with self.prepare() as run:
-            return run.check()
+            return run.check(thrown_away=thrown_away)
 
     def label(self) -> RunRecord:
         """Label queries until all are labelled, the budget ends or `Watch.should_stop` says so.

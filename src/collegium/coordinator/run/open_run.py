@@ -77,13 +77,19 @@ class OpenRun:
         """What is known of the run; see run.json."""
         return self._notes.record
 
-    def check(self) -> int:
+    def check(self, *, thrown_away: bool = False) -> int:
         """Raise what `label` would raise before it asks any party, or `fit` over the student's settings.
+
+        Parameters
+        ----------
+        thrown_away : the ledger is a trial's. The evaluation is charged to it first, as `label` would.
 
         Returns
         -------
         How many queries the budget pays for, of those that the run asks.
         """
+        if thrown_away:
+            self._evaluation.pay()
         self._trainer.check()
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
