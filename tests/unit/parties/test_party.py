@@ -15,7 +15,9 @@ from support.party_requests import LINEAR, Asker, cast
 from collegium.data import Examples, PoolStore, chunks
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, ProtocolViolation, Refused
-from collegium.parties.party import Party
+from collegium.parties.account import Account
+from collegium.parties.party import SAFE_POLICY, Party
+from collegium.parties.policy import Policy
 from collegium.protocol.messages import (
     ArraySpec,
     CastVotes,
@@ -186,7 +188,7 @@ def test_the_policy_is_asked_before_anything_is_done(make_party: MakeParty, pool
 
 
 def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
-    make_party: MakeParty, pool: ArraySpec
+    make_party: MakeParty, pool: ArraySpec, tmp_path: Path
 ) -> None:
     def asked(mode: str, gamma: float, positions: tuple[int, ...], round_id: str) -> Any:
         terms = Terms("lnmax", {"gamma": gamma}, sum_mode=mode)
@@ -195,6 +197,9 @@ def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
     ask = Asker(make_party(policy=None))
     assert asked("clear", 0.05, (0,), "a").code == "refused-mode", "the coordinator would see its votes"
     assert asked("masked", 0.051, (0,), "b").code == "refused-noise", "noise of less than 20 votes"
+    assert asked("masked", 0.05, (0, 1), "c").code == "refused-few-parties", "a sum of itself alone shows its votes"
+    agreed = SAFE_POLICY.model_copy(update={"few_parties": True})
+    ask = Asker(make_party(policy=Policy(agreed), account=Account(tmp_path, "alpha", agreed, None)))
     assert asked("masked", 0.05, (0, 1), "c") == Prepared("c")
     assert asked("masked", 0.05, (0, 0), "d").code == "refused-queries"
     assert asked("masked", 0.05, tuple(range(100)), "e") == Prepared("e")

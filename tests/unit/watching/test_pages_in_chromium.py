@@ -66,7 +66,7 @@ def long_run() -> RunRecord:
         },
         parties={"clinic-1": party, LONG: party | {"failures": refused}},
         rounds=[one_round | {"seconds": 1.5, "failed": {}}],
-        privacy=privacy(4.2, 114.2, guarantee=11.5),
+        privacy=privacy(4.2, 114.2),
     )
 
 

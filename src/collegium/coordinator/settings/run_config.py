@@ -239,7 +239,8 @@ class RunConfig(Frozen):
         votes_asked = not {"teachers", "neighbours"}.isdisjoint(values)
         mechanism = {"name": "gnmax" if votes_asked else "class-sums"} | mechanism
         usual: dict[str, dict[str, Any]] = {"mechanism": mechanism}
-        if mechanism["name"] == "class-sums":
+        name = mechanism["name"]
+        if name in known_names() and mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS:
             usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
         given = {section: values.get(section, {}) for section in usual}
         filled = {section: usual[section] | own for section, own in given.items() if isinstance(own, dict)}
