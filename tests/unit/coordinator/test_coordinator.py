@@ -367,11 +367,11 @@ def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
 
 def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: Run, tmp_path: Path) -> None:
     mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 4.0, "threshold": 24.0}}
-    record = run(mechanism=mechanism, budget__epsilon=10.0)
+    record = run(mechanism=mechanism, budget__epsilon=6.0)
     with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
         blocks = ledger.terms().blocks
         stated = {block.laws["record"]: block.rounds or 0 for block in blocks.values()}
-        assert ledger.epsilon() == pytest.approx(block_epsilon(stated, 1e-5)) and ledger.epsilon() <= 10.0
+        assert ledger.epsilon() == pytest.approx(block_epsilon(stated, 1e-5)) and ledger.epsilon() <= 6.0
         assert blocks["threshold"].rounds == 20 > (blocks["release"].rounds or 0) > 0
     assert record.privacy.adaptive and record.privacy.units["record"].loss_distribution is None
     assert record.labels.answered > 0

@@ -254,7 +254,7 @@ class Labeller:
         needed = self._blocks[number:]
 
         if any(self._ledger.left(block) < queries for block in needed):
-            self._allow(max(queries, self._queries), number)
+            self._allow(max(queries, self._queries - self._ledger.used(needed[0])), number)
         return min(self._ledger.affordable(block, queries) for block in needed)
 
     def _allow(self, queries: int, entry: int = 0) -> None:
