@@ -63,9 +63,9 @@ def test_the_rate_that_gives_a_claimed_epsilon_does_give_it() -> None:
     assert np.isnan(rate_for(replace(MNIST, claimed=1e6)))
 
 
-@pytest.mark.parametrize("published", TABLE_1, ids=lambda published: published.data)
-def test_charging_for_the_winner_alone_costs_less_than_for_all_counts(published: knn_accounting.Published) -> None:
-    assert 0.6 < certified_epsilon(published) / _epsilon(published, Conversion.IMPROVED) < 0.9
+def test_charging_for_the_winner_alone_costs_less_than_for_all_counts() -> None:
+    """The exact accountant takes minutes for the other rows: `collegium reproduce knn-table-1-accounting`."""
+    assert 0.6 < certified_epsilon(MNIST) / _epsilon(MNIST, Conversion.IMPROVED) < 0.9
 
 
 def test_no_count_alone_costs_more_than_what_is_charged() -> None:
