@@ -91,11 +91,6 @@ class ClassSums(Mechanism):
     def stages(self) -> tuple[Stage, ...]:
         return (SumRelease("sums", self.sigma, math.sqrt(bound_squared(self.classes))),)
 
-    @property
-    def noise_scale(self) -> float:
-        """σ·Δ, in the units of the sum's entries."""
-        return self.sigma * math.sqrt(bound_squared(self.classes))
-
     @classmethod
     def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float, unit: str) -> dict[str, Any]:
         """With the smallest noise whose ε fits the budget where ``given`` names no sigma; 4 digits, rounded up."""
