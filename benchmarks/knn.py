@@ -39,7 +39,9 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms.knn import PrivateKNN
-from collegium.protocol.messages import CountNearest, PoolRange, Reply, ReplyBody, Request, RequestBody, Terms
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import CountNearest, PoolRange, RequestBody, Terms
 from collegium.protocol.secure_sum import plan_graph
 
 K, CLASSES = 300, 10

@@ -24,7 +24,9 @@ from collegium.data.kernels import KernelSpec
 from collegium.data.task import Task, VectorInputs
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.messages import CastNeighbours, Failure, PoolRange, Request, SumClasses, Terms
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CastNeighbours, PoolRange, SumClasses, Terms
 
 COLUMNS, CLASSES, LANDMARKS, QUERIES = 64, 10, 100, 40
 _BLOCK = 2**17

@@ -28,7 +28,8 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import CastVotes, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.requests import CastVotes
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, find, read_settings
 from collegium.simulations.prepared import PreparedRun, prepare_run

@@ -15,7 +15,7 @@ from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.neighbours.search import DistanceView
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest
+from collegium.protocol.requests import CountNearest
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,22 +13,14 @@ from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import ImageInputs, Task
+from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
-from collegium.protocol.messages import (
-    ArraySpec,
-    CastVotes,
-    Failure,
-    HoldPool,
-    PoolChunk,
-    PoolRange,
-    Prepared,
-    SecureSumStep,
-    Terms,
-)
+from collegium.protocol.replies import Failure, Prepared
+from collegium.protocol.requests import CastVotes, HoldPool, PoolRange, SecureSumStep, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)

@@ -20,6 +20,7 @@ from collegium.coordinator.students import fit_student
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
+from collegium.data.values import ArraySpec
 from collegium.errors import ProtocolViolation, QueriesRefused, QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
@@ -27,8 +28,9 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, default_names, mechanism_named
-from collegium.protocol.messages import (
-    ArraySpec,
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Prepared, SecureSumAnswer
+from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
     CountNearest,
@@ -36,11 +38,7 @@ from collegium.protocol.messages import (
     Evaluate,
     Fit,
     PoolRange,
-    Prepared,
-    Reply,
-    Request,
     RequestBody,
-    SecureSumAnswer,
     SecureSumStep,
     SumClasses,
     SumRecords,

@@ -21,6 +21,7 @@ from support.sessions import PATIENCE_S
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import ImageInputs, Task, TeacherSettings
+from collegium.data.values import PoolChunk
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.known_ledger import KnownLedger
@@ -31,19 +32,9 @@ from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
-from collegium.protocol.messages import (
-    CastVotes,
-    Failure,
-    HoldPool,
-    LedgerHead,
-    PoolChunk,
-    Reply,
-    Request,
-    SecureSumAnswer,
-    SecureSumStep,
-    ShowLedger,
-    Terms,
-)
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, LedgerHead, SecureSumAnswer
+from collegium.protocol.requests import CastVotes, HoldPool, SecureSumStep, ShowLedger, Terms
 from collegium.protocol.roster import Roster, RosterEntry
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from support.record_votes import KEY, Clinic, plane
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.party import Party, unrestricted
-from collegium.protocol.messages import Failure, Neighbours
+from collegium.protocol.replies import Failure, Neighbours
 
 EVERYTHING = 10**6
 """A squared radius that holds every record."""

@@ -13,7 +13,8 @@ from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, 
 from collegium.parties.known_ledger import KnownLedger
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.messages import Describe, Description, LedgerHead, ReplyBody, RequestBody, ShowLedger
+from collegium.protocol.replies import Description, LedgerHead, ReplyBody
+from collegium.protocol.requests import Describe, RequestBody, ShowLedger
 
 
 def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(study: Study) -> None:

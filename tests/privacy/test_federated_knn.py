@@ -19,7 +19,7 @@ from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.parties.neighbours.counting import SampledRecords
-from collegium.protocol.messages import CountNearest, PoolRange, Terms
+from collegium.protocol.requests import CountNearest, PoolRange, Terms
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))

@@ -18,8 +18,8 @@ from support.record_votes import NEAR, RECORDS, Clinic
 
 from collegium.parties.neighbours import handler as handler_module
 from collegium.parties.neighbours.budgets import BudgetTransaction
-from collegium.protocol.messages import CastNeighbours, Neighbours
-from collegium.protocol.requests import weight_units
+from collegium.protocol.replies import Neighbours
+from collegium.protocol.requests import CastNeighbours, weight_units
 
 
 @dataclass

@@ -24,7 +24,7 @@ from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.protocol.messages import CountNearest, PoolRange, Terms
+from collegium.protocol.requests import CountNearest, PoolRange, Terms
 
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))

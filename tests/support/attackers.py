@@ -26,7 +26,8 @@ from collegium.parties.enrolment import enrol
 from collegium.parties.session import PartySession
 from collegium.protocol.channels import Backoff
 from collegium.protocol.identities import CERTIFICATE, TLS_KEY, Credentials
-from collegium.protocol.messages import Description, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description
 from support.members import code_for, fingerprint_of
 from support.ports import free_ports
 from support.processes import start_script

@@ -8,25 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from collegium.data.task import Task
+from collegium.data.values import PoolState
 from collegium.parties.cli import PartyConfig
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import (
-    CastVotes,
-    Describe,
-    Description,
-    Fit,
-    Fitted,
-    HoldPool,
-    PoolRange,
-    PoolState,
-    Reply,
-    ReplyBody,
-    Request,
-    ShowLedger,
-    Votes,
-)
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description, Fitted, ReplyBody, Votes
+from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, ShowLedger
 
 
 class Garbage:

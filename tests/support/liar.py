@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
-from collegium.protocol.messages import Failure, Reply, ReplyBody, Request, RequestBody, SecureSumStep, VoteRequest
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, ReplyBody
+from collegium.protocol.requests import RequestBody, SecureSumStep, VoteRequest
 from collegium.protocol.secure_sum import GraphPlan, plan_graph
 
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from collegium.data.task import TeacherSettings
+from collegium.data.values import ArraySpec
 from collegium.parties.party import Party
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.messages import ArraySpec, CastVotes, Fit, Fitted, PoolRange, Reply, Request, RequestBody, Terms
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Fitted
+from collegium.protocol.requests import CastVotes, Fit, PoolRange, RequestBody, Terms
 
 KEY = simulated_key(7, "alpha")
 LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 150})

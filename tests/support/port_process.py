@@ -20,7 +20,7 @@ from collegium.coordinator.settings.consortium import ConsortiumFolder, read_con
 from collegium.coordinator.watching.server import StatusServer
 from collegium.data.values import ArraySpec
 from collegium.logs import LogFormat, configure_logging
-from collegium.protocol.messages import Describe
+from collegium.protocol.requests import Describe
 
 
 def main(path: Path) -> None:

@@ -11,9 +11,11 @@ import numpy as np
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.data.values import ArraySpec
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.messages import ArraySpec, CastNeighbours, PoolRange, Request, Terms
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import CastNeighbours, PoolRange, Terms
 
 RECORDS = 40
 TASK = Task(

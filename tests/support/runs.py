@@ -16,7 +16,9 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyFailure, RunRecord, reached
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.messages import ReplyBody, Request, RequestBody
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
 from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig

@@ -11,24 +11,12 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import Examples, PoolStore
+from collegium.data.values import PoolChunk
 from collegium.errors import CollegiumError
 from collegium.parties.known_ledger import KnownLedger
-from collegium.protocol.messages import (
-    CastVotes,
-    Describe,
-    Description,
-    Failure,
-    Fit,
-    Fitted,
-    HoldPool,
-    PoolChunk,
-    PoolRange,
-    ReplyBody,
-    Request,
-    RequestBody,
-    ShowLedger,
-    Votes,
-)
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Description, Failure, Fitted, ReplyBody, Votes
+from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, RequestBody, ShowLedger
 
 CLASSES = 4
 

@@ -22,7 +22,9 @@ from collegium.protocol.channels import ATTEND, SERVICE, channel_credentials, ch
 from collegium.protocol.channels import server_credentials as tls_server
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials, issue_kit
-from collegium.protocol.messages import Describe, Description, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description
+from collegium.protocol.requests import Describe
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
 

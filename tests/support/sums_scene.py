@@ -12,7 +12,7 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.messages import SumClasses, Terms
+from collegium.protocol.requests import SumClasses, Terms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 

@@ -20,7 +20,9 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.messages import CastVotes, PoolRange, Request, Terms, Votes
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Votes
+from collegium.protocol.requests import CastVotes, PoolRange, Terms
 from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting
 

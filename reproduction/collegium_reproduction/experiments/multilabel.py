@@ -26,7 +26,7 @@ from collegium.privacy.mechanisms import IntArray, SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
-from collegium.protocol.messages import CountNearest, PoolRange, Terms
+from collegium.protocol.requests import CountNearest, PoolRange, Terms
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 

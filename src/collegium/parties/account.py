@@ -14,7 +14,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, SumRecords, Terms
+from collegium.protocol.requests import CountNearest, SumRecords, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -20,7 +20,7 @@ from collegium.errors import QueriesRefused, StorageError
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
+from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
 
 
 @dataclass(frozen=True, eq=False)

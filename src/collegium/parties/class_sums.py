@@ -18,8 +18,9 @@ from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.mechanisms.class_sums import bound_squared, count_of_one
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request, SumClasses
+from collegium.protocol.messages import Request
 from collegium.protocol.replies import Sums
+from collegium.protocol.requests import SumClasses
 
 if TYPE_CHECKING:
     from collegium.data import Examples

@@ -25,8 +25,9 @@ from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.mechanisms.evaluation import Layout, counts_of, other_classes, weights_of
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Evaluate, Prepared, Request, ShowEvaluation
-from collegium.protocol.replies import Sums
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Prepared, Sums
+from collegium.protocol.requests import Evaluate, ShowEvaluation
 from collegium.whole_files import write_whole
 
 if TYPE_CHECKING:

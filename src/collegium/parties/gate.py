@@ -9,7 +9,8 @@ from collegium.parties.answers import Answer
 from collegium.parties.handlers import pool_asked
 from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request, SumRecords, VoteRequest
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import SumRecords, VoteRequest
 
 if TYPE_CHECKING:
     from collegium.data import PoolStore

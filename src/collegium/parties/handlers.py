@@ -10,29 +10,15 @@ from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import DataError, ProtocolViolation
 from collegium.parties.kept_answers import PreparedRounds
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import (
-    ArraySpec,
-    CastVotes,
-    Description,
-    Fit,
-    Fitted,
-    HoldPool,
-    Neighbours,
-    PoolChunk,
-    PoolRange,
-    PoolState,
-    Prepared,
-    ReplyBody,
-    Request,
-    Sums,
-    VoteRequest,
-    Votes,
-)
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Description, Fitted, Neighbours, Prepared, ReplyBody, Sums, Votes
+from collegium.protocol.requests import CastVotes, Fit, HoldPool, PoolRange, VoteRequest
 from collegium.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ProtocolViolation, StorageError
-from collegium.protocol.messages import Prepared, Reply, Request, VoteRequest
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Prepared
+from collegium.protocol.requests import VoteRequest
 
 _MAX_ANSWERS = 256
 _MAX_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from collegium.errors import LedgerRefused, StorageError
 from collegium.privacy.ledger.chain import Head, following
-from collegium.protocol.messages import LedgerHead, Request, ShowLedger, VoteRequest
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import LedgerHead
+from collegium.protocol.requests import ShowLedger, VoteRequest
 
 
 class KnownLedger:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.values import PoolChunk, check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.logs import event
 from collegium.models.devices import check_device
@@ -44,24 +45,20 @@ from collegium.parties.teachers.kinds import OwnTeacher, settings_here
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
 from collegium.parties.terms import DEFAULT_RECORD_RHO
-from collegium.protocol.messages import (
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, ReplyBody
+from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
     CountNearest,
     Describe,
     Evaluate,
-    Failure,
     Fit,
     HoldPool,
-    PoolChunk,
-    Reply,
-    ReplyBody,
-    Request,
     SecureSumStep,
     ShowEvaluation,
     ShowLedger,
     SumClasses,
-    check_party_name,
 )
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ from pathlib import Path
 from pydantic import Field
 
 from collegium.clock import utc_now
+from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, PoolRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
 from collegium.privacy.mechanisms import default_names
-from collegium.protocol.messages import ArraySpec, HoldPool, PoolChunk, Request, RequestBody, SumRecords, VoteRequest
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import HoldPool, RequestBody, SumRecords, VoteRequest
 from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
 

@@ -39,7 +39,8 @@ from collegium.protocol.channels import (
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import Failure, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.version import __version__
 

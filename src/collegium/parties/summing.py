@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 from collegium.errors import CollegiumError, ProtocolViolation
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
-from collegium.protocol.messages import (
-    Request,
-    SecureSumAnswer,
-    SecureSumStep,
-    VoteRequest,
-    lowest,
-)
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import SecureSumAnswer
+from collegium.protocol.requests import SecureSumStep, VoteRequest, lowest
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.setup import SumSetup
 

@@ -7,7 +7,7 @@ that they cannot differ. Nothing here looks at votes or records: a refusal tells
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
-from collegium.protocol.messages import CastNeighbours, CastVotes, CountNearest, Evaluate, SumClasses, VoteRequest
+from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, Evaluate, SumClasses, VoteRequest
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""

@@ -14,17 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
-from collegium.protocol.messages import (
-    Describe,
-    Description,
-    Failure,
-    Reply,
-    ReplyBody,
-    Request,
-    RequestBody,
-    SecureSumStep,
-    VoteRequest,
-)
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description, Failure, ReplyBody
+from collegium.protocol.requests import Describe, RequestBody, SecureSumStep, VoteRequest
 from collegium.simulations.cohort import virtual_party
 
 MESSAGE_TYPE = "query.collegium"

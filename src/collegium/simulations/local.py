@@ -33,7 +33,9 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
-from collegium.protocol.messages import ReplyBody, Request, RequestBody
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
 
 if TYPE_CHECKING:

@@ -35,8 +35,9 @@ from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
-from collegium.protocol.messages import CastVotes, Failure, Reply, Request
-from collegium.protocol.requests import PoolRange, Terms
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CastVotes, PoolRange, Terms
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import read_config
 from collegium.whole_files import exclusive

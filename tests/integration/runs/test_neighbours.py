@@ -23,7 +23,8 @@ from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.cli import LEDGER_HEAD
 from collegium.parties.neighbours.budgets import FILE
-from collegium.protocol.messages import Failure, ReplyBody, RequestBody
+from collegium.protocol.replies import Failure, ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.simulations import launcher
 from collegium.simulations.cohort import ROSTER, CohortMember

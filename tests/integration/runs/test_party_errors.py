@@ -23,10 +23,12 @@ from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data import array_spec
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.values import PoolState
 from collegium.errors import PoolMismatch
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
-from collegium.protocol.messages import CastVotes, Failure, HoldPool, PoolRange, PoolState, Terms
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CastVotes, HoldPool, PoolRange, Terms
 from collegium.protocol.roster import Roster
 
 TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})

@@ -42,7 +42,8 @@ from collegium.protocol.certificates import Authority, Subject, read_certificate
 from collegium.protocol.channels import Backoff, explain_failure
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import TLS_KEY, Credentials, create_identity, issue_kit
-from collegium.protocol.messages import Describe, Description, Failure
+from collegium.protocol.replies import Description, Failure
+from collegium.protocol.requests import Describe
 from collegium.protocol.roster import Roster, RosterEntry
 from collegium.protocol.v1 import collegium_pb2 as pb
 

@@ -15,7 +15,8 @@ from collegium.data import default_task
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
-from collegium.protocol.messages import Describe, Description
+from collegium.protocol.replies import Description
+from collegium.protocol.requests import Describe
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 

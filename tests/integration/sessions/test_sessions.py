@@ -25,18 +25,12 @@ from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service.sessions import SessionLimits
 from collegium.data import PoolStore, array_spec
 from collegium.data.task import Task
+from collegium.data.values import PoolChunk, PoolState
 from collegium.errors import ConfigurationError, DataError, IdentityError, QuorumNotReached, StorageError
 from collegium.parties.session import PartySession
-from collegium.protocol.messages import (
-    Describe,
-    Description,
-    Failure,
-    HoldPool,
-    PoolChunk,
-    PoolState,
-    Reply,
-    Request,
-)
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description, Failure
+from collegium.protocol.requests import Describe, HoldPool
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 

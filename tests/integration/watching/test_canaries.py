@@ -35,7 +35,9 @@ from collegium.data import array_spec
 from collegium.errors import Refused
 from collegium.logs import LogFormat, configure_logging
 from collegium.parties.teachers.splits import KEY_FILE
-from collegium.protocol.messages import CastVotes, PoolRange, Request, Terms, Votes
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Votes
+from collegium.protocol.requests import CastVotes, PoolRange, Terms
 
 TEACHERS = 60
 PLACES = ("", "status.json", "metrics", "healthz")

@@ -28,7 +28,8 @@ from collegium.errors import (
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.messages import CastVotes, Describe, Failure, Fit, Fitted, Votes
+from collegium.protocol.replies import Failure, Fitted, Votes
+from collegium.protocol.requests import CastVotes, Describe, Fit
 
 Run = Callable[..., dict[str, Any]]
 

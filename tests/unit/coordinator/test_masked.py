@@ -19,7 +19,9 @@ from collegium.parties.gate import AnswerGate
 from collegium.parties.summing import Membership, SumHandler
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.messages import CastVotes, Failure, Prepared, Reply, Request, SecureSumStep, Votes
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, Prepared, Votes
+from collegium.protocol.requests import CastVotes, SecureSumStep
 
 NAMES = tuple(f"party-{n}" for n in range(6))
 KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}

@@ -21,7 +21,8 @@ from collegium.coordinator.report.page import render
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
 from collegium.privacy.analysis.epsilons import Epsilons
-from collegium.protocol.messages import CastVotes, Failure
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CastVotes
 
 Run = Callable[..., dict[str, Any]]
 

@@ -17,7 +17,8 @@ from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, default_task, load
 from collegium.errors import StorageError
-from collegium.protocol.messages import CastVotes, Votes
+from collegium.protocol.replies import Votes
+from collegium.protocol.requests import CastVotes
 from collegium.settings import validate_config
 
 DIVERGING = ["fit", "RUN", "--method", "gan", "--option", "learning_rate=1e30", "--option", "network=mlp"]

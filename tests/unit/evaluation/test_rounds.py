@@ -41,7 +41,8 @@ from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.privacy.mechanisms.evaluation import ONE, Evaluation, Layout
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.protocol.messages import Evaluate, Failure, ShowEvaluation, SumClasses, Terms
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
 from collegium.protocol.roster import AnnouncedTerms
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)

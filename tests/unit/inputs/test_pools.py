@@ -11,9 +11,9 @@ from support.files import files_no_longer_than
 
 from collegium.data import PoolStore, array_spec, chunks
 from collegium.data.pools import ABANDONED_AFTER_S
+from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import PoolMismatch, StorageError
 from collegium.limits import MAX_CHUNK_BYTES
-from collegium.protocol.messages import ArraySpec, PoolChunk
 
 POOL = np.random.default_rng(0).integers(0, 256, (5, MAX_CHUNK_BYTES // 2), dtype=np.uint8)
 SPEC = array_spec(POOL)

@@ -31,7 +31,9 @@ from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms import create
 from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.protocol.messages import CountNearest, Failure, Fit, PoolRange, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CountNearest, Fit, PoolRange
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 

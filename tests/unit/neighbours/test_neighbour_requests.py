@@ -17,7 +17,8 @@ from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account
 from collegium.parties.neighbours.budgets import FILE
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.messages import Failure, Neighbours, Prepared, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, Neighbours, Prepared
 
 POOL = plane(60, 2)
 

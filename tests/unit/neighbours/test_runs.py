@@ -32,7 +32,8 @@ from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.protocol.messages import CastNeighbours, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import CastNeighbours
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 

@@ -12,8 +12,8 @@ from support.party_requests import KEY
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
+from collegium.data.values import ArraySpec
 from collegium.parties.party import Party, unrestricted
-from collegium.protocol.messages import ArraySpec
 
 
 @pytest.fixture(scope="session")

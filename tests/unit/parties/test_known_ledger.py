@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from support.party_requests import Asker, cast
 
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, LedgerRefused
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.privacy.ledger.chain import Head, following
-from collegium.protocol.messages import ArraySpec, Describe, Failure, LedgerHead, Prepared, Request, ShowLedger
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure, LedgerHead, Prepared
+from collegium.protocol.requests import Describe, ShowLedger
 
 DIGESTS = [hashlib.sha256(b"entry %d" % number).digest() for number in range(6)]
 

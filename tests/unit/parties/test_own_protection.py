@@ -10,21 +10,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
 
+from collegium.data.values import ArraySpec
 from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
-from collegium.protocol.messages import (
-    ArraySpec,
-    CastVotes,
-    Failure,
-    PoolRange,
-    Prepared,
-    Request,
-    SecureSumAnswer,
-    SecureSumStep,
-    Terms,
-)
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
+from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
 
 MakeParty = Callable[..., Party]

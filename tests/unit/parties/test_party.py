@@ -14,29 +14,14 @@ from support.party_requests import LINEAR, Asker, cast
 
 from collegium.data import Examples, PoolStore, chunks
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import ConfigurationError, DataError, ProtocolViolation, Refused
 from collegium.parties.account import Account
 from collegium.parties.party import SAFE_POLICY, Party
 from collegium.parties.policy import Policy
-from collegium.protocol.messages import (
-    ArraySpec,
-    CastVotes,
-    Describe,
-    Description,
-    Failure,
-    Fit,
-    Fitted,
-    HoldPool,
-    PoolChunk,
-    PoolRange,
-    PoolState,
-    Prepared,
-    Request,
-    SecureSumStep,
-    Terms,
-    Votes,
-    check_votes,
-)
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Description, Failure, Fitted, Prepared, Votes, check_votes
+from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, SecureSumStep, Terms
 from collegium.protocol.v1 import secure_sum_pb2
 
 MakeParty = Callable[..., Party]

@@ -21,7 +21,9 @@ from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, blo
 from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.protocol.messages import CastVotes, Describe, Failure, PoolRange, Request, Terms, VoteRequest
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import CastVotes, Describe, PoolRange, Terms, VoteRequest
 
 POOL = "ab" * 32
 

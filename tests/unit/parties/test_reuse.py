@@ -13,11 +13,11 @@ from support.party_requests import KEY, LINEAR, Asker
 
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings
+from collegium.data.values import ArraySpec
 from collegium.errors import StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.splits import assign_teachers
-from collegium.protocol.messages import ArraySpec
 
 MakeParty = Callable[..., Party]
 

@@ -19,7 +19,8 @@ from collegium.parties.cli import PartyConfig
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.kinds import OwnTeacher
-from collegium.protocol.messages import Describe, Description, Fitted
+from collegium.protocol.replies import Description, Fitted
+from collegium.protocol.requests import Describe
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 

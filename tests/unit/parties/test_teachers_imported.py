@@ -15,11 +15,11 @@ from support.party_requests import Asker
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.base import Teacher, build_teacher
 from collegium.parties.teachers.kinds import find_kind
-from collegium.protocol.messages import ArraySpec
 
 BAYES = "sklearn.naive_bayes:GaussianNB"
 TREE = "sklearn.tree:DecisionTreeClassifier"

@@ -9,7 +9,9 @@ import pytest
 
 from collegium.parties.teachers import fitting
 from collegium.parties.teachers.networks import NetworkTeacher
-from collegium.protocol.messages import Fit, Fitted, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Fitted
+from collegium.protocol.requests import Fit
 from collegium.settings import validate_config
 from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig

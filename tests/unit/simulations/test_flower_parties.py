@@ -14,7 +14,9 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from collegium.errors import DataError, QuorumNotReached, Unreachable
-from collegium.protocol.messages import Describe, Description, Failure, HoldPool, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description, Failure
+from collegium.protocol.requests import Describe, HoldPool
 from collegium.simulations.flower_parties import RECORD, FlowerParties
 
 

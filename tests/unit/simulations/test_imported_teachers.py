@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from collegium.parties.cli import PartyConfig, policy_of
-from collegium.protocol.messages import Fit, Fitted, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Fitted
+from collegium.protocol.requests import Fit
 from collegium.settings import validate_config
 from collegium.simulations.cohort import virtual_party
 from collegium.simulations.config import SimulationConfig

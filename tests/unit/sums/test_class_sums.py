@@ -23,7 +23,8 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.units import Adjacency, Unit
-from collegium.protocol.messages import Failure, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure
 
 BOUND_SQUARED = bound_squared(3)
 STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), (0.0,))

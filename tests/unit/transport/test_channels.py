@@ -24,7 +24,8 @@ from collegium.protocol.channels import (
     split_address,
 )
 from collegium.protocol.grpc_tls13 import grpc
-from collegium.protocol.messages import Neighbours, Reply, SecureSumAnswer
+from collegium.protocol.messages import Reply
+from collegium.protocol.replies import Neighbours, SecureSumAnswer
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import secure_sum_pb2 as sum_pb
 

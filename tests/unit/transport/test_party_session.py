@@ -10,7 +10,9 @@ import pytest
 from collegium.parties import session
 from collegium.parties.session import Worker
 from collegium.protocol.channels import Backoff
-from collegium.protocol.messages import Describe, Description, Failure, Reply, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Description, Failure
+from collegium.protocol.requests import Describe
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 PATIENCE_S = 20.0

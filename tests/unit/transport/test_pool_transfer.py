@@ -10,8 +10,10 @@ import pytest
 from collegium.coordinator.rounds.readiness import MAX_SETBACKS, send_pool
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import PoolStore, array_spec
+from collegium.data.values import PoolChunk, PoolState
 from collegium.errors import PoolMismatch
-from collegium.protocol.messages import Description, Failure, PoolChunk, PoolState, ReplyBody, RequestBody
+from collegium.protocol.replies import Description, Failure, ReplyBody
+from collegium.protocol.requests import RequestBody
 
 POOL = np.arange(300_000, dtype=np.float32).reshape(1000, 300)
 SPEC = array_spec(POOL)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data import PoolStore
+from collegium.data.values import ArraySpec
 from collegium.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
 from collegium.protocol.channels import (
     CONNECT_TIMEOUT_S,
@@ -29,7 +30,6 @@ from collegium.protocol.label_jobs import (
     LabelJob,
     piece_from_bytes,
 )
-from collegium.protocol.messages import ArraySpec
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 
 logger = logging.getLogger("collegium.student")

@@ -16,16 +16,8 @@ from collegium.coordinator.rounds.rounds import (
     require_quorum,
 )
 from collegium.errors import CollegiumError, ProtocolViolation, StorageError
-from collegium.protocol.messages import (
-    CastVotes,
-    Failure,
-    Prepared,
-    ReplyBody,
-    SecureSumAnswer,
-    SecureSumStep,
-    VoteRequest,
-    lowest,
-)
+from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
+from collegium.protocol.requests import CastVotes, SecureSumStep, VoteRequest, lowest
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.whole_files import write_whole

@@ -25,7 +25,7 @@ from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_RADIUS_SQUARED
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, PoolRange
+from collegium.protocol.requests import CountNearest, PoolRange
 
 _DO_NOT_FIT = (
     "the counts by class do not add up to the counts by distance: a party answered about other records; "

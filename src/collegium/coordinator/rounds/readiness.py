@@ -15,22 +15,12 @@ from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask
 from collegium.coordinator.rounds.shown_ledger import ShownLedger
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
-from collegium.data.values import canonical_bytes
+from collegium.data.values import ArraySpec, PoolChunk, PoolState, canonical_bytes
 from collegium.errors import PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.messages import (
-    ArraySpec,
-    Describe,
-    Description,
-    Failure,
-    Fit,
-    Fitted,
-    HoldPool,
-    PoolChunk,
-    PoolState,
-    ReplyBody,
-)
+from collegium.protocol.replies import Description, Failure, Fitted, ReplyBody
+from collegium.protocol.requests import Describe, Fit, HoldPool
 
 BYTES_IN_FLIGHT = 64 * 1024 * 1024
 """At most so much of a pool is on its way to all parties together."""

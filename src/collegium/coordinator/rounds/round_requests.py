@@ -24,7 +24,7 @@ from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
-from collegium.protocol.messages import (
+from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
     CountNearest,

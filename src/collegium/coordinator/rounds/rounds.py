@@ -13,19 +13,8 @@ import numpy as np
 
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import (
-    CastVotes,
-    CountNearest,
-    Failure,
-    Neighbours,
-    ReplyBody,
-    RequestBody,
-    SumRecords,
-    Sums,
-    VoteRequest,
-    Votes,
-    check_votes,
-)
+from collegium.protocol.replies import Failure, Neighbours, ReplyBody, Sums, Votes, check_votes
+from collegium.protocol.requests import CastVotes, CountNearest, RequestBody, SumRecords, VoteRequest
 
 OnReply = Callable[[str, ReplyBody], None]
 

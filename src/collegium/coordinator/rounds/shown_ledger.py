@@ -8,7 +8,8 @@ from collegium.errors import CollegiumError
 from collegium.limits import MAX_LEDGER_DIGESTS
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.messages import Failure, LedgerHead, ShowLedger
+from collegium.protocol.replies import Failure, LedgerHead
+from collegium.protocol.requests import ShowLedger
 
 
 class ShownLedger:

@@ -20,7 +20,8 @@ from collegium.data.teacher_kinds import BUILT_IN, import_path
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import ReplyBody, RequestBody
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 
 SHARES = (0.6, 0.75, 0.9)

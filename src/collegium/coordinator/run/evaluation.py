@@ -18,7 +18,7 @@ from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.evaluation import ONE, Layout, noisy
-from collegium.protocol.messages import Evaluate, ShowEvaluation, Terms
+from collegium.protocol.requests import Evaluate, ShowEvaluation, Terms
 from collegium.protocol.secure_sum import plan_graph
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collegium.coordinator.settings.run_config import PublicData
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
-from collegium.protocol.messages import PoolRange, SumRecords
+from collegium.protocol.requests import PoolRange, SumRecords
 
 NO_ANSWER = -1
 """Among predictions: the student is not sure enough, or there is none."""

@@ -16,13 +16,13 @@ from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
 from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import Task
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
-from collegium.protocol.messages import ArraySpec
 
 RUN_FORMAT: Final = 3
 """Version of the record: raised with every change of its fields."""

@@ -29,9 +29,9 @@ from collegium.coordinator.selection.queries import (
 from collegium.coordinator.settings.run_config import BY_STUDENT, RunConfig
 from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import AnsweredBy, IntArray
-from collegium.protocol.messages import ArraySpec
 
 COMPONENTS = 64
 """Principal components of the pool's histograms, pixels or columns that are compared."""

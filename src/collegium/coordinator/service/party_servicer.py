@@ -29,7 +29,8 @@ from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, certified, refusal, server_options
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
-from collegium.protocol.messages import Failure, Reply, ReplyBody, Request
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
 

@@ -21,7 +21,9 @@ from collegium.errors import QuorumNotReached, StorageError
 from collegium.logs import event as named
 from collegium.protocol.channels import require_tls13, server_credentials, split_address
 from collegium.protocol.identities import Credentials
-from collegium.protocol.messages import Failure, ReplyBody, Request, RequestBody
+from collegium.protocol.messages import Request
+from collegium.protocol.replies import Failure, ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.sessions")

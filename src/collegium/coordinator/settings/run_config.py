@@ -9,12 +9,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
+from collegium.data.values import ArraySpec
 from collegium.errors import DataError, StorageError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
-from collegium.protocol.messages import ArraySpec
 from collegium.settings import Frozen, nearest
 
 

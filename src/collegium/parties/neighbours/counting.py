@@ -21,7 +21,8 @@ from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CountNearest, Request
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import CountNearest
 
 if TYPE_CHECKING:
     from collegium.data import Examples

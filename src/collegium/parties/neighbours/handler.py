@@ -15,8 +15,8 @@ from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudget
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import CastNeighbours, Request
-from collegium.protocol.requests import weight_units
+from collegium.protocol.messages import Request
+from collegium.protocol.requests import CastNeighbours, weight_units
 
 if TYPE_CHECKING:
     from collegium.data import Examples
