@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,9 @@ def measure(parties: int, dropout: float, length: int, plan: GraphPlan | None = 
 def complete_graph(parties: int) -> GraphPlan:
     """Everyone holds shares of everyone, as in Bonawitz et al. 2017."""
     plan = plan_graph(parties)
-    return GraphPlan(parties, parties - 1, plan.quorum - 1, plan.colluding, plan.dropped, plan.security_bits, 0.0, 0.0)
+    return replace(
+        plan, neighbours=parties - 1, threshold=plan.quorum - 1, secrecy_failure=0.0, liveness_failure=0.0, isolated=0
+    )
 
 
 def measure_flower(sample: int, dropout: float = 0.1) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 Machine = TypeVar("Machine", PartySum, CoordinatorSum)
 
-PLAN = GraphPlan(7, 3, 2, 1, 1, 40, 0.0, 0.0)
+PLAN = GraphPlan(7, 3, 2, 1, 1, 40, 0.0, 0.0, 5)
 
 
 def fixed_randomness() -> Callable[[int], bytes]:

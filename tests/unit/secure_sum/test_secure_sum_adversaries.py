@@ -41,7 +41,7 @@ from collegium.protocol.secure_sum.errors import (
 from collegium.protocol.secure_sum.messages import pack_set, unpack_set
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
-SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0)
+SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0, 7)
 """A graph far too thin to be safe, in which most parties are not neighbours."""
 
 TamperRequest = Callable[[str, pb.SecureSumRequest], None]
@@ -495,6 +495,8 @@ def test_a_party_accepts_only_a_graph_that_protects_it() -> None:
         ("threshold", 300),
         ("colluding", 5),
         ("colluding", 249),
+        ("quorum", 137),
+        ("quorum", 251),
         ("security_bits", 30),
         ("ring_bits", 32),
     ):

@@ -46,14 +46,25 @@ def test_every_plan_meets_both_of_its_bounds(parties: int, dropout: float) -> No
     assert plan.complete == (plan.neighbours == parties - 1)
 
 
+@pytest.mark.parametrize(
+    ("parties", "excess"), [(5, 1.30), (10, 1.20), (25, 1.22), (50, 1.20), (250, 1.20), (1000, 1.20)]
+)
+def test_a_demanded_quorum_leaves_little_noise_uncounted(parties: int, excess: float) -> None:
+    """Parties insist on the quorum that a round needs in any case; the excess is that of a sum of everyone's noise."""
+    plan = plan_graph(parties, quorum=0.8)
+    assert plan.quorum == max(math.ceil(0.8 * parties), plan_graph(parties).quorum) == parties - plan.dropped
+    assert math.sqrt(parties / plan.honest_survivors) < excess
+    assert plan.secrecy_failure <= 2.0**-41 and plan.liveness_failure <= 1e-6
+
+
 def test_the_secrecy_bound_lies_above_the_exact_chance_of_too_many_corrupt_holders() -> None:
     plan = plan_graph(1000)
     exact = 1000 * hypergeom(plan.quorum - 1, plan.colluding, plan.neighbours).sf(plan.threshold - 1)
-    assert exact <= secrecy_failure(1000, plan.colluding, plan.neighbours, plan.threshold)[0] * (1 + 1e-9)
+    assert exact <= secrecy_failure(1000, plan.quorum, plan.colluding, plan.neighbours, plan.threshold)[0] * (1 + 1e-9)
 
 
 def test_bounds_tighten_with_the_threshold_and_the_neighbours() -> None:
-    secrecy = [secrecy_failure(250, 25, 60, t)[0] for t in range(10, 40)]
+    secrecy = [secrecy_failure(250, 138, 25, 60, t)[0] for t in range(10, 40)]
     assert secrecy == sorted(secrecy, reverse=True) and secrecy[0] > secrecy[-1]
     liveness = [liveness_failure(250, 75, k, 25) for k in range(40, 100)]
     assert liveness == sorted(liveness, reverse=True)
@@ -106,7 +117,7 @@ def test_few_honest_parties_can_be_cut_off_and_they_are_not_counted_on() -> None
         assert 0 < plan.isolated <= 12
         assert plan.honest_survivors == plan.quorum - plan.colluding - plan.isolated
         shorter = [
-            secrecy_failure(parties, plan.colluding, plan.neighbours, plan.threshold, target)[1]
+            secrecy_failure(parties, plan.quorum, plan.colluding, plan.neighbours, plan.threshold, target)[1]
             for target in (2.0**-41, 2.0**-10)
         ]
         assert shorter[0] == plan.isolated >= shorter[1]

@@ -31,7 +31,8 @@ def _sum_of(setup: "RunSetup") -> VoteSum:
         return setup.vote_sum
     if mode == SumMode.CLEAR:
         return ClearSum(setup.reach.parties)
-    plan = plan_graph(len(keys), config.votes.dropout, config.votes.collusion)
+    votes = config.votes
+    plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum)
     return MaskedSum(setup.reach.parties, config.name, keys, plan, mode == SumMode.MASKED_AND_NOISED)
 
 

@@ -34,6 +34,7 @@ class GraphPlan:
     dropped : D, parties that may drop out at any phase.
     security_bits : the failure probability against collusion is at most 2 to the minus this.
     secrecy_failure, liveness_failure : the computed bounds (probabilities; 0 for the complete graph).
+    quorum : Q, fewest participants, survivors and signatures that an honest party accepts; at least `least_quorum`.
     isolated : s*, honest survivors that a coordinator choosing the drop-outs can leave out unseen.
     """
 
@@ -45,12 +46,8 @@ class GraphPlan:
     security_bits: int
     secrecy_failure: float
     liveness_failure: float
+    quorum: int
     isolated: int = 0
-
-    @property
-    def quorum(self) -> int:
-        """Q: fewest participants, survivors and signatures that an honest party accepts."""
-        return (self.parties + self.colluding) // 2 + 1
 
     @property
     def complete(self) -> bool:
@@ -61,6 +58,11 @@ class GraphPlan:
     def honest_survivors(self) -> int:
         """Fewest honest parties whose vectors any opened sum holds."""
         return self.quorum - self.colluding - self.isolated
+
+
+def least_quorum(parties: int, colluding: int) -> int:
+    """The smallest Q of which two survivors' lists cannot both gather signatures: 2Q > n + C."""
+    return (parties + colluding) // 2 + 1
 
 
 def _log_choose(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
@@ -82,7 +84,7 @@ def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: in
 
 
 def secrecy_failure(
-    parties: int, colluding: int, neighbours: int, threshold: int, target: float = 0.0
+    parties: int, quorum: int, colluding: int, neighbours: int, threshold: int, target: float = 0.0
 ) -> tuple[float, int]:
     """Bound on the probability that the coordinator and its colluders learn more than one large sum.
 
@@ -91,7 +93,6 @@ def secrecy_failure(
     failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of docs/protocol.md, and s*: the smallest s*
         whose failure is at most ``target``, or the one with the least failure when there is none.
     """
-    quorum = (parties + colluding) // 2 + 1
     if neighbours >= parties - 1:
         return (0.0 if threshold > colluding else 1.0), 0
     s = np.arange(1, max(2, (parties - colluding) // 2 + 1), dtype=np.float64)
@@ -125,14 +126,14 @@ def liveness_failure(parties: int, dropped: int, neighbours: int, threshold: int
     return float(min(1.0, parties * math.exp(float(log_tail[0]))))
 
 
-def _least_threshold(parties: int, colluding: int, neighbours: int, target: float) -> int | None:
+def _least_threshold(parties: int, quorum: int, colluding: int, neighbours: int, target: float) -> int | None:
     """The smallest t in 2 … k that meets the secrecy bound; the bound falls as t grows."""
     low, high = 2, neighbours
-    if secrecy_failure(parties, colluding, neighbours, high)[0] > target:
+    if secrecy_failure(parties, quorum, colluding, neighbours, high)[0] > target:
         return None
     while low < high:
         middle = (low + high) // 2
-        if secrecy_failure(parties, colluding, neighbours, middle)[0] <= target:
+        if secrecy_failure(parties, quorum, colluding, neighbours, middle)[0] <= target:
             high = middle
         else:
             low = middle + 1
@@ -146,6 +147,7 @@ def plan_graph(
     collusion_fraction: float = 0.1,
     security_bits: int = 40,
     liveness: float = 1e-6,
+    quorum: float = 0.0,
 ) -> GraphPlan:
     """The sparsest graph, found by bisection, that meets both failure bounds; else the complete graph.
 
@@ -156,6 +158,8 @@ def plan_graph(
     collusion_fraction : largest fraction that may collude with the coordinator; rounded up, at least one party.
     security_bits : half of 2^−security_bits goes to the graph, half to the check of the survivors' signatures.
     liveness : largest probability that the stated drop-outs make the sum fail.
+    quorum : fraction of the roster without which the round is of no use: the parties insist on it, so that more honest
+        survivors are certain and their noise counts. Q is never below `least_quorum`.
 
     Raises
     ------
@@ -168,32 +172,36 @@ def plan_graph(
         )
     if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0 and 0.0 < liveness < 1.0):
         raise ConfigurationError("dropout, collusion and liveness are fractions in [0, 1)")
+    if not 0.0 <= quorum <= 1.0:
+        raise ConfigurationError(f"a quorum is a fraction in [0, 1], got {quorum}")
     if not 1 <= security_bits <= 128:
         raise ConfigurationError(f"security_bits must lie in 1 to 128, got {security_bits}")
-    dropped = math.floor(dropout_fraction * parties + 1e-9)
+    dropped = math.floor(min(dropout_fraction, 1.0 - quorum) * parties + 1e-9)
     colluding = max(1, math.ceil(collusion_fraction * parties - 1e-9))
-    quorum = (parties + colluding) // 2 + 1
-    if parties - dropped < quorum or quorum - 2 < colluding:
+    needed = max(least_quorum(parties, colluding), math.ceil(quorum * parties - 1e-9))
+    if parties - dropped < needed or needed - 2 < colluding:
         raise ConfigurationError(
             f"{parties} parties cannot bear {dropped} drop-outs and {colluding} colluders at once: "
-            f"{quorum} must remain; lower the drop-out or collusion fraction"
+            f"{needed} must remain; lower the drop-out or collusion fraction"
         )
 
     target = 2.0 ** -(security_bits + 1)
 
     def plan_with(neighbours: int) -> GraphPlan | None:
-        threshold = _least_threshold(parties, colluding, neighbours, target)
+        threshold = _least_threshold(parties, needed, colluding, neighbours, target)
         if threshold is None:
             return None
         failure = liveness_failure(parties, dropped, neighbours, threshold)
         if failure > liveness:
             return None
-        secrecy, isolated = secrecy_failure(parties, colluding, neighbours, threshold, target)
-        return GraphPlan(parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure, isolated)
+        secrecy, isolated = secrecy_failure(parties, needed, colluding, neighbours, threshold, target)
+        return GraphPlan(
+            parties, neighbours, threshold, colluding, dropped, security_bits, secrecy, failure, needed, isolated
+        )
 
     # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap. To try k
     # takes time in n·k, and the k that is found grows with log n: small ones are tried first.
-    low, highest = 3, min(quorum - 2, (parties - 2) // 2)
+    low, highest = 3, min(needed - 2, (parties - 2) // 2)
     high = min(64, highest)
     best = plan_with(high) if high >= low else None
     while best is None and low <= high < highest:
@@ -208,7 +216,7 @@ def plan_graph(
             best, high = found, middle
     if best is not None:
         return best
-    return GraphPlan(parties, parties - 1, quorum - 1, colluding, dropped, security_bits, 0.0, 0.0)
+    return GraphPlan(parties, parties - 1, needed - 1, colluding, dropped, security_bits, 0.0, 0.0, needed)
 
 
 def signatures_to_check(shown: int, quorum: int, parties: int, security_bits: int) -> int:

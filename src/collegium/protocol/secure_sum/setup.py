@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigurationError
 from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
-from collegium.protocol.secure_sum.plan import GraphPlan, liveness_failure, secrecy_failure
+from collegium.protocol.secure_sum.plan import GraphPlan, least_quorum, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 RingArray = NDArray[np.unsignedinteger]
@@ -123,7 +123,8 @@ class SumSetup:
             hasher.update(struct.pack("<I", len(raw)) + raw)
         plan = self.plan
         hasher.update(struct.pack("<IqqQI", self.length, self.low, self.high, self.noise_reach, self.ring_bits))
-        hasher.update(struct.pack("<IIII", plan.neighbours, plan.threshold, plan.colluding, plan.security_bits))
+        facts = plan.neighbours, plan.threshold, plan.colluding, plan.security_bits, plan.quorum
+        hasher.update(struct.pack("<IIIII", *facts))
         hasher.update(struct.pack("<I", len(self.names)))
         for name in self.names:
             raw = name.encode()
@@ -168,6 +169,7 @@ class SumSetup:
             colluding=self.plan.colluding,
             security_bits=self.plan.security_bits,
             noise_reach=self.noise_reach,
+            quorum=self.plan.quorum,
         )
 
 
@@ -184,22 +186,26 @@ def accept_parameters(
         When the ring is too small or a field is malformed.
     """
     parties = len(roster)
-    k, t, colluding = parameters.neighbours, parameters.threshold, parameters.colluding
+    k, t, colluding, quorum = parameters.neighbours, parameters.threshold, parameters.colluding, parameters.quorum
     if parties < 3 or not 2 <= t <= k < parties or parameters.security_bits > 128:
         raise InsufficientPlan(f"a graph with {k} neighbours and threshold {t} is impossible among {parties} parties")
-    if colluding + 2 > (parties + colluding) // 2 + 1 or colluding < max(1, collusion_fraction * parties - 1e-9):
+    if colluding + 2 > least_quorum(parties, colluding) or colluding < max(1, collusion_fraction * parties - 1e-9):
         raise InsufficientPlan(f"protection against {colluding} colluders is proposed, fewer than demanded")
+    if not least_quorum(parties, colluding) <= quorum <= parties:
+        raise InsufficientPlan(
+            f"a quorum of {quorum} among {parties} parties with {colluding} colluders is proposed; at least "
+            f"{least_quorum(parties, colluding)} keep two lists of survivors from being signed"
+        )
     target = 2.0 ** -(parameters.security_bits + 1)
-    failure, isolated = secrecy_failure(parties, colluding, k, t, target)
+    failure, isolated = secrecy_failure(parties, quorum, colluding, k, t, target)
     if parameters.security_bits < security_bits or failure > target:
         raise InsufficientPlan(
             f"{k} neighbours with threshold {t} fail with probability {failure:.2g}, above the {target:.2g} "
             f"that {parameters.security_bits} bits of security allow; {security_bits} bits are demanded"
         )
-    quorum = (parties + colluding) // 2 + 1
     dropped = parties - quorum
     liveness = 0.0 if k == parties - 1 else liveness_failure(parties, dropped, k, t)
-    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness, isolated)
+    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness, quorum, isolated)
     setup = SumSetup(
         parameters.consortium,
         parameters.round_id,
