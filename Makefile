@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: docs demo check test style types fast-tests dist audit stubs clean
+.PHONY: docs demo check test style types fast-tests dist audit stubs schemas clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,10 @@ audit: .venv/installed
 stubs: .venv/installed
 	$(BIN)/python -m grpc_tools.protoc -I src/collegium/protocol/proto --python_out=src --pyi_out=src \
 		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
+
+# The JSON schemas of the TOML files, with which editors explain and check settings; a test checks that they are current.
+schemas: .venv/installed
+	$(BIN)/python .ci/schemas.py
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -48,6 +48,8 @@ MOUNTS: dict[str, Mount] = {
     "audit": Mount("collegium.coordinator.cli.account_cli", "Measure a lower bound on the ε of a mechanism."),
     "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Show or verify the charges of a run."),
     "report": Mount("collegium.coordinator.cli.report_cli", "Write a run's report as one HTML page."),
+    "completion": Mount("collegium.terminal_cli", "Complete commands in bash, zsh or fish with the tab key."),
+    "schema": Mount("collegium.terminal_cli", "The JSON schema of a TOML file, for editors."),
 }
 
 

@@ -5,12 +5,14 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collegium.errors import ConfigurationError, StorageError
+from collegium.whole_files import write_whole
 
 
 class Frozen(BaseModel):
@@ -79,6 +81,8 @@ def _plainly(item: Any, kind: type[BaseModel]) -> str:
     if item["type"] == "extra_forbidden":
         *section, name = map(str, item["loc"])
         return f"there is no such setting{nearest(name, sorted(_names_in(kind, section)))}"
+    if item["type"] == "too_short":
+        return f"needs at least {item['ctx']['min_length']} of them"
     return str(item["msg"])
 
 
@@ -123,6 +127,19 @@ def line_of(text: str, place: Sequence[str | int]) -> int:
 
 def _parts(dotted: str) -> list[str]:
     return [part.strip().strip("\"'") for part in dotted.split(".")]
+
+
+def schema_of(kind: str) -> str:
+    """The JSON schema of a kind of TOML file, such as ``party``; ConfigurationError for an unknown kind."""
+    kinds = {Path(file.name).stem: file for file in (resources.files("collegium") / "schemas").iterdir()}
+    if kind not in kinds:
+        raise ConfigurationError(f"no TOML file is called {kind[:64]!r}{nearest(kind, sorted(kinds))}")
+    return kinds[kind].read_text(encoding="utf-8")
+
+
+def add_schema(file: Path, kind: str) -> None:
+    """Write the schema of ``file`` beside it, where the file's line ``#:schema .KIND.schema.json`` expects it."""
+    write_whole(file.with_name(f".{kind}.schema.json"), schema_of(kind))
 
 
 def toml_value(value: object) -> str:

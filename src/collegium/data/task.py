@@ -48,7 +48,7 @@ class NumberColumn(Frozen):
     low: float
     high: float
 
-    @field_validator("low", "high", mode="before")
+    @field_validator("low", "high", mode="before", json_schema_input_type=float | date)
     @classmethod
     def _in_days(cls, value: Any) -> Any:
         return (value - EPOCH).days if type(value) is date else value

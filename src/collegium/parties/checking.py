@@ -5,7 +5,7 @@ What is found depends on private records: it is for the institution alone, and n
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from collegium.data.encoding import MISSING, read_numbers, text_of, texts_of
+from collegium.data.encoding import MISSING, read_numbers, text_of
 from collegium.data.loading.files import find, found_settings
-from collegium.data.loading.loading import load, read_records
+from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
@@ -23,6 +23,10 @@ from collegium.settings import toml_value
 
 SHOWN = 5
 """So many spellings of a kind are shown."""
+SUGGESTED = 20
+"""Of so many spellings, the most frequent ones, a setting is suggested."""
+FILL_IN = "?"
+"""What a suggested setting has where somebody must say what a spelling means. As a value it counts as missing."""
 
 
 @dataclass
@@ -50,9 +54,13 @@ class RecordsCheck:
         lines += [f"class        {name}: {count}" for name, count in self.per_class.items()]
         lines += [f"look at      {note}" for note in self.notes]
         if self.settings:
-            would = "would be taken then" if self.mended else "would still be refused"
-            lines += [f"set below [data] in party.toml, if it is right; the records {would}:"]
-            lines += [f"    {key} = {toml_value(value)}" for key, value in self.settings.items()]
+            settings = [f"    {key} = {toml_value(value)}" for key, value in self.settings.items()]
+            would = (
+                f"; the records would {'be taken then' if self.mended else 'still be refused'}" if self.refused else ""
+            )
+            if f'= "{FILL_IN}"' in "".join(settings):
+                would += f'; put in place of "{FILL_IN}" what the task calls it'
+            lines += [f"set below [data] in party.toml, if it is right{would}:", *settings]
         end = f"these records would be refused: {self.refused}" if self.refused else "these records can be served"
         return [*lines, end, "Nothing was sent; keep this output to yourselves."]
 
@@ -80,7 +88,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     if not task.multilabel:
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
-        _check_columns(found, records.frame, source, task.inputs)
+        _check_columns(found, records, source, task.inputs)
     found.mended = bool(found.settings) and not _refusal(given.model_copy(update=found.settings), task, root)
     return found
 
@@ -98,10 +106,9 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
     name = source.label or records.label
     if name not in records.frame.columns:
         near = _nearest(name, records.frame.columns)
-        found.notes.append(f"there is no label column {name}" + (f": is it {near}?" if near else ""))
+        found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
         return
-    spelled = {text_of(spelling): meant for spelling, meant in source.classes.items()}
-    counts = Counter(spelled.get(label, label) for label in texts_of(records.frame[name]).tolist())
+    counts = Counter(respelt(records.frame[name], source.classes).tolist())
     classes = {text_of(one): one for one in task.classes}
     if records.numbered:
         classes |= {str(number): one for number, one in enumerate(task.classes)}
@@ -115,8 +122,8 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         else:
             near = _nearest(label, classes)
             found.notes.append(f"the label {label!r} of {count} records is no class" + (f": {near}?" if near else ""))
+            suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
-                suggested[label] = classes[near]
                 found.per_class[classes[near]] += count
     if suggested:
         found.settings["classes"] = {**source.classes, **suggested}
@@ -128,17 +135,15 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         found.notes.append(f"no record is of the class {', '.join(absent)}")
 
 
-def _check_columns(found: RecordsCheck, frame: pd.DataFrame, source: DataSource, inputs: TableInputs) -> None:
-    frame = frame.rename(columns=source.rename)
+def _check_columns(found: RecordsCheck, records: Records, source: DataSource, inputs: TableInputs) -> None:
+    frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
-    spare = [str(name) for name in frame.columns if name not in (*wanted, source.label, source.group)]
-    renamed: dict[str, str] = {}
-    for name in [name for name in wanted if name not in frame.columns]:
-        near = _nearest(name, spare)
-        found.notes.append(f"there is no column {name}" + (f": is it {near}?" if near else ""))
-        if near is not None:
-            renamed[near] = name
-        elif source.absent == "refuse":
+    spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
+    nearest = {name: _nearest(name, spare) for name in wanted if name not in frame.columns}
+    renamed = {near: name for name, near in nearest.items() if near is not None}
+    for name, near in nearest.items():
+        found.notes.append(f"there is no column {name}{_instead(near, [one for one in spare if one not in renamed])}")
+        if near is None and source.absent == "refuse":
             found.settings["absent"] = "missing"
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
@@ -149,7 +154,7 @@ def _check_columns(found: RecordsCheck, frame: pd.DataFrame, source: DataSource,
         if isinstance(column, NumberColumn):
             _check_numbers(found, frame[column.name], column, source)
         else:
-            _check_categories(found, frame[column.name], column)
+            _check_categories(found, frame[column.name], column, source)
 
 
 def _check_numbers(found: RecordsCheck, values: "pd.Series[Any]", column: NumberColumn, source: DataSource) -> None:
@@ -173,14 +178,19 @@ def _check_numbers(found: RecordsCheck, values: "pd.Series[Any]", column: Number
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
 
 
-def _check_categories(found: RecordsCheck, values: "pd.Series[Any]", column: CategoryColumn) -> None:
-    known = {text_of(name) for name in column.categories}
-    others = Counter(text for text in texts_of(values).tolist() if text not in known)
+def _check_categories(
+    found: RecordsCheck, values: "pd.Series[Any]", column: CategoryColumn, source: DataSource
+) -> None:
+    known, own = {text_of(name) for name in column.categories}, source.values.get(column.name, {})
+    others = Counter(text for text in respelt(values, own).tolist() if text not in known)
     unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})
     missing = sum(others.values()) - sum(unknown.values())
     said = [f"{missing} missing"] if missing else []
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({_some(unknown, known)})")
+        meant = {text: _nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
+        every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
+        every[column.name] = {**own, **meant}
     if said:
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}")
 
@@ -192,6 +202,13 @@ def _some(counts: Mapping[str, int], known: set[str] | None = None) -> str:
         near = _nearest(text, sorted(known)) if known else None
         shown.append(f"{count} × {text!r}" + (f": {near}?" if near else ""))
     return ", ".join(shown) + (", …" if len(counts) > SHOWN else "")
+
+
+def _instead(near: str | None, names: Iterable[object]) -> str:
+    """What a missing column may be called: the nearest name, or else the names of the file that nothing uses."""
+    shown = [str(name) for name in names]
+    listed = f"; the file also has {', '.join(shown[:12])}{', …' if len(shown) > 12 else ''}" if shown else ""
+    return f": is it {near}?" if near is not None else listed
 
 
 def _nearest(text: str, known: Sequence[str] | Mapping[str, str] | Any) -> str | None:

@@ -351,6 +351,8 @@ def check(
         typer.echo("\n".join(found.lines()))
         if found.refused:
             raise typer.Exit(DataError.exit_status)
+    if config_file is not None:
+        typer.echo(f"next: collegium party serve {config_file}")
 
 
 @app.command()
@@ -409,4 +411,4 @@ def show(
         typer.echo(json.dumps(facts))
         return
     for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<22}{'none' if value is None else value}")
+        typer.echo(f"{name.replace('_', ' '):<31}{'none' if value is None else value}")

@@ -12,7 +12,7 @@ from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
-from collegium.settings import toml_value
+from collegium.settings import add_schema, toml_value
 from collegium.whole_files import write_whole
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
@@ -22,6 +22,7 @@ TASKS = "tasks.json"
 _TASKS = TypeAdapter(tuple[Task, ...])
 
 PARTY_TEMPLATE = """\
+#:schema .party.schema.json
 # What this institution runs: collegium party serve party.toml. Relative paths start at this file's folder.
 coordinator = {sessions}
 credentials = "credentials"   # certificate and private keys; the keys never leave it
@@ -48,6 +49,7 @@ source = {source}  # a .csv, .parquet or .npz file, a folder of images, or a nam
 """
 
 POLICY_TEMPLATE = """\
+#:schema .policy.schema.json
 # What this institution agrees to answer. It refuses anything else, whatever the coordinator says.
 # collegium party show party.toml prints it beside what was answered so far.
 
@@ -137,6 +139,8 @@ def enrol(
     )
     _write_if_missing(folder / PARTY, settings)
     _write_if_missing(folder / POLICY, policy_text(answer.terms))
+    for kind in ("party", "policy"):
+        add_schema(folder / PARTY, kind)
     few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
     return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few)
 

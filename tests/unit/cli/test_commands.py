@@ -50,7 +50,7 @@ def test_help_fits_a_terminal_and_has_no_colours_where_it_is_piped(
     assert status == 0 and err == ""
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 80
-    assert "completion" not in out
+    assert "-completion" not in out  # typer's own options
 
 
 @pytest.mark.parametrize(

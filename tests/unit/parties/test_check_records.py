@@ -67,8 +67,8 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         (",benign", ",?", "1 records have no label: remove them or label them"),
         (",benign", ",malignant", "all records are of the class malignant: teachers here can vote for nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
-        ("age,", "iq,", "there is no column age"),
-        (",y", ",diagnosis", "there is no label column y"),
+        ("age,", "iq,", "there is no column age; the file also has iq"),
+        (",y", ",diagnosis", "there is no label column y; the file also has age, seen, ward, diagnosis"),
     ],
 )
 def test_each_oddity_is_told_with_its_count(tmp_path: Path, right: str, wrong: str, note: str) -> None:
@@ -88,11 +88,14 @@ def test_the_settings_for_a_file_of_excel_are_named_and_then_mend_it(tmp_path: P
         'encoding = "cp1252"',
         'rename = { "Age" = "age" }',
         'separator = ";"',
+        'values = { "ward" = { "Süd" = "?" } }',
     ]
     settings = {"separator": ";", "encoding": "cp1252", "decimal": ",", "rename": {"Age": "age"}}
     classes = {"Benign": "benign", "Malignant": "malignant"}
     notes, lines = checked(tmp_path, excel, "cp1252", classes=classes, **settings)
     assert notes == ["ward: 1 of no known category (1 × 'Süd') of 2"] and lines[-2] == "these records can be served"
+    values = {"ward": {"Süd": "South"}}
+    assert checked(tmp_path, excel, "cp1252", classes=classes, values=values, **settings)[0] == []
 
 
 def test_a_column_that_the_institution_never_had_may_be_missing(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
     typer.echo(f"{record.state}: {labels.answered} labels of {labels.asked} queries; {folder.run}/report.html")
     if labels.stopped:
         typer.echo(f"no more labels: {labels.stopped}")
+    if record.student is not None:
+        typer.echo(f"next: collegium student predict {folder.run}/student.safetensors NEW.csv -o predictions.csv")
 
 
 def _log_step(log: logging.Logger, step: Progress) -> None:

@@ -11,11 +11,12 @@ from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ColumnMissing, ConfigurationError, StorageError
-from collegium.settings import toml_value
+from collegium.settings import add_schema, toml_value
 
 app = typer.Typer(add_completion=False)
 
 TEMPLATE = """\
+#:schema .consortium.schema.json
 # What the institutions agree on. docs/tutorial.md says what to do with it: first `collegium provision --check`.
 # What is not set here has a default.
 name = {name}
@@ -103,13 +104,13 @@ def init(
         raise StorageError(f"{output} is there already: remove it, or name another with -o") from None
     except OSError as error:
         raise StorageError(f"cannot write {output}: {error.strerror}") from error
+    add_schema(output, "consortium")
     for left, why in draft.left_out.items():
         typer.echo(f"left out: {left}: {why}", err=True)
     if draft.left_out:
         typer.echo("a column is taken in all the same by --column NAME=number, =category or =date", err=True)
-    if not known:
-        typer.echo("fill in the classes under [task]: the pool names none", err=True)
-    typer.echo(f"{output} is written; read it, then run: collegium provision {output} --check")
+    missing = "" if known else " and fill in the classes under [task]"
+    typer.echo(f"{output} is written; read it{missing}, then run: collegium provision {output} --check")
 
 
 def _kinds(given: list[str]) -> dict[str, str]:

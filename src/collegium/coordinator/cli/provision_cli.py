@@ -68,7 +68,9 @@ def provision(
     if check or not (add or renew_code or revoke):  # a party is revoked at once, whatever became of the pool
         found = _checked(config_file, config, data_root)
         if check:
-            typer.echo(json.dumps(asdict(found)) if as_json else "\n".join(found.lines()))
+            serves = study is not None and f"coordinator serve {config_file} --study {study}"
+            then = f"next         collegium {serves or f'provision {config_file}'}"
+            typer.echo(json.dumps(asdict(found)) if as_json else "\n".join([*found.lines(), then]))
             return
         for line in found.lines():
             typer.echo(line, err=True)
@@ -108,6 +110,7 @@ def provision(
         typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
     for line in lines.values():
         typer.echo(f"\n{line}")
+    typer.echo(f"\nNext: collegium coordinator serve {config_file}")
 
 
 def _checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "Findings":

@@ -39,8 +39,8 @@ ReadAs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A TOML file whose [data] says how to read the inputs (separator, encoding, decimal, rename, absent), "
-        "such as party.toml.",
+        help="A TOML file whose [data] says how to read the inputs (separator, encoding, decimal, rename, values, "
+        "absent), such as party.toml.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -318,7 +318,9 @@ def export(
 def _read_as(settings: Path | None, inputs: Path, unknown: str) -> DataSource:
     """The inputs as a source, to be read in the way that the section ``data`` of a TOML file says."""
     how = {} if settings is None else read_toml(settings)[0].get("data", {})
-    kept = {name: how[name] for name in ("separator", "encoding", "decimal", "rename", "absent") if name in how}
+    kept = {
+        name: how[name] for name in ("separator", "encoding", "decimal", "rename", "values", "absent") if name in how
+    }
     values = kept | {"source": str(inputs), "unknown": unknown}
     return validate_config(values, DataSource, "options" if settings is None else str(settings))
 

@@ -11,10 +11,12 @@ from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFold
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ConfigurationError, StorageError
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.settings import add_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
 TEMPLATE = """\
+#:schema .study.schema.json
 # The study {name} of {consortium}. A section that is written here replaces the one of {file} as a whole; all others
 # are taken from there. Then: collegium coordinator serve {file} --study {name}
 #
@@ -58,6 +60,7 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
         raise StorageError(f"{file} is there already: edit it, or choose another name") from None
     except OSError as error:
         raise StorageError(f"cannot write {file}: {error.strerror}") from error
+    add_schema(file, "study")
     typer.echo(f"edit {file}, then run:")
     typer.echo(f"collegium provision {config_file} --check --study {name}")
     typer.echo(f"collegium coordinator serve {config_file} --study {name}")

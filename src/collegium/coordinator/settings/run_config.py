@@ -145,13 +145,11 @@ class NeighboursConfig(Frozen):
     kernel: Literal["flat", "quadratic"] = "flat"
     """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
 
-    @model_validator(mode="before")
+    @field_validator("dimensions", mode="before", json_schema_input_type=int)
     @classmethod
-    def _all_dimensions(cls, values: Any) -> Any:
+    def _all_dimensions(cls, value: Any) -> Any:
         """TOML has no null: 0 keeps the features as they are."""
-        if isinstance(values, dict) and values.get("dimensions") == 0:
-            return {**values, "dimensions": None}
-        return values
+        return None if value == 0 else value
 
     @model_validator(mode="after")
     def _network_fits(self) -> "NeighboursConfig":

@@ -59,7 +59,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
         "rounds": len(rounds),
         "own_rounds": 0 if run is None else len(run.rounds),
         "round_seconds": _durations([entry.seconds for _, entry in rounds]),
-        "queries": None if run is None else run.config.queries.count,
+        "queries": None if run is None else run.config.queries.count if run.labels is None else run.labels.asked,
         "privacy": _privacy(folder),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],

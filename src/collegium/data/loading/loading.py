@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
@@ -253,7 +253,16 @@ def _renamed(records: Records, frame: pd.DataFrame, source: DataSource) -> pd.Da
     twice = renamed.columns[renamed.columns.duplicated()]
     if len(twice):
         raise DataError(f"{records.origin}: after rename two columns are called {twice[0]!r}: correct rename")
-    return renamed
+    for name in source.values:
+        if name not in renamed.columns:
+            raise DataError(f"{records.origin}: values names {name!r}, but there are {_listed(renamed)}")
+    return renamed.assign(**{name: respelt(renamed[name], meant) for name, meant in source.values.items()})
+
+
+def respelt(values: "pd.Series[Any]", meant: Mapping[str, str]) -> NDArray[np.str_]:
+    """The values as texts, each replaced by what ``meant`` says that this spelling stands for."""
+    spelled = {text_of(spelling): text for spelling, text in meant.items()}
+    return np.array([spelled.get(text, text) for text in texts_of(values).tolist()], dtype=np.str_)
 
 
 def _encoded(
@@ -292,8 +301,7 @@ def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Tas
     name = source.label or records.label
     if name in frame.columns:
         numbered = records.numbered and name == records.label
-        spelled = {text_of(spelling): meant for spelling, meant in source.classes.items()}
-        labels = np.array([spelled.get(label, label) for label in texts_of(frame[name]).tolist()], dtype=np.str_)
+        labels = respelt(frame[name], source.classes)
         return encode_labels(labels, task, origin=records.origin, numbered=numbered)
     if source.label is None:
         return None

@@ -101,6 +101,8 @@ class DataSource(Frozen):
     """The task's name for a column, by the file's own name for it. ``label`` and ``group`` are the file's own names."""
     classes: dict[str, str] = Field(default_factory=dict)
     """The class that a label of the file stands for, by the file's own spelling; other labels are names of classes."""
+    values: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """By the task's name of a column: the category that a text of the file stands for, by the file's own spelling."""
     absent: Literal["refuse", "missing"] = "refuse"
     """What a column of the task that the file lacks is: an error, or a value that is missing in every record."""
     unknown: Literal["missing", "refuse"] = "missing"

@@ -1,0 +1,104 @@
+"""`collegium completion` completes what a user begins to type; `collegium schema` fits the files that users have."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from collegium.coordinator.cli.init_cli import init
+from collegium.coordinator.cli.study_cli import new
+from collegium.parties.enrolment import PARTY_TEMPLATE, policy_text
+from collegium.protocol.roster import AnnouncedTerms
+from collegium.settings import schema_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def as_json(value: Any) -> Any:
+    """TOML's values as JSON has them: a date as text."""
+    if isinstance(value, dict):
+        return {key: as_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [as_json(one) for one in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def mistakes(kind: str, text: str) -> list[str]:
+    """What an editor would mark."""
+    return [
+        error.message
+        for error in Draft202012Validator(json.loads(schema_of(kind))).iter_errors(as_json(tomllib.loads(text)))
+    ]
+
+
+@pytest.mark.slow
+def test_making_the_schemas_again_changes_nothing(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / ".ci" / "schemas.py", tmp_path], check=True)
+    for file in (ROOT / "src" / "collegium" / "schemas").iterdir():
+        assert (tmp_path / file.name).read_text() == file.read_text(), "run make schemas"
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("consortium", "examples/consortium.toml"),
+        ("party", "examples/clinic.toml"),
+        ("simulation", "src/collegium/simulations/digits.toml"),
+        ("simulation", "examples/mnist-250.toml"),
+        ("simulation", "examples/mnist-neighbours.toml"),
+    ],
+)
+def test_an_editor_marks_a_mistake_and_nothing_else(kind: str, file: str) -> None:
+    text = (ROOT / file).read_text()
+    assert not mistakes(kind, text)
+    assert mistakes(kind, f"colour = 1\n{text}")
+    Draft202012Validator.check_schema(json.loads(schema_of(kind)))
+
+
+def test_the_files_that_commands_write_name_a_schema_that_lies_beside_them_and_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    days = "\n".join(f"2026-01-{day:02d},{day}.5,{'ab'[day % 2]}" for day in range(1, 29))
+    Path("pool.csv").write_text(f"seen,weight,ward\n{days}\n")
+    init(
+        "pool.csv",
+        Path("consortium.toml"),
+        classes="no,yes",
+        parties="ash,birch,oak",
+        host="localhost",
+        name="trial",
+        categories=9,
+    )
+    new(Path("consortium.toml"), "second")
+    for kind, file in (("consortium", "consortium.toml"), ("study", "consortium/studies/second/study.toml")):
+        text = Path(file).read_text()
+        assert text.splitlines()[0] == f"#:schema .{kind}.schema.json" and not mistakes(kind, text)
+        assert Path(file).with_name(f".{kind}.schema.json").read_text() == schema_of(kind)
+    terms = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=40.0, answers=100, pools=("00" * 32,))
+    party = PARTY_TEMPLATE.format(sessions='"h:1"', parties='["ash"]', source='"a.csv"', label="", group="")
+    for kind, text in (("party", party), ("policy", policy_text(terms))):
+        assert text.startswith(f"#:schema .{kind}.schema.json\n") and not mistakes(kind, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("begun", "ended"), [("party en", "enrol"), ("account --mech", "--mechanism")])
+def test_bash_completes_a_command_and_an_option(begun: str, ended: str) -> None:
+    words = f"collegium {begun}".split()
+    script = (
+        "source <(collegium completion bash); "
+        f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _collegium_completion collegium; "
+        "echo ${COMPREPLY[@]}"
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script], env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([ended], "")
