@@ -41,7 +41,7 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
         report = verify(ledger.path, key)
         labels, entries = ledger.labels(), list(ledger.entries())
         epsilon, delta = ledger.epsilon(), ledger.settings.delta
-    outcome.labels, outcome.queries_charged = len(labels), report.queries
+    outcome.labels, outcome.queries_charged = len(labels), sum(charged for _, charged in report.periods)
     pool = _pool(scene)
     found += wrong_labels(labels, dict(zip(pool, scene.truth, strict=True)))
     found += forgotten_labels(labels, outcome.labels_seen)
@@ -49,15 +49,15 @@ def judge(scene: Consortium, outcome: Outcome) -> list[str]:
     found += undercounted(epsilon, delta, labels, scene_sigma(entries))
     found += wrong_end(scene.stop_condition.kind, outcome, len(labels), len(set(pool)), scene.allowed)
     if outcome.state == "finished":
-        if report.queries != len(labels):
-            found.append(f"paid for {report.queries} queries to give {len(labels)} labels")
+        if outcome.queries_charged != len(labels):
+            found.append(f"paid for {outcome.queries_charged} queries to give {len(labels)} labels")
         given = dict(read_labels(scene.kept.run / "labels.csv"))
         if given != {at: labels.get(query) for at, query in enumerate(pool)}:
             found.append("labels.csv is not what the ledger released")
         stopped = str(reached(read_run(scene.kept.run).labels).stopped)
         if (len(labels) < len(set(pool))) != ("raise budget.epsilon" in stopped):
             found.append(f"{len(labels)} of {len(set(pool))} labels, and the run says of its end: {stopped}")
-    found += parties_undercounted(scene)
+    found += parties_undercounted(scene, len(report.charges))
     found += left_files(scene.folder, scene.scratch)
     found += left_processes(str(scene.folder), {os.getpid()})
     found += tracebacks(sorted((scene.folder / "logs").iterdir()))
@@ -156,16 +156,20 @@ def undercounted(epsilon: float, delta: float, labels: Mapping[str, int], sigma:
     return [f"the ledger counts ε = {epsilon:.6g}, its {len(labels)} labels cost {due:.6g}"]
 
 
-def parties_undercounted(scene: Consortium) -> list[str]:
-    """Every party's own account holds at least the rounds in which the coordinator had its answer."""
+def parties_undercounted(scene: Consortium, charged: int) -> list[str]:
+    """Every party's own account holds at least the rounds in which the coordinator had its answer.
+
+    The coordinator ``charged`` so many rounds. A round that a crash cut short is asked once more by the same request:
+    it has one charge, and is one answer.
+    """
     found = []
     run = RunFolder(scene.kept.run).read()
     for name in scene.names:
         state = scene.folder / name / "state"
-        rounds = 0 if run is None or name not in run.parties else run.parties[name].rounds_answered
+        rounds = 0 if run is None or name not in run.parties else min(charged, run.parties[name].rounds_answered)
         try:
             with Ledger.read(state / "ledger.sqlite") as ledger:
-                charges = verify(ledger.path).charges
+                charges = len(verify(ledger.path).charges)
             with closing(sqlite3.connect(state / "answered.sqlite")) as database:
                 answers = database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0]
         except (CollegiumError, sqlite3.Error) as error:

@@ -114,11 +114,12 @@ class Operator(RuleBasedStateMachine):
         for name in set(UNITS) & printed.units.keys():
             epsilon = printed.units[name].epsilon
             assert epsilon >= GRID * block_epsilon(self.paid[name], DELTA)
-            assert epsilon >= found.least((name, "replace")) * (1.0 - 1e-9)
+            least, most = found.bounds(name, "replace")
+            assert least * (1.0 - 1e-9) <= epsilon <= most * (1.0 + 1e-9)
             forced = [winner_profile(law, n).attained(DELTA) for law, n in self.paid[name].items() if _is_game(law)]
             assert epsilon >= max(forced, default=0.0)
         assert counted == shown == printed.epsilon
-        assert printed.terms.unit == unit == found.unit[0]
+        assert printed.terms.unit == unit == found.periods[-1][0]["unit"]
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):

@@ -93,7 +93,7 @@ class JobScene:
         with Ledger.read(self.scene.folder / "consortium" / "ledger.sqlite") as ledger:
             key = self.scene.folder / "consortium" / "coordinator"
             public_key = Credentials.load(key, "coordinator").subject.signing_key
-            return verify(ledger.path, public_key).queries, ledger.labels()
+            return sum(charged for _, charged in verify(ledger.path, public_key).periods), ledger.labels()
 
 
 @contextmanager

@@ -258,7 +258,7 @@ def test_a_full_disk_charges_nothing_and_the_ledger_goes_on(open_ledger: OpenLed
         assert ledger.queries_charged() == before + charged
         connections[0].execute("PRAGMA max_page_count=1000000")
         charge(ledger, 1)
-        assert ledger.queries_charged() == verify(ledger.path).queries == before + charged + 1
+        assert ledger.queries_charged() == verify(ledger.path).periods[-1][1] == before + charged + 1
 
 
 def test_a_ledger_replaced_under_an_open_one_is_noticed(open_ledger: OpenLedger, path: Path) -> None:
@@ -313,7 +313,7 @@ def test_two_processes_that_race_share_the_budget_and_agree_on_labels(path: Path
     for racer in racers:
         racer.join()
     assert [racer.exitcode for racer in racers] == [0, 0]
-    within = verify(path, owner.public_key().public_bytes_raw()).queries
+    within = verify(path, owner.public_key().public_bytes_raw()).periods[-1][1]
     assert epsilon(within) <= 1.0 < epsilon(within + 2)
 
 

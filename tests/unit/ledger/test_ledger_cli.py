@@ -11,9 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from unit.ledger.conftest import ONE
 
 from collegium.cli import main
-from collegium.privacy.accounting.game.laws import block_epsilon
+from collegium.privacy.accounting.game.laws import Law, block_epsilon
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.chain import Head
+from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.spending import Spending
+from collegium.privacy.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
 
@@ -100,3 +104,19 @@ def test_a_missing_ledger_is_one_clear_line(tmp_path: Path, capsys: pytest.Captu
     assert code == 9
     assert err.startswith("StorageError: no ledger at")
     assert err.count("\n") == 1
+
+
+WINNER = RoundLaw("discrete-gaussian", 40.0, Adjacency.REPLACE, 2)
+
+
+@pytest.mark.parametrize("law", [ONE, WINNER])
+def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
+    path: Path, open_ledger: OpenLedger, law: Law, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_ledger(epsilon_budget=None, blocks={"release": Block({"record": law})}) as ledger:
+        ledger.charge("release", 40)
+    assert run(capsys, "verify", str(path))[0] == 0
+    honest = Spending.take
+    monkeypatch.setattr(Spending, "take", lambda own, terms, purpose, n: honest(own, terms, purpose, n // 2))
+    status, _, err = run(capsys, "verify", str(path))
+    assert status == 8 and "report this" in err

@@ -68,7 +68,8 @@ def test_a_damaged_file_is_either_noticed_or_says_the_same(
     damaged.write_bytes(content)
     try:
         with Ledger.read(damaged) as ledger:
-            assert ledger.queries_charged() == whole.queries and ledger.labels() == whole.labels
+            assert ledger.queries_charged() == sum(charged for _, charged in whole.periods)
+            assert ledger.labels() == whole.labels
         assert verify(damaged) == whole
     except (LedgerCorrupt, StorageError):
         pass

@@ -80,22 +80,23 @@ def verify(
     with Ledger.read(_file(path)) as ledger:
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
     found = verify_file(_file(path), key, None if head is None else str(Head.parse(head)))
-    for unit in found.units():
-        if printed[unit] < found.least(unit) * (1.0 - 1e-9):
-            raise LedgerCorrupt(
-                f"the ledger counts ε = {printed[unit]:.6g}, its entries {found.least(unit):.6g} or more: report this"
-            )
+    for unit, epsilon in printed.items():
+        least, _ = found.bounds(*unit)
+        if epsilon < least * (1.0 - 1e-9):
+            raise LedgerCorrupt(f"the ledger counts ε = {epsilon:.6g}, its entries {least:.6g} or more: report this")
     if as_json:
         typer.echo(json.dumps(_report_json(found, printed, key_checked=key is not None, head_checked=head is not None)))
         return
-    typer.echo(f"{len(found.heads)} entries agree: {found.queries} queries in {found.charges} charges")
+    queries = sum(charged for _, charged in found.periods)
+    typer.echo(f"{len(found.heads)} entries agree: {queries} queries in {len(found.charges)} charges")
     typer.echo(f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}")
-    for unit in found.units():
+    for unit, epsilon in printed.items():
+        least, most = found.bounds(*unit)
         typer.echo(
-            f"ε = {printed[unit]:.4f} for one {unit[0]} ({unit[1]}); computed a second time: "
-            f"at least {found.least(unit):.4f}, at most {found.epsilon(unit):.4f} by Rényi bounds"
+            f"ε = {epsilon:.4f} for one {unit[0]} ({unit[1]}); computed a second time: "
+            f"at least {least:.4f}, at most {most:.4f} by Rényi bounds"
         )
-    if found.seeded:
+    if found.periods[-1][0]["noise"] == "seeded":
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
     for terms, charged in found.periods:
         typer.echo(f"{charged} queries under: {_terms_text(terms)}")
@@ -131,11 +132,11 @@ def _public_key(text: str) -> bytes:
 
 
 def _signature_text(found: Verified, *, key_checked: bool) -> str:
-    if not found.public_key:
+    if not (public_key := found.settings["public_key"]):
         return "not signed: the chain only agrees with itself"
     if key_checked:
-        return f"signed throughout by the given key {found.public_key.hex()}"
-    return f"signed throughout by {found.public_key.hex()}, as the ledger itself states: compare --public-key"
+        return f"signed throughout by the given key {public_key}"
+    return f"signed throughout by {public_key}, as the ledger itself states: compare --public-key"
 
 
 def _terms_text(terms: Mapping[str, Any]) -> str:
@@ -188,8 +189,8 @@ def _report_json(
     return {
         "name": found.settings["name"],
         "entries": len(found.heads),
-        "charges": found.charges,
-        "queries_charged": found.queries,
+        "charges": len(found.charges),
+        "queries_charged": sum(charged for _, charged in found.periods),
         "labels": len(found.labels),
         "delta": float.fromhex(found.settings["delta"]),
         "spent": [
@@ -197,16 +198,16 @@ def _report_json(
                 "unit": unit[0],
                 "adjacency": unit[1],
                 "epsilon": _number(printed[unit]),
-                "at_least": _number(found.least(unit)),
-                "at_most_by_renyi": _number(found.epsilon(unit)),
+                "at_least": _number(least),
+                "at_most_by_renyi": _number(most),
             }
-            for unit in found.units()
+            for unit, (least, most) in ((unit, found.bounds(*unit)) for unit in printed)
         ],
-        "unit": found.unit[0],
-        "seeded": found.seeded,
+        "unit": found.periods[-1][0]["unit"],
+        "seeded": found.periods[-1][0]["noise"] == "seeded",
         "terms": [terms | {"queries_charged": queries} for terms, queries in found.periods],
         "head": found.heads[-1],
         "head_checked": head_checked,
-        "public_key": found.public_key.hex(),
+        "public_key": found.settings["public_key"],
         "public_key_checked": key_checked,
     }
