@@ -62,7 +62,8 @@ POLICIES = {
 NUMBERS = {"gamma": 0.03, "k": 3.0, "sampling_rate": 0.5, "participations": 2.0, "levels": 1.0, "classes": 2.0}
 PARAMETERS = NUMBERS | {
     "labels": 2.0,
-    "candidates": 1.0,
+    "parts": 1.0,
+    "cells": 20.0,
     "tau": 1.0,
     "honest_survivors": float(PLAN.honest_survivors),
     "epsilon": 0.1,
@@ -72,7 +73,7 @@ PARAMETERS = NUMBERS | {
 def parameters_of(kind: type[Mechanism]) -> dict[str, float]:
     """Of noise that the policies above partly take: 30 votes for anything that is a scale."""
     asked = [field for field in dataclasses.fields(kind) if field.init]
-    required = [field.name for field in asked if field.default is dataclasses.MISSING or field.name == "candidates"]
+    required = [field.name for field in asked if field.default is dataclasses.MISSING]
     return {name: PARAMETERS.get(name, 1e-6 if name == "delta" else 30.0) for name in required}
 
 
@@ -97,8 +98,8 @@ def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
         named = f"round-{number}-{stage.replace(' ', '-')}"
         if kind.answered_by is AnsweredBy.TEACHERS:
             asked.append(CastVotes(terms, LINEAR, inputs, named))
-        elif "candidates" in numbers:
-            asked.append(Evaluate(terms, named, "ledger", (classifier(number),), False))
+        elif "cells" in numbers:
+            asked.append(Evaluate(terms, named, "ledger", False, (classifier(number),), 2))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
             asked.append(SumClasses(terms, named, "ledger", kernel, pool.sha256, 0.0))

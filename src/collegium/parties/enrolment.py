@@ -69,8 +69,8 @@ pools = {pools}
 # Exact sums ("masked") of fewer than five parties often show what each of them voted. true takes part in them.
 few_parties = false
 
-# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class sums, an
-# evaluation), minimum_noise_sums, in units of the largest contribution of one record.
+# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class sums,
+# counts of records), minimum_noise_sums, in units of the largest contribution of one record.
 {floors}
 
 # Most answers altogether, most differing answers about one input (a round that failed may be repeated all the same:
@@ -165,11 +165,11 @@ def agreed_to(terms: AnnouncedTerms) -> tuple[list[str], list[str], dict[str, fl
     masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
     of_sums = mechanism_named(terms.mechanism).answered_by is AnsweredBy.ALL_RECORDS
     floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": terms.noise_votes}
-    modes, mechanisms, measured = [masked], [terms.mechanism], terms.evaluation
-    if measured is not None:
-        modes += [measured.sum_mode] if measured.sum_mode not in (masked, "clear") else []
-        mechanisms.append(measured.mechanism)
-        floors["minimum_noise_sums"] = min(measured.noise, floors.get("minimum_noise_sums", measured.noise))
+    modes, mechanisms = [masked], [terms.mechanism]
+    for counted in terms.counts:
+        modes += [counted.sum_mode] if counted.sum_mode not in (*modes, "clear") else []
+        mechanisms += [counted.mechanism] if counted.mechanism not in mechanisms else []
+        floors["minimum_noise_sums"] = min(counted.noise, floors.get("minimum_noise_sums", counted.noise))
     return modes, mechanisms, floors
 
 

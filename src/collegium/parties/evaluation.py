@@ -1,6 +1,6 @@
-"""Measures released classifiers on the party's own records: counts for the sum of all parties, and a figure for itself.
+"""Counts of the party's own records, for the sum of all parties: of what classifiers make of them, and of a pool.
 
-What enters the sum is counted as `privacy.mechanisms.evaluation` says, so that it does not matter which classifiers are
+What enters the sum is counted as `privacy.evaluation_cells` says, so that it does not matter which classifiers are
 asked about. The party's own figure never leaves it: it is written to the log and to a file that `party show` reads,
 beside the consortium's, with a warning where they are far apart.
 """
@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from collegium.data.features import dimensions
 from collegium.data.task import Task
-from collegium.errors import DataError, StorageError
+from collegium.errors import DataError, MechanismRefused, StorageError
 from collegium.logs import event
 from collegium.models.students import read_student
 from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.analysis.evaluation import Measures, measures
-from collegium.privacy.mechanisms.evaluation import Layout, counts_of, other_classes, weights_of
+from collegium.privacy.evaluation_cells import Layout, other_classes
+from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Prepared, Sums
-from collegium.protocol.requests import Evaluate, ShowEvaluation
+from collegium.protocol.requests import CountCoverage, Evaluate, ShowEvaluation
 from collegium.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -72,6 +74,12 @@ class OwnEvaluation:
                 np.add.at(confusion, (labels, shares.argmax(axis=1)), 1)
                 self._confusion = body.round_id.partition(".")[0], confusion
         return np.concatenate(parts)
+
+    def covered(self, body: CountCoverage, pool: NDArray[Any]) -> IntArray:
+        """The party's counts of how well a pool covers its records, int64 ``[length]``."""
+        cells = body.coverage.cells_of(self._examples.x, pool, self._task.inputs, self._device)
+        weights = weights_of(self._examples.groups, len(cells), per_party=body.per_party)
+        return counts_of(cells[:, None], weights, body.length)
 
     def compare(self, shown: ShowEvaluation) -> None:
         """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
@@ -148,9 +156,24 @@ class EvaluateHandler(VotesHandler[Evaluate, OwnEvaluation]):
 
     def _answer(self, request: Request, body: Evaluate) -> NDArray[np.int64]:
         check_task(mechanism_of(body), self._task)
+        if body.number_of_classes != len(self._task.classes):
+            raise MechanismRefused("the evaluation is about another number of classes than the task has")
         self._gate.check(request)
         # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
         return np.clip(self._voters.counts(body), -body.highest, body.highest)[None]
+
+
+class CountCoverageHandler(VotesHandler[CountCoverage, OwnEvaluation]):
+    """Counts how well a pool covers the own records."""
+
+    reply = Sums
+
+    def _answer(self, request: Request, body: CountCoverage) -> NDArray[np.int64]:
+        mechanism_of(body)
+        dimensions(body.coverage.features, self._task.inputs)  # raises for features that do not fit the task
+        self._gate.check(request)
+        counts = self._voters.covered(body, self._pools.open(body.pool_sha256))
+        return np.clip(counts, -body.highest, body.highest)[None]
 
 
 class ShowEvaluationHandler:

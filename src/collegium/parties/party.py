@@ -22,7 +22,7 @@ from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
 from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
-from collegium.parties.evaluation import EvaluateHandler, OwnEvaluation, ShowEvaluationHandler
+from collegium.parties.evaluation import CountCoverageHandler, EvaluateHandler, OwnEvaluation, ShowEvaluationHandler
 from collegium.parties.gate import AnswerGate
 from collegium.parties.handlers import (
     CastVotesHandler,
@@ -50,6 +50,7 @@ from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
+    CountCoverage,
     CountNearest,
     Describe,
     Evaluate,
@@ -198,6 +199,7 @@ class Party:
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
             SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
             Evaluate: EvaluateHandler(task, pools, own, rounds, gate),
+            CountCoverage: CountCoverageHandler(task, pools, own, rounds, gate),
             ShowEvaluation: ShowEvaluationHandler(own),
         }
         if task.multilabel:

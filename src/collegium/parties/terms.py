@@ -7,7 +7,16 @@ that they cannot differ. Nothing here looks at votes or records: a refusal tells
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
-from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, Evaluate, SumClasses, VoteRequest
+from collegium.protocol.requests import (
+    CastNeighbours,
+    CastVotes,
+    CountCoverage,
+    CountNearest,
+    CountRecords,
+    Evaluate,
+    SumClasses,
+    VoteRequest,
+)
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
@@ -16,6 +25,7 @@ _ASKED_OF: dict[type[VoteRequest], AnsweredBy] = {
     CastVotes: AnsweredBy.TEACHERS,
     CastNeighbours: AnsweredBy.RECORDS_WITHIN_A_RADIUS,
     CountNearest: AnsweredBy.SAMPLED_RECORDS,
+    CountCoverage: AnsweredBy.ALL_RECORDS,
     Evaluate: AnsweredBy.ALL_RECORDS,
     SumClasses: AnsweredBy.ALL_RECORDS,
 }
@@ -53,7 +63,7 @@ def mechanism_of(request: VoteRequest) -> Mechanism:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} protects nobody")
     if mechanism.answered_by is not _ASKED_OF[type(request)]:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
-    if mechanism.gives_labels == isinstance(request, Evaluate):
+    if mechanism.gives_labels == isinstance(request, CountRecords):
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by another kind of request")
     if terms.adjacency not in mechanism.adjacencies:
         raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")

@@ -35,6 +35,7 @@ REQUESTS: dict[str, type[requests.RequestBody]] = {
     "count_nearest": requests.CountNearest,
     "sum_classes": requests.SumClasses,
     "evaluate": requests.Evaluate,
+    "count_coverage": requests.CountCoverage,
     "show_evaluation": requests.ShowEvaluation,
     "secure_sum": requests.SecureSumStep,
     "show_ledger": requests.ShowLedger,

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
+from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
+from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
-from collegium.privacy.mechanisms.evaluation import Layout
 from collegium.privacy.mechanisms.registry import from_numbers
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.privacy.noise.distributed import NoiseShare
@@ -291,13 +292,6 @@ class SumRecords(ABC):
         """What is asked of the records, whatever the terms: 32 bytes. Another question is another answer."""
 
     @property
-    def classes(self) -> int:
-        """The number of classes of the task, as the terms have it."""
-        classes = self.terms.parameters.get("classes", 0.0)
-        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
-        return int(classes)
-
-    @property
     def protects_party(self) -> bool:
         """Whether the answer costs the whole party what the mechanism charges, in place of each of its records."""
         return False
@@ -330,6 +324,13 @@ class SumClasses(SumRecords):
         require(0.0 <= self.scale <= 2**16, "the scale of a mean lies between 0 and 65,536")
 
     @property
+    def classes(self) -> int:
+        """The number of classes of the task, as the terms have it."""
+        classes = self.terms.parameters.get("classes", 0.0)
+        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
+        return int(classes)
+
+    @property
     def length(self) -> int:
         return self.classes * len(self.kernel.landmarks) + 1
 
@@ -344,39 +345,99 @@ class SumClasses(SumRecords):
 
 
 @dataclass(frozen=True)
-class Evaluate(SumRecords):
-    """Ask for the counts of an evaluation of classifiers on the party's records (`mechanisms.evaluation`).
+class CountRecords(SumRecords):
+    """Ask how many of the party's records lie in each of some cells (`mechanisms.record_counts`).
+
+    Derive a class for each kind of cells.
 
     Parameters
     ----------
-    terms : with the parameters ``classes`` and ``candidates``.
-    students : the classifiers' safetensors files.
+    terms : with the parameters ``parts`` and ``cells``, which must be those of the cells that are asked for.
     per_party : whether the party sends shares of its records, and so protects itself as a whole.
     """
 
-    students: tuple[bytes, ...] = field(repr=False)
     per_party: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = self.terms.parameters
+        true = found.get("parts") == self.parts and found.get("cells") == self.length
+        require(true, "the terms count the cells that are asked for")
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """The cells that one record adds to."""
+
+    @property
+    def protects_party(self) -> bool:
+        return self.per_party
+
+
+@dataclass(frozen=True)
+class Evaluate(CountRecords):
+    """Ask for the counts of an evaluation of classifiers on the party's records (`evaluation_cells`).
+
+    Parameters
+    ----------
+    students : the classifiers' safetensors files.
+    number_of_classes : of the task.
+    """
+
+    students: tuple[bytes, ...] = field(repr=False)
+    number_of_classes: int
 
     def __post_init__(self) -> None:
         most = limits.MAX_CANDIDATES
         require(1 <= len(self.students) <= most, f"an evaluation is of 1 to {most} classifiers")
-        require(self.terms.parameters.get("candidates") == len(self.students), "the terms count the classifiers")
+        require(2 <= self.number_of_classes <= limits.MAX_CLASSES, "a task has a number of classes")
         files = sum(map(len, self.students))
         require(files <= limits.MAX_EVALUATION_BYTES, f"classifiers have at most {limits.MAX_EVALUATION_BYTES} bytes")
         super().__post_init__()
 
     @property
+    def parts(self) -> int:
+        return len(self.students) * Layout(self.number_of_classes).parts
+
+    @property
     def length(self) -> int:
-        return len(self.students) * Layout(self.classes).length
+        return len(self.students) * Layout(self.number_of_classes).length
 
     @property
     def question(self) -> bytes:
         files = "|".join(hashlib.sha256(student).hexdigest() for student in self.students)
-        return hashlib.sha256(f"collegium-evaluation-v1|{self.classes}|{self.per_party}|{files}".encode()).digest()
+        asked = f"collegium-evaluation-v1|{self.number_of_classes}|{self.per_party}|{files}"
+        return hashlib.sha256(asked.encode()).digest()
+
+
+@dataclass(frozen=True)
+class CountCoverage(CountRecords):
+    """Ask how well a pool covers the party's records (`data.coverage`).
+
+    Parameters
+    ----------
+    coverage : the public cells; its landmarks are inputs of the pool ``pool_sha256``.
+    """
+
+    coverage: CoverageSpec
+    pool_sha256: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
 
     @property
-    def protects_party(self) -> bool:
-        return self.per_party
+    def parts(self) -> int:
+        return 1
+
+    @property
+    def length(self) -> int:
+        return self.coverage.cells
+
+    @property
+    def question(self) -> bytes:
+        asked = f"collegium-coverage-v1|{self.coverage.digest()}|{self.pool_sha256}|{self.per_party}"
+        return hashlib.sha256(asked.encode()).digest()
 
 
 @dataclass(frozen=True)

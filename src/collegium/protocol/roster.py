@@ -23,8 +23,8 @@ Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
 
 
-class AnnouncedEvaluation(Frozen):
-    """The mechanism of an evaluation, and its noise in units of the largest contribution of one record."""
+class AnnouncedCounts(Frozen):
+    """The mechanism of counts of records, and its noise in units of the largest contribution of one record."""
 
     sum_mode: str = Field(max_length=64)
     mechanism: str = Field(max_length=64)
@@ -42,8 +42,8 @@ class AnnouncedTerms(Frozen):
     """SHA-256 of the public pool whose inputs are asked about."""
     answers: int = Field(ge=1)
     """How many answers to queries one party gives in total, doubled because a round may be repeated."""
-    evaluation: AnnouncedEvaluation | None = None
-    """How parties measure the student on their own records; None where they do not."""
+    counts: tuple[AnnouncedCounts, ...] = Field(default=(), max_length=4)
+    """How parties measure the student on their own records, and say how well the pool covers these, where they do."""
 
 
 class RosterEntry(Frozen):

@@ -156,6 +156,9 @@ class Coordinator:
         Options of that kind.
     evaluation_share : float, optional
         The part of ``epsilon`` for which the parties measure the student on their own records; without it they do not.
+    pool_check_share : float, optional
+        The part of ``epsilon`` for which they say beforehand how well the pool covers their records; see
+        ``record.pool_check``.
     folder : Path, optional
         Where ledger, labels and student go; a temporary folder by default.
     device : str
@@ -179,6 +182,7 @@ class Coordinator:
         teachers_per_party: int = 1,
         teacher_options: Mapping[str, float | int | str | bool] | None = None,
         evaluation_share: float | None = None,
+        pool_check_share: float | None = None,
         folder: Path | None = None,
         device: str = "auto",
     ) -> None:
@@ -197,6 +201,7 @@ class Coordinator:
             },
             "budget": {"epsilon": epsilon, "delta": delta},
             "evaluation": None if evaluation_share is None else {"share": evaluation_share},
+            "pool_check": None if pool_check_share is None else {"share": pool_check_share},
         }
         if mechanism is None:
             del self._asked["teachers"]

@@ -20,6 +20,7 @@ _TITLES = {
     "pretraining": "pretraining's steps",
     "interim student": "interim student",
     "student": "student's steps",
+    "pool_check": "pool compared",
     "evaluation": "measured by parties",
     "baseline": "baseline's steps",
     "report": "report written",
@@ -103,6 +104,8 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
             console.print(_printable(f"{name}, {failure.when}: {failure.outcome}"), highlight=False, markup=False)
     for caution in run.cautions:
         console.print(f"Caution: {caution}", highlight=False)
+    if run.pool_check is not None:
+        console.print(f"Pool check: {run.pool_check}", highlight=False, markup=False)
     console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 

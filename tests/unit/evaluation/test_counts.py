@@ -11,19 +11,10 @@ import pytest
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.laws import VectorLaw
+from collegium.privacy.evaluation_cells import BINS, EDGES, Layout, other_classes
 from collegium.privacy.mechanisms import Adjacency, SeededNoise, Unit
-from collegium.privacy.mechanisms import evaluation as evaluation_file
-from collegium.privacy.mechanisms.evaluation import (
-    BINS,
-    EDGES,
-    ONE,
-    Evaluation,
-    Layout,
-    counts_of,
-    noisy,
-    other_classes,
-    weights_of,
-)
+from collegium.privacy.mechanisms import record_counts as counts_file
+from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts, counts_of, noisy, weights_of
 from collegium.privacy.renyi import WIDE_ORDERS
 
 
@@ -32,6 +23,11 @@ def drawn(records: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray
     draws = np.random.default_rng(seed)
     shares = draws.dirichlet(np.full(classes, 0.4), records)
     return draws.random((records, 2)).astype(np.float32), draws.integers(0, classes, records), shares
+
+
+def of_classifiers(sigma: float, classes: int, candidates: int = 1) -> RecordCounts:
+    layout = Layout(classes)
+    return RecordCounts(sigma=sigma, parts=candidates * layout.parts, cells=candidates * layout.length)
 
 
 def vector(x: np.ndarray, labels: np.ndarray, shares: np.ndarray, **how: Any) -> np.ndarray:
@@ -48,7 +44,7 @@ def norm(change: np.ndarray) -> float:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_adding_or_replacing_any_record_moves_the_counts_by_no_more_than_is_charged(classes: int) -> None:
     """All neighbours of a data set over a grid of labels and probabilities, brought about one by one."""
-    stage = Evaluation(sigma=5.0, classes=classes).stages[0]
+    stage = of_classifiers(5.0, classes).stages[0]
     grid = [share for share in product((0.0, 0.02, 0.4, 0.6, 1.0), repeat=classes) if math.isclose(sum(share), 1.0)]
     x, labels, shares = drawn(6, classes, 0)
     before = vector(x, labels, shares)
@@ -65,7 +61,7 @@ def test_adding_or_replacing_any_record_moves_the_counts_by_no_more_than_is_char
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_person_with_many_records_and_a_whole_party_move_them_as_one_record_does(classes: int) -> None:
-    most = Evaluation(sigma=5.0, classes=classes).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
+    most = of_classifiers(5.0, classes).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
     x, labels, shares = drawn(900, classes, 1)
     groups = np.array(["one"] * 700 + [f"p{number}" for number in range(200)])
     rest = vector(x[700:], labels[700:], shares[700:], groups=groups[700:])
@@ -75,7 +71,7 @@ def test_a_person_with_many_records_and_a_whole_party_move_them_as_one_record_do
 
 def test_a_record_counted_twice_or_a_person_that_is_not_divided_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: both move the counts by more than is charged."""
-    most = Evaluation(sigma=5.0, classes=2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
+    most = of_classifiers(5.0, 2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
     x, labels, shares = drawn(5, 2, 2)
     twice = np.repeat(np.arange(5), 2)
     assert (
@@ -84,9 +80,9 @@ def test_a_record_counted_twice_or_a_person_that_is_not_divided_would_be_found(m
         )
         > most
     )
-    monkeypatch.setattr(evaluation_file, "weights_of", lambda groups, records, **_: np.full(records, ONE))
+    monkeypatch.setattr(counts_file, "weights_of", lambda groups, records, **_: np.full(records, ONE))
     undivided = counts_of(
-        Layout(2).cells(labels, shares, labels), evaluation_file.weights_of(np.array(["one"] * 5), 5), Layout(2).length
+        Layout(2).cells(labels, shares, labels), counts_file.weights_of(np.array(["one"] * 5), 5), Layout(2).length
     )
     assert norm(undivided) > most
 
@@ -111,7 +107,7 @@ def test_cells_say_what_was_predicted_and_how_surely() -> None:
 
 def test_the_charge_is_one_gaussian_of_the_stated_sensitivity_for_every_unit() -> None:
     for candidates, classes, parts in ((1, 2, 1), (4, 2, 1), (2, 10, 3)):
-        plain = Evaluation(sigma=20.0, classes=classes, candidates=candidates)
+        plain = of_classifiers(20.0, classes, candidates)
         noised = plain.noised_by_parties(7)
         for adjacency, factor in ((Adjacency.ADD_REMOVE, 1.0), (Adjacency.REPLACE, 2.0)):
             rho = factor * parts * candidates / (2.0 * 20.0**2)
@@ -137,6 +133,6 @@ def test_the_noise_is_what_is_charged() -> None:
 
 def test_one_class_or_too_many_candidates_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="2 to 1000 classes; got 1"):
-        _ = Evaluation(sigma=1.0, classes=1).stages[0].noise_votes
-    with pytest.raises(ConfigurationError, match="candidates"):
-        Evaluation(sigma=1.0, classes=2, candidates=17)
+        Layout(1)
+    with pytest.raises(ConfigurationError, match="parts"):
+        of_classifiers(1.0, 3, candidates=17)

@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from support.pages import text_of_page
 
 from collegium.privacy.analysis.evaluation import Measures, measures
-from collegium.privacy.mechanisms.evaluation import Layout
+from collegium.privacy.evaluation_cells import Layout
 
 PEOPLE = 200_000
 SIGMA = 12.0

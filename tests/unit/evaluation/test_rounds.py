@@ -20,11 +20,12 @@ from support.party_requests import KEY, Asker
 from support.sums_scene import SPEC
 
 import collegium as cg
+from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import VoteRound
+from collegium.coordinator.run.counts_terms import announced_counts, counted_unit, counts_mechanism
 from collegium.coordinator.run.evaluation import PrivateEvaluation
-from collegium.coordinator.run.evaluation_terms import announced_evaluation, evaluated_unit, evaluation_of
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.task import Task
 from collegium.errors import MechanismRefused
@@ -35,11 +36,12 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
+from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.privacy.mechanisms.evaluation import ONE, Evaluation, Layout
+from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
@@ -124,8 +126,8 @@ def test_the_figures_are_those_of_all_records_but_for_the_stated_errors(measured
 def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measured: Measured) -> None:
     with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
         charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    assert [charge.purpose for charge in charges].count("noised evaluation") == 1
-    assert charges[0].purpose == "noised evaluation"  # before the first label, which cannot use up its share
+    assert [charge.purpose for charge in charges].count("evaluation") == 1
+    assert charges[0].purpose == "evaluation"  # before the first label, which cannot use up its share
     for name in records():
         with Ledger.read(measured.folder / "parties" / name / "record-ledger.sqlite") as own:
             assert own.queries_charged() == 1
@@ -187,7 +189,7 @@ def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> No
         context.__exit__(None, None, None)
     with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
         charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    assert [charge.purpose for charge in charges].count("noised evaluation") == 2
+    assert [charge.purpose for charge in charges].count("evaluation") == 2
 
 
 def config(**changes: Any) -> RunConfig:
@@ -201,19 +203,24 @@ def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
         asked = config(
             mechanism={"name": name, "parameters": {"sigma": 9.0} | ({"participations": 1} if more else {})}, **more
         )
-        mechanism = evaluation_of(asked)
-        assert mechanism is not None and evaluated_unit(asked).adjacency is adjacency
+        assert asked.evaluation is not None and counted_unit(asked).adjacency is adjacency
+        mechanism = counts_mechanism(asked, asked.evaluation, 1, Layout(2).length)
         moved = mechanism.stages[0].moved(Unit(1, adjacency))
         assert gaussian_mechanism_profile(moved, mechanism.parameters()["sigma"]).epsilon(1e-5) == pytest.approx(
             0.2, rel=1e-3
         )
-    assert evaluation_of(config(evaluation={"sigma": 7.0})).parameters()["sigma"] == 7.0  # type: ignore[union-attr]
+    assert counts_mechanism(asked, CountsConfig(sigma=7.0), 1, 20).parameters()["sigma"] == 7.0
 
 
 def asked_of(file: bytes, mechanism: Any = None, **changes: Any) -> Evaluate:
-    terms = Terms.of(mechanism or Evaluation(sigma=9.0, classes=2), "clear")
+    terms = Terms.of(mechanism or of_classifiers(9.0, 2), "clear")
     known = {"terms": terms, "round_id": "round-1", "ledger_id": "ledger", "students": (file,), "per_party": False}
-    return Evaluate(**(known | changes))
+    return Evaluate(**(known | {"number_of_classes": 2} | changes))
+
+
+def of_classifiers(sigma: float, classes: int, candidates: int = 1) -> RecordCounts:
+    layout = Layout(classes)
+    return RecordCounts(sigma=sigma, parts=candidates * layout.parts, cells=candidates * layout.length)
 
 
 @pytest.fixture
@@ -234,9 +241,11 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
     assert not isinstance(alone(asked_of(student)), Failure)
     of_sums = Terms.of(ClassSums(sigma=9.0, classes=2), "clear")
     bad = {
-        "mechanism": asked_of(student, terms=replace(of_sums, parameters={**of_sums.parameters, "candidates": 1.0})),
-        "noise": asked_of(student, Evaluation(sigma=1.9, classes=2)),
-        "does not agree to this mechanism": asked_of(student, Evaluation(sigma=9.0, classes=3)),
+        "mechanism": asked_of(
+            student, terms=replace(of_sums, parameters={**of_sums.parameters, "parts": 1.0, "cells": 20.0})
+        ),
+        "noise": asked_of(student, of_classifiers(1.9, 2)),
+        "agree to this mechanism with these terms": asked_of(student, of_classifiers(9.0, 3), number_of_classes=3),
         "the classifier cannot be read": asked_of(b"no student"),
     }
     for words, request in bad.items():
@@ -249,9 +258,11 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
 
 
 def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -> None:
-    terms = Terms.of(Evaluation(sigma=9.0, classes=3), "clear")
+    terms = replace(
+        Terms.of(of_classifiers(9.0, 3), "clear"), parameters={"sigma": 9.0, "parts": 3, "cells": 69, "classes": 3}
+    )
     asked = SumClasses(terms, "round-1", "ledger", SPEC, "ab" * 32, 0.0)
-    with pytest.raises(MechanismRefused, match="another kind of request"):
+    with pytest.raises(MechanismRefused, match="has no parameter 'classes'"):
         mechanism_of(asked)
 
 
@@ -268,7 +279,7 @@ def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_char
             return wild[: len(given)]
 
     monkeypatch.setattr("collegium.parties.evaluation.read_student", lambda *_, **__: Liar())
-    bound = Evaluation(sigma=9.0, classes=2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
+    bound = of_classifiers(9.0, 2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
     before = np.zeros(Layout(2).length)
     for records_there in range(1, 7):
         own = OwnEvaluation("clinic-0", Examples(x[:records_there], y[:records_there]), TASK, None, "cpu")
@@ -290,13 +301,15 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
     exact = np.bincount(Layout(2).cells(y, shares, 1 - y)[:, 0], minlength=Layout(2).length)
 
     def spread() -> float:
-        plain = Evaluation(sigma=sigma, classes=2, candidates=16)
-        plan = evaluation._sum.plan  # type: ignore[attr-defined]
+        plain = of_classifiers(sigma, 2, 16)
+        counting = evaluation.counting
+        assert counting is not None and isinstance(counting.sum, MaskedSum)
+        plan = counting.sum.plan
         noised = plain.noised_by_parties(plan.honest_survivors)
         terms = Terms.of(noised, "masked+noised", noised.stages[0].name)
-        request = Evaluate(terms, "round-n", "ledger", (student,) * 16, False)
+        request = Evaluate(terms, "round-n", "ledger", False, (student,) * 16, 2)
         asked = VoteRound(request, dict.fromkeys(measured.parties.names(), 0), request.length, 60.0, 5)
-        counts = evaluation._sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
+        counts = counting.sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
         return float(((counts - exact) ** 2).sum() / sigma**2)
 
     least = chi2.ppf(1e-6, 16 * Layout(2).length)
@@ -308,15 +321,15 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
 
 def test_a_policy_from_enrolment_agrees_to_the_announced_evaluation_and_to_no_weaker_one() -> None:
     asked = config(mechanism={"name": "gnmax", "parameters": {"sigma": 9.0}})
-    told = announced_evaluation(asked)
-    assert told is not None and told.sum_mode == "masked+noised" and told.mechanism == "noised-evaluation-counts"
+    (told,) = announced_counts(asked)
+    assert told.sum_mode == "masked+noised" and told.mechanism == "noised-record-counts"
     terms = AnnouncedTerms(
-        sum_mode="masked", mechanism="gnmax", noise_votes=9.0, answers=9, evaluation=told, pools=("ab" * 32,)
+        sum_mode="masked", mechanism="gnmax", noise_votes=9.0, answers=9, counts=(told,), pools=("ab" * 32,)
     )
     policy = PolicyConfig.model_validate(tomllib.loads(policy_text(terms)))
-    assert policy.mechanisms == ("gnmax", "noised-evaluation-counts") and policy.sum_modes == (
+    assert policy.mechanisms == ("gnmax", "noised-record-counts") and policy.sum_modes == (
         "masked",
         "masked+noised",
     )
     assert policy.minimum_noise_votes == 9.0 and policy.minimum_noise_sums == pytest.approx(told.noise)
-    assert json.loads(terms.model_dump_json())["evaluation"]["noise"] == told.noise
+    assert json.loads(terms.model_dump_json())["counts"][0]["noise"] == told.noise

@@ -139,6 +139,9 @@ def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | 
             lines.append((subject, f"{how} protected, ε = {number(epsilon)}.", colour))
     measured = None if run.evaluation is None else run.evaluation.measures
     on_model = _verdict_on_model(student) if measured is None or student is not None else _verdict_measured(measured)
+    if (check := run.pool_check) is not None:
+        colour = "fair" if check.found is None or check.found.p_value is None else "good"
+        lines.append(("The pool", str(check), "bad" if check.found is not None and check.found.flagged else colour))
     return [*lines, ("The model", *on_model)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
-from collegium.coordinator.run.evaluation_terms import announced_evaluation, left_for_labels
+from collegium.coordinator.run.counts_terms import announced_counts, left_for_labels
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
@@ -68,14 +68,14 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
         queries = 1  # the one sum labels every input
     rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
-    evaluation = announced_evaluation(config)
+    counts = announced_counts(config)
     return AnnouncedTerms(
         sum_mode=config.votes.mode,
         mechanism=mechanism.name,
         noise_votes=mechanism.noise_votes,
         pools=(pool.sha256,),
-        answers=max(1, 2 * (rounds * queries + (evaluation is not None))),
-        evaluation=evaluation,
+        answers=max(1, 2 * (rounds * queries + len(counts))),
+        counts=counts,
     )
 
 

@@ -11,6 +11,7 @@ from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, prediction_quality
 from collegium.coordinator.run.labeller import Labeller
+from collegium.coordinator.run.pool_check import PoolCheck
 from collegium.coordinator.run.query_runner import Ending, QueryRunner
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
@@ -65,9 +66,11 @@ class OpenRun:
         self._plan = Plan(config, public.spec, setup.positions)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
-        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, ledger_id(ledger))
+        named = ledger_id(ledger)
+        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation)
+        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check)
         self._requests = build_requests(
-            config, public.pool.x, public.spec.sha256, ledger_id(ledger), self._trainer.pretrained_network
+            config, public.pool.x, public.spec.sha256, named, self._trainer.pretrained_network
         )
         self._labeller = self._new_labeller()
         self._label_set, self._keys = self._labels_so_far()
@@ -82,14 +85,14 @@ class OpenRun:
 
         Parameters
         ----------
-        thrown_away : the ledger is a trial's. The evaluation is charged to it first, as `label` would.
+        thrown_away : the ledger is a trial's. Counts of records are charged to it first, as `label` would.
 
         Returns
         -------
         How many queries the budget pays for, of those that the run asks.
         """
         if thrown_away:
-            self._evaluation.pay()
+            self._pay_for_counts()
         self._trainer.check()
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
@@ -106,8 +109,13 @@ class OpenRun:
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
         with self._notes.errors_noted():
-            self._evaluation.pay()
+            self._pay_for_counts()
             self._label()
+
+    def _pay_for_counts(self) -> None:
+        """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
+        self._evaluation.pay()
+        self._pool_check.pay()
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
@@ -166,6 +174,9 @@ class OpenRun:
     def _label(self) -> None:
         runner = QueryRunner(self._setup, self._public, self._labeller, self._ledger, self._notes, self._remember)
         self.record.state = "labelling"
+        if self._pool_check.due:
+            runner.ready(self._requests)
+            self._pool_check.check(self._public.pool.x, self._public.spec.sha256)
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self.record, number, self._label_set)

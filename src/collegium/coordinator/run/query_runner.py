@@ -78,7 +78,7 @@ class QueryRunner:
             asked = self._labeller.worth_asking(keys[start : start + size])
             if not asked:
                 continue
-            teachers = self._ready(requests)
+            teachers = self.ready(requests)
 
             def counts_of(stage: Stage, chunk: Sequence[str], teachers: Mapping[str, int] = teachers) -> IntArray:
                 return self._round(requests, [queries[key] for key in chunk], teachers, stage.name).counts
@@ -109,11 +109,11 @@ class QueryRunner:
         """
         mechanism = self._setup.mechanism
         stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
-        result = self._round(requests, (0,), self._ready(requests), stage)
+        result = self._round(requests, (0,), self.ready(requests), stage)
         return result.counts[0], len(result.answered)
 
-    def _ready(self, requests: RoundRequests) -> dict[str, int]:
-        """The parties that can answer, with their teachers; QuorumNotReached when they are too few."""
+    def ready(self, requests: RoundRequests) -> dict[str, int]:
+        """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
         votes, reach, first = self._setup.config.votes, self._setup.reach, self._readiness is None
         if self._readiness is None:
             roster = sorted(reach.roster if reach.roster is not None else reach.parties.names())

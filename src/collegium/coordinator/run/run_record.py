@@ -21,6 +21,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import SecretEpsilons
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
+from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
 
@@ -122,8 +123,8 @@ class StudentRecord(Record):
     """On the holdout, where there is one."""
 
 
-class EvaluationRecord(Record):
-    """How the parties measured the student on their own records."""
+class CountsRecord(Record):
+    """How the parties counted their own records, and what was charged for it."""
 
     sum_mode: str
     sigma: float
@@ -131,11 +132,27 @@ class EvaluationRecord(Record):
     paid: bool = False
     asked: bool = False
     """Whether the parties were asked under this charge: another attempt needs another one."""
+    why_not: str | None = None
+    """Why there are no figures."""
+
+
+class EvaluationRecord(CountsRecord):
+    """How the parties measured the student on their own records."""
+
     fitted_from: str = ""
     """Of the student that was measured; empty before."""
     measures: Measures | None = None
-    why_not: str | None = None
-    """Why there are no figures."""
+
+
+class PoolCheckRecord(CountsRecord):
+    """How well the pool covers the parties' records."""
+
+    found: PoolFit | None = None
+
+    def __str__(self) -> str:
+        if self.found is not None:
+            return str(self.found)
+        return f"The parties did not compare their records with the pool: {self.why_not or 'not asked yet'}"
 
 
 class BaselineRecord(Record):
@@ -198,6 +215,7 @@ class RunRecord(Record):
     chosen: list[ChosenRound] = []
     labels: LabelsRecord | None = None
     student: StudentRecord | None = None
+    pool_check: PoolCheckRecord | None = None
     evaluation: EvaluationRecord | None = None
     baseline: BaselineRecord | None = None
     ledger: LedgerRecord | None = None
@@ -326,6 +344,7 @@ def begun(
         "chosen",
         "labels",
         "student",
+        "pool_check",
         "evaluation",
         "baseline",
         "ledger",

@@ -182,13 +182,13 @@ class SumsConfig(Frozen):
     """Of the Gaussian kernel, in units of the median distance of inputs from landmarks."""
 
 
-class EvaluationConfig(Frozen):
-    """Whether the parties measure the student on their own records, which is charged to the same budget."""
+class CountsConfig(Frozen):
+    """Counts that the parties take of their own records, which are charged to the same budget."""
 
     share: float = Field(default=0.1, gt=0, lt=1)
-    """The part of ``budget.epsilon`` that the evaluation may cost; its noise follows from that."""
+    """The part of ``budget.epsilon`` that the counts may cost; their noise follows from that."""
     sigma: float | None = Field(default=None, gt=0)
-    """Its noise on each count, in records, in place of the share."""
+    """The noise on each count, in records, in place of the share."""
     mode: SumMode | None = None
     """How counts are summed: ``masked+noised`` where it is left out, and in the clear where votes are."""
 
@@ -219,8 +219,10 @@ class RunConfig(Frozen):
     neighbours: NeighboursConfig | None = None
     sums: SumsConfig = SumsConfig()
     student: StudentConfig = StudentConfig()
-    evaluation: EvaluationConfig | None = None
+    evaluation: CountsConfig | None = None
     """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
+    pool_check: CountsConfig | None = None
+    """Before labels are bought, find out whether the pool covers the parties' records."""
 
     @model_validator(mode="before")
     @classmethod
@@ -260,6 +262,13 @@ class RunConfig(Frozen):
             raise ValueError("the section evaluation is for tasks with one class a record")
         if self.task.multilabel and self.queries.choice in BY_STUDENT:
             raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> "RunConfig":
+        asked = [one for one in (self.evaluation, self.pool_check) if one is not None and one.sigma is None]
+        if sum(one.share for one in asked) >= 1.0:
+            raise ValueError("evaluation.share and pool_check.share leave nothing of the budget for labels")
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """What noisy counts of cells say about a classifier: its quality, with errors that include the noise.
 
-`mechanisms.evaluation` says what the cells are. Every figure but the calibration error is a ratio of sums of cells. If
+`evaluation_cells` says what the cells are. Every figure but the calibration error is a ratio of sums of cells. If
 f is such a ratio with gradient g, n the counts and s² the variance of the noise on each, its variance is
 Σ (nᵢ + s²)·gᵢ² to first order (delta method): nᵢ is the variance of a count when records are drawn (Poisson), and since
 f does not change when all counts are doubled, it does not matter that their total is fixed. So an interval is about
@@ -10,7 +10,7 @@ records like those that were counted, not about these records alone.
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from collegium.privacy.mechanisms.evaluation import BINS, MIDDLES, Layout
+from collegium.privacy.evaluation_cells import BINS, MIDDLES, Layout
 from collegium.privacy.renyi import FloatArray
 
 NORMAL_95 = 1.959964

@@ -68,7 +68,7 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes", "evaluate", "show_evaluation")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes", "evaluate", "show_evaluation", "count_coverage")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Request(_message.Message):
     SUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
     EVALUATE_FIELD_NUMBER: _ClassVar[int]
     SHOW_EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_COVERAGE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
@@ -97,7 +98,8 @@ class Request(_message.Message):
     sum_classes: SumClassesRequest
     evaluate: EvaluateRequest
     show_evaluation: ShowEvaluationRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ..., evaluate: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., show_evaluation: _Optional[_Union[ShowEvaluationRequest, _Mapping]] = ...) -> None: ...
+    count_coverage: CountCoverageRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ..., evaluate: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., show_evaluation: _Optional[_Union[ShowEvaluationRequest, _Mapping]] = ..., count_coverage: _Optional[_Union[CountCoverageRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("request_id", "error", "description", "pool_state", "ledger_head", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
@@ -361,18 +363,48 @@ class SumClassesRequest(_message.Message):
     def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("terms", "round_id", "ledger_id", "students", "per_party")
+    __slots__ = ("terms", "round_id", "ledger_id", "per_party", "students", "number_of_classes")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    STUDENTS_FIELD_NUMBER: _ClassVar[int]
     PER_PARTY_FIELD_NUMBER: _ClassVar[int]
+    STUDENTS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_OF_CLASSES_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
     round_id: str
     ledger_id: str
-    students: _containers.RepeatedScalarFieldContainer[bytes]
     per_party: bool
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., students: _Optional[_Iterable[bytes]] = ..., per_party: _Optional[bool] = ...) -> None: ...
+    students: _containers.RepeatedScalarFieldContainer[bytes]
+    number_of_classes: int
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ..., students: _Optional[_Iterable[bytes]] = ..., number_of_classes: _Optional[int] = ...) -> None: ...
+
+class CoverageSpec(_message.Message):
+    __slots__ = ("features", "landmarks", "regions", "edges_squared")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
+    REGIONS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_SQUARED_FIELD_NUMBER: _ClassVar[int]
+    features: Features
+    landmarks: _containers.RepeatedScalarFieldContainer[int]
+    regions: _containers.RepeatedScalarFieldContainer[int]
+    edges_squared: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., regions: _Optional[_Iterable[int]] = ..., edges_squared: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CountCoverageRequest(_message.Message):
+    __slots__ = ("terms", "round_id", "ledger_id", "per_party", "coverage", "pool_sha256")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    terms: Terms
+    round_id: str
+    ledger_id: str
+    per_party: bool
+    coverage: CoverageSpec
+    pool_sha256: str
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ..., coverage: _Optional[_Union[CoverageSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ...) -> None: ...
 
 class ShowEvaluationRequest(_message.Message):
     __slots__ = ("round_id", "counts", "noise_variance")

@@ -1,0 +1,79 @@
+"""What a configuration says of its counts of records: their mechanism, its noise, and what they leave for labels."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.optimize import brentq
+
+from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
+from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
+from collegium.privacy.accounting.game.laws import VectorLaw
+from collegium.privacy.accounting.game.recursion import gaussian_profile
+from collegium.privacy.evaluation_cells import Layout
+from collegium.privacy.mechanisms import Mechanism, SumMode, Unit, create
+from collegium.protocol.roster import AnnouncedCounts
+
+
+def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int) -> Mechanism:
+    """The mechanism of counts in which a record adds to ``parts`` of ``cells``, as the coordinator would add its noise.
+
+    Its σ is the configured one, or the smallest at which the counts alone stay within their share of ε.
+    """
+    plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
+    if settings.sigma is not None:
+        return plain
+    most, delta = settings.share * config.budget.epsilon, config.budget.delta
+
+    def excess(log_mu: float) -> float:
+        return float(gaussian_profile(np.array([-most]), math.exp(log_mu))[0]) - delta
+
+    largest_mu = math.exp(float(brentq(excess, -25.0, 10.0)))
+    return plain.with_parameters(sigma=(1.0 + 1e-9) * _mu(plain, config) / largest_mu)
+
+
+def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
+    """The counts that the run takes, each with its mechanism: of one classifier, and of the pool."""
+    layout = Layout(len(config.task.classes)) if config.evaluation is not None else None
+    for settings, parts in ((config.evaluation, layout.parts if layout else 1), (config.pool_check, 1)):
+        if settings is not None:
+            yield settings, counts_mechanism(config, settings, parts, parts)  # the cells change neither noise nor cost
+
+
+def left_for_labels(config: RunConfig) -> float:
+    """The part of ``budget.epsilon`` that counts of records leave; all of it where there are none."""
+    left, delta = config.budget.epsilon, config.budget.delta
+    for settings, mechanism in _configured(config):
+        if settings.sigma is None:
+            left -= settings.share * config.budget.epsilon
+        else:
+            left -= gaussian_mechanism_profile(_mu(mechanism, config), 1.0).epsilon(delta)
+    return max(left, min(1e-3, config.budget.epsilon))
+
+
+def _mu(mechanism: Mechanism, config: RunConfig) -> float:
+    """How far a neighbour moves the counts, in units of their noise."""
+    law = mechanism.stages[0].law(counted_unit(config))
+    assert isinstance(law, VectorLaw)  # the whole vector is released
+    return law.mu
+
+
+def counted_unit(config: RunConfig) -> Unit:
+    """What one neighbour changes: a record, or the shares of one party, under the adjacency of the run's labels."""
+    return Unit(1, config.mechanism.kind.adjacencies[0])
+
+
+def counts_mode(config: RunConfig, settings: CountsConfig) -> SumMode:
+    """How counts are summed: with the parties' own noise, unless votes are summed in the clear or it is set."""
+    usual = SumMode.CLEAR if config.votes.mode == SumMode.CLEAR else SumMode.MASKED_AND_NOISED
+    return settings.mode or usual
+
+
+def announced_counts(config: RunConfig) -> tuple[AnnouncedCounts, ...]:
+    """What parties are told of the counts when they enrol."""
+    told = []
+    for settings, mechanism in _configured(config):
+        mode = counts_mode(config, settings)
+        asked = mechanism.noised_by_parties(1) if mode == SumMode.MASKED_AND_NOISED else mechanism
+        told.append(AnnouncedCounts(sum_mode=mode, mechanism=asked.name, noise=mechanism.noise_votes))
+    return tuple(told)

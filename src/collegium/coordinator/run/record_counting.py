@@ -1,0 +1,125 @@
+"""Counts of the parties' records in a run: their charge, their round, their noise, and what run.json says of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import ClearSum, VoteRound, VoteSum, quorum_count, round_id
+from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
+from collegium.coordinator.run.run_record import CountsRecord
+from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
+from collegium.privacy.mechanisms.record_counts import ONE, noisy
+from collegium.privacy.renyi import FloatArray
+from collegium.protocol.requests import CountRecords, Terms
+from collegium.protocol.secure_sum import plan_graph
+
+if TYPE_CHECKING:
+    from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+
+
+class RecordCounting(ABC):
+    """One kind of counts in one run; derive a class for each kind.
+
+    Counts are paid for before the first label is bought, so that the labels cannot use up their share of the budget.
+
+    Parameters
+    ----------
+    ledger_id : names the ledger under which the counts are released.
+    settings : None where the run does not take these counts.
+    """
+
+    part: ClassVar[str]
+    """The part of run.json that says what came of the counts; charges and progress are called so as well."""
+
+    def __init__(
+        self, setup: "RunSetup", ledger: Ledger, notes: "RunNotes", ledger_id: str, settings: CountsConfig | None
+    ) -> None:
+        self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
+        self._config, self._settings = setup.config, settings
+        self.sum = setup.vote_sum if settings is None else self._sum_of(counts_mode(setup.config, settings))
+
+    @abstractmethod
+    def _parts_and_cells(self) -> tuple[int, int]:
+        """The cells that a record adds to, and all cells, of counts as they are paid for."""
+
+    def pay(self) -> None:
+        """Charge the counts, unless that was done; where the budget does not take them, note that."""
+        if self._settings is not None and getattr(self._notes.record, self.part) is None:
+            self._note(self._paid())
+
+    def mechanism(self, parts: int, cells: int) -> Mechanism:
+        """Counts in which a record adds to ``parts`` of ``cells``, as they are summed."""
+        assert self._settings is not None  # the configuration asks for them
+        mechanism = counts_mechanism(self._config, self._settings, parts, cells)
+        if isinstance(self.sum, MaskedSum) and self.sum.noised:
+            return mechanism.noised_by_parties(self.sum.plan.honest_survivors)
+        return mechanism
+
+    def _sum_of(self, mode: SumMode) -> VoteSum:
+        reach, votes, keys = self._setup.reach, self._config.votes, self._setup.reach.signing_keys
+        if keys is None or mode == self._setup.vote_sum.mode:
+            return self._setup.vote_sum
+        if mode == SumMode.CLEAR:
+            return ClearSum(reach.parties)
+        plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum)
+        return MaskedSum(reach.parties, self._config.name, keys, plan, mode == SumMode.MASKED_AND_NOISED)
+
+    def _paid(self) -> dict[str, Any]:
+        """Charge one release; what to note of it."""
+        mechanism, unit = self.mechanism(*self._parts_and_cells()), counted_unit(self._config)
+        noted = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"]}
+        try:
+            self._ledger.charge(self.part, 1, {self._ledger.terms().unit: mechanism.stages[0].law(unit)})
+        except BudgetExceeded as error:
+            return {**noted, "why_not": str(error)}
+        return {**noted, "paid": True}
+
+    def _attempt(self, held: CountsRecord, find: Callable[[], Mapping[str, Any]]) -> None:
+        """Have ``find`` ask the parties under a charge that is paid, and note what it returns or why it failed."""
+        self._note({**dict(held), "asked": True})
+        try:
+            with self._notes.timed(self.part):
+                found = find()
+        except CollegiumError as error:
+            # Where too few answered, no sum was opened: the charge is good for another attempt.
+            asked = not isinstance(error, QuorumNotReached)
+            self._note({**dict(held), "asked": asked, "why_not": str(error)})
+            return
+        self._note({**dict(held), "asked": True, "why_not": None, **found})
+
+    def _released(
+        self, mechanism: Mechanism, about: object, ask: Callable[[Terms, str, bool], CountRecords]
+    ) -> tuple[str, FloatArray, float, Sequence[str]]:
+        """Ask the parties and release the counts; the caller has paid.
+
+        Parameters
+        ----------
+        about : what the round is about: another value gives it another name.
+        ask : makes the request from its terms, the round's name, and whether parties send shares of their records.
+
+        Returns
+        -------
+        The round's name, the counts in records, the variance of the noise on each, and the parties that answered.
+        """
+        stage, votes, reach = mechanism.stages[0], self._config.votes, self._setup.reach
+        terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
+        per_party = self._config.budget.unit == "party"
+        name = round_id(self._ledger_id, (), (terms, about, per_party))
+        request, names = ask(terms, name, per_party), reach.parties.names()
+        quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
+        tell: Callable[[int, int], None] = lambda done, asked: self._notes.tell(self.part, done, asked)  # noqa: E731
+        asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell)
+        result = self.sum.sum_votes(asked)
+        counts, sigma, share = result.counts[0], float(mechanism.parameters()["sigma"]), stage.share
+        if share is None:
+            counts = noisy(counts, sigma, SystemNoise())
+        variance = sigma**2 if share is None else len(result.answered) * (share.sigma_share / ONE) ** 2
+        return name, counts / ONE, variance, result.answered
+
+    def _note(self, noted: Mapping[str, Any]) -> None:
+        setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
+        self._notes.write()

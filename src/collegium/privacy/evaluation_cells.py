@@ -1,0 +1,97 @@
+"""The cells that a record adds to where classifiers are measured on private records; see `mechanisms.record_counts`.
+
+Every record adds to `Layout.parts` cells for each of K candidates, whatever the classifiers are: somebody who chooses
+them to learn of a record moves no more than these cells.
+
+* Two classes: one cell, by the true class and the bin of the second class's probability. A bin ends at 1/2, so the
+  cells say how often each class is predicted.
+* More classes: one cell by true and predicted class, one by the true class and the bin of its probability, and one by
+  another class and the bin of its probability. That other class is drawn by a hash of the record alone.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import ConfigurationError
+from collegium.limits import MAX_CLASSES
+from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
+
+EDGES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
+"""Where a bin of a probability ends; the end belongs to it."""
+BINS = len(EDGES) + 1
+MIDDLES = (np.array([0.0, *EDGES]) + np.array([*EDGES, 1.0])) / 2.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The cells of one candidate: which a record adds to, and what each counts."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.classes <= MAX_CLASSES:
+            raise ConfigurationError(f"an evaluation needs 2 to {MAX_CLASSES} classes; got {self.classes}")
+
+    @property
+    def parts(self) -> int:
+        """The cells that one record adds to."""
+        return 1 if self.classes == 2 else 3
+
+    @property
+    def length(self) -> int:
+        """The number of cells."""
+        return 2 * BINS if self.classes == 2 else self.classes * (self.classes + 2 * BINS)
+
+    @property
+    def rest(self) -> int:
+        """How many records of other classes a counted one stands for where one class is set against the rest."""
+        return self.classes - 1
+
+    def cells(self, labels: IntArray, probabilities: FloatArray, others: IntArray) -> IntArray:
+        """The cells that each record adds to, shape ``[n, parts]``.
+
+        Parameters
+        ----------
+        labels : true classes, shape ``[n]``.
+        probabilities : of the candidate, shape ``[n, classes]``.
+        others : another class than the true one for each record, shape ``[n]``; see `other_classes`.
+        """
+        bins = np.searchsorted(EDGES, probabilities, side="left")
+        rows = np.arange(len(labels))
+        if self.classes == 2:
+            return (labels * BINS + bins[:, 1])[:, None]
+        squares = self.classes**2
+        return np.stack(
+            [
+                labels * self.classes + probabilities.argmax(axis=1),
+                squares + labels * BINS + bins[rows, labels],
+                squares + self.classes * BINS + others * BINS + bins[rows, others],
+            ],
+            axis=1,
+        )
+
+    def views(self) -> tuple[list[tuple[int, int]], FloatArray, FloatArray]:
+        """True and predicted class of each cell (−1 where it does not say them), and the cells that count scores.
+
+        The latter are two arrays of 0 and 1, shape ``[questions, bins, length]``, of records of a class and of others
+        by the bin of that class's probability: one question with two classes, else one for each class.
+        """
+        whole = np.eye(self.length)
+        if self.classes == 2:
+            confusion = [(true, int(middle > EDGES[BINS // 2 - 1])) for true in range(2) for middle in MIDDLES]
+            return confusion, whole[None, BINS:], whole[None, :BINS]
+        squares, scores = self.classes**2, self.classes * BINS
+        confusion = [divmod(cell, self.classes) if cell < squares else (-1, -1) for cell in range(self.length)]
+        shape = (self.classes, BINS, self.length)
+        return confusion, whole[squares : squares + scores].reshape(shape), whole[squares + scores :].reshape(shape)
+
+
+def other_classes(x: NDArray[np.generic], labels: IntArray, classes: int) -> IntArray:
+    """For each record another class than its own, drawn by a hash of its encoded inputs ``[n, …]``; shape ``[n]``."""
+    rows = np.ascontiguousarray(x)
+    drawn = [int.from_bytes(hashlib.sha256(row.tobytes()).digest()[:8], "big") % (classes - 1) for row in rows]
+    return np.asarray((labels + 1 + np.array(drawn, dtype=np.int64)) % classes)

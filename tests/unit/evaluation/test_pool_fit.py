@@ -1,0 +1,143 @@
+"""Whether a pool fits: what a record adds, what the check says of pools with and without a gap, what a run notes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import collegium as cg
+from collegium.coordinator.selection.pool_cover import pool_cover
+from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.data import Examples
+from collegium.data.coverage import CoverageSpec
+from collegium.data.features import Features
+from collegium.data.task import Inputs, Task, VectorInputs
+from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.parties.evaluation import OwnEvaluation
+from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import Adjacency, Unit
+from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
+from collegium.protocol.requests import CountCoverage, Terms
+
+INPUTS: Inputs = VectorInputs(size=2)
+SPEC = CoverageSpec(Features("raw"), (0, 1, 2), (0, 0, 1), (1024**2, 4 * 1024**2))
+POOL = np.array([[0.0, 0.0], [1.0, 0.0], [8.0, 0.0], [0.0, 5.0]], dtype=np.float32)
+
+
+def asked(spec: CoverageSpec = SPEC, **changes: Any) -> CountCoverage:
+    terms = Terms.of(RecordCounts(sigma=9.0, parts=1, cells=spec.cells), "clear")
+    known = {"terms": terms, "round_id": "round-1", "ledger_id": "ledger", "per_party": False}
+    return CountCoverage(**(known | {"coverage": spec, "pool_sha256": "ab" * 32} | changes))
+
+
+def counted(x: np.ndarray, groups: np.ndarray | None = None, *, per_party: bool = False) -> np.ndarray:
+    examples = Examples(x.astype(np.float32), np.zeros(len(x), dtype=np.int64), groups)
+    own = OwnEvaluation("clinic", examples, Task(classes=("low", "high"), inputs=INPUTS), None, "cpu")
+    return own.covered(asked(per_party=per_party), POOL) / ONE
+
+
+def test_a_record_counts_in_the_region_of_its_nearest_landmark_or_by_its_distance() -> None:
+    x = np.array([[0.1, 0.0], [1.9, 0.0], [8.0, 1.0], [8.0, 1.01], [8.0, 2.5], [100.0, 0.0]])
+    assert SPEC.cells_of(x.astype(np.float32), POOL, INPUTS).tolist() == [0, 0, 1, 2, 3, 3]
+    assert counted(x).tolist() == [2, 1, 1, 2]
+    for row in range(len(x)):  # whatever records are beside it
+        assert counted(x[row : row + 1]).sum() == 1 and (counted(x) - counted(np.delete(x, row, 0))).sum() == 1
+
+
+def test_a_record_a_person_and_a_party_move_the_counts_by_no_more_than_is_charged() -> None:
+    """Planted: counts of which each record adds to two cells, and a person whose records are not divided."""
+    most = RecordCounts(sigma=9.0, parts=1, cells=4).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE))
+    x = np.random.default_rng(0).uniform(-4, 12, (60, 2))
+    for row in range(60):
+        assert np.linalg.norm(counted(x) - counted(np.delete(x, row, 0))) == most
+    persons = np.array(["one"] * 40 + [f"p{number}" for number in range(20)])
+    assert 0 < np.linalg.norm(counted(x, persons) - counted(x[40:], persons[40:])) <= most
+    assert 0 < np.linalg.norm(counted(x, per_party=True)) <= most
+    assert np.linalg.norm(counted(x) - counted(x[40:])) > most
+    twice = counted(x) + counted(x + 3.0)
+    assert np.linalg.norm(twice - counted(x[1:]) - counted(x[1:] + 3.0)) > most
+
+
+def test_a_liars_cells_are_refused() -> None:
+    for changes in (
+        {"landmarks": (0, 0, 1)},
+        {"regions": (0, 1)},
+        {"regions": (0, 0, 1001)},
+        {"edges_squared": (2, 1)},
+        {"edges_squared": ()},
+    ):
+        with pytest.raises(ProtocolViolation):
+            replace(SPEC, **changes)  # type: ignore[arg-type]
+    more = Terms.of(RecordCounts(sigma=9.0, parts=1, cells=5), "clear")
+    with pytest.raises(ProtocolViolation, match="count the cells"):
+        asked(terms=more)
+    with pytest.raises(CollegiumError, match="outside the pool"):
+        replace(SPEC, landmarks=(0, 1, 9)).cells_of(POOL, POOL, INPUTS)
+    with pytest.raises(ConfigurationError, match="40 inputs at least"):
+        pool_cover(SumsConfig(), POOL, INPUTS, 2, 0)
+
+
+def found(pool: np.ndarray, records: np.ndarray, seed: int, sigma: float) -> PoolFit:
+    spec, reference = pool_cover(SumsConfig(), pool, INPUTS, 2, seed)
+    counts = np.bincount(spec.cells_of(records, pool, INPUTS), minlength=spec.cells).astype(np.float64)
+    counts += np.random.default_rng(seed).normal(0.0, sigma, spec.cells)
+    return pool_fit(reference, counts, sigma**2, spec.intervals_from)
+
+
+def drawn(generator: np.random.Generator, size: int, groups: int) -> np.ndarray:
+    middles = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0], [3.0, 12.0]], dtype=np.float32)[:groups]
+    return middles[generator.integers(0, groups, size)] + generator.normal(0, 1, (size, 2)).astype(np.float32)
+
+
+def test_a_pool_that_fits_is_seldom_flagged_and_one_without_a_group_always() -> None:
+    """Of 15 fits of level 1/20 more than 7 are flagged but once in 10⁶. Planted: noise that is not accounted for."""
+    flagged = missed = careless = 0
+    for seed in range(15):
+        generator = np.random.default_rng(seed)
+        records = drawn(generator, 4000, 5)
+        flagged += found(drawn(generator, 800, 5), records, seed, 60.0).flagged
+        missed += not found(drawn(generator, 800, 4), records, seed, 60.0).flagged
+        reference = np.array([90, 90, 90, 90, 28, 10, 2])
+        counts = reference * 10.0 + generator.normal(0.0, 180.0, 7)
+        careless += pool_fit(reference, counts, 1.0, 4).flagged
+    most = int(binom.ppf(1 - 1e-6, 15, LEVEL))
+    assert flagged <= most and missed == 0 and careless > most
+
+
+def test_what_it_says_is_one_sentence_with_a_figure_or_that_nothing_can_be_told() -> None:
+    generator = np.random.default_rng(3)
+    gap = found(drawn(generator, 800, 4), drawn(generator, 4000, 5), 3, 60.0)
+    assert 0.1 < gap.missing < 0.3 and "Look for a class" in str(gap)
+    fits = found(drawn(generator, 800, 5), drawn(generator, 4000, 5), 3, 60.0)
+    assert 0.0 <= fits.missing < 0.1 and 0.0 < fits.noticed < 0.2 and "shows no gap" in str(fits)
+    few = found(drawn(generator, 800, 4), drawn(generator, 100, 5), 3, 60.0)
+    assert few.p_value is None and not few.flagged and "could not be told" in str(few)
+
+
+def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges_for_it(tmp_path: Path) -> None:
+    generator = np.random.default_rng(5)
+    pool, parts = drawn(generator, 400, 3), [drawn(generator, 200, 4) for _ in range(5)]
+    task = Task(classes=("low", "high"), inputs=INPUTS)
+    parties = cg.LocalParties(
+        {f"clinic-{number}": (x, (x[:, 1] > 3).astype(int)) for number, x in enumerate(parts)},
+        task,
+        policy=cg.PolicyConfig(minimum_noise_sums=0.1, queries=10),
+    )
+    coordinator = cg.Coordinator(parties, pool, epsilon=8.0, pool_check_share=0.25, folder=tmp_path)
+    coordinator.label(queries=20)
+    record = coordinator.record.pool_check
+    assert record is not None and record.found is not None and record.found.flagged, record
+    assert 0.1 < record.found.missing < 0.4 and record.sum_mode == "masked+noised"
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    assert [charge.purpose for charge in charges].count("pool_check") == 1 and charges[0].purpose == "pool_check"
+    coordinator.fit()
+    assert str(record).replace("'", "&#39;") in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert coordinator.record.pool_check == record and 6.1 < coordinator.epsilon <= 8.0
