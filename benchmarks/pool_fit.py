@@ -1,8 +1,8 @@
 """How often the check of the pool flags one without a class, a foreign one, and one that fits, on the sets at hand.
 
 ``python -m benchmarks.pool_fit --sets mnist,adult --epsilon 0.05 --trials 20`` prints a line for each set and kind of
-pool. A trial divides the training records anew into a pool and private records, and draws the noise of δ = 1e-5 anew, as much
-as the coordinator adds (``masked``). Where the parties add it (``masked+noised``), ``--excess`` multiplies it.
+pool. A trial divides the training records anew into a pool and private records, and draws the noise of δ = 1e-5 anew,
+as much as the coordinator adds (``masked``). Where the parties add it (``masked+noised``), ``--excess`` multiplies it.
 
 * ``fits``: the pool is drawn at random; every flag is a false alarm.
 * ``no class``: all inputs of one class are left out of the pool, another class in every trial.
@@ -59,7 +59,7 @@ def _other(name: str) -> NDArray[Any]:
     """The inputs of another set, in the form of the set that it is foreign to."""
     if name == "mnist":
         pictures = SETS["cifar10"](0).pool[:, 2:30, 2:30].astype(np.int64)
-        return (pictures.sum(axis=3, keepdims=True) // 3).astype(np.uint8)
+        return np.asarray(pictures.sum(axis=3, keepdims=True) // 3, dtype=np.uint8)
     sentences: NDArray[Any] = SETS["medical" if name == "banking77" else "banking77"](0).private.x
     return sentences
 
@@ -77,7 +77,7 @@ def foreign(name: str, split: Split, trial: int) -> Pools:
         young = generator.permutation(np.flatnonzero(age < np.quantile(age, 0.3)))[:size]
         return split.private.x[young], np.delete(split.private.x, young, axis=0)
     flat = pool.reshape(len(pool), -1)
-    mixed = np.stack([generator.permutation(column) for column in flat.T], axis=1)
+    mixed: NDArray[Any] = np.stack([generator.permutation(column) for column in flat.T], axis=1)
     return mixed.reshape(pool.shape), private
 
 

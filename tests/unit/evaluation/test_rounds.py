@@ -302,14 +302,13 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
 
     def spread() -> float:
         plain = of_classifiers(sigma, 2, 16)
-        counting = evaluation.counting
-        assert counting is not None and isinstance(counting.sum, MaskedSum)
-        plan = counting.sum.plan
+        assert isinstance(evaluation.sum, MaskedSum)
+        plan = evaluation.sum.plan
         noised = plain.noised_by_parties(plan.honest_survivors)
         terms = Terms.of(noised, "masked+noised", noised.stages[0].name)
         request = Evaluate(terms, "round-n", "ledger", False, (student,) * 16, 2)
         asked = VoteRound(request, dict.fromkeys(measured.parties.names(), 0), request.length, 60.0, 5)
-        counts = counting.sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
+        counts = evaluation.sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
         return float(((counts - exact) ** 2).sum() / sigma**2)
 
     least = chi2.ppf(1e-6, 16 * Layout(2).length)
