@@ -23,7 +23,7 @@ TASK = Task(
 )
 POOL = np.random.default_rng(0).random((60, 2 * COLUMNS)).astype(np.float32)
 SPEC = KernelSpec(Features("raw"), tuple(range(0, 60, 5)), 600**2)
-LENGTH = 3 * len(SPEC.landmarks) + 1
+LENGTH = 3 * SPEC.dimensions + 1
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 

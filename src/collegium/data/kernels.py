@@ -1,15 +1,20 @@
 """A public kernel map φ: every input becomes a vector of whole numbers whose Euclidean length is at most `ONE`.
 
-With a Gaussian kernel k and m landmarks among the pool's inputs, φ(x) = L⁻¹·k(x). k(x) holds the kernel between x and
-each landmark, L is the Cholesky factor of K + ρ·I, and K holds the kernel between landmarks. Without rounding,
-|φ(x)|² = k(x)ᵀ(K + ρI)⁻¹k(x) ≤ k(x)ᵀK⁻¹k(x) ≤ k(x, x) = 1 for every x, because the third term is the squared length of
-the projection of x's feature vector onto the span of the landmarks'. The protection of records does not rest on that:
+With a Gaussian kernel k and m landmarks among the pool's inputs, ψ(x) = L⁻¹·(k(x) − μ). k(x) holds the kernel between x
+and each landmark, μ is its mean over the landmarks, L is the Cholesky factor of K + ρ·I, and K holds the kernel between
+landmarks. φ(x) is ψ(x) brought to one fixed length, and one more entry that is `CONSTANT` for every x.
+
+All of the length that the noise pays for carries signal in this way. What all inputs have in common (μ) tells no class
+from another, the last entry counts the records of each class, and a record far from all landmarks counts as much as
+one beside them. The ridge ρ = 1 lets directions fade in which the landmarks hardly differ.
+
+The protection of records rests on two properties alone:
 
 * Each record by itself. Features and squared distances are whole numbers. The kernel is read from a table of whole
   numbers, and L⁻¹ is rounded to whole numbers. Products and sums stay below 2^53, where double precision is exact in
   any order of addition. So a record's vector is the same whatever other records are computed beside it.
-* The length. Every vector is measured in whole numbers and shortened where it is longer than `ONE`. So the bound holds
-  for any landmarks, features and bandwidth, even such as a dishonest coordinator chooses.
+* The length. Every vector is measured in whole numbers and brought to its length by itself. So the bound holds for any
+  landmarks, features and bandwidth, even such as a dishonest coordinator chooses.
 
 Two machines may round L⁻¹ differently in its last digit, which changes scores by less than the noise and no bound.
 
@@ -20,6 +25,7 @@ Williams and Seeger, "Using the Nyström method to speed up kernel machines", NI
 
 import hashlib
 import json
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +41,16 @@ from collegium.data.values import require
 from collegium.models.devices import resolve_device
 from collegium.privacy.mechanisms.class_sums import ONE
 
-BANDWIDTH = 0.4
-"""Bandwidth of the kernel in units of the median distance between inputs of the pool and landmarks."""
+CONSTANT = ONE // 10
+"""The last entry of every vector."""
+_REST = ONE**2 - CONSTANT**2
+# |ψ| is at most √landmarks/√ρ = 2^6, so that its squared length in these units is below 2^53.
+_FINE = 2**20
 
 KERNEL_ONE = 2**18
 _WHITENING_ONE = 2**16
-_RIDGE = 2.0**-10
-# 2^18 (kernel) · 2^16/√ρ = 2^21 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^51 < 2^53.
+_RIDGE = 1.0
+# 2^18 (kernel less its mean) · 2^16/√ρ = 2^16 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^46 < 2^53.
 STEPS = 2**14
 _AT_ONCE = 2048
 _COLUMNS_AT_ONCE = 256
@@ -73,10 +82,15 @@ class KernelSpec:
         require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
 
+    @property
+    def dimensions(self) -> int:
+        """Numbers in the vector of one input: one for each landmark, and `CONSTANT`."""
+        return len(self.landmarks) + 1
+
     def digest(self) -> str:
         """The same text for the same specification."""
         facts = [self.features.digest(), self.landmarks, self.bandwidth_squared]
-        return hashlib.sha256(b"collegium-kernel-v1" + json.dumps(facts).encode()).hexdigest()
+        return hashlib.sha256(b"collegium-kernel-v2" + json.dumps(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +103,7 @@ class KernelMap:
     inputs : what an input of the task is.
     bandwidth_squared : see `KernelSpec`.
     landmarks : the landmarks' features, int16 ``[landmarks, features]``.
+    centre : μ in whole numbers of 1/2^18, ``[landmarks]``.
     whitening : L⁻¹ transposed, whole numbers in double precision, upper triangular, ``[landmarks, landmarks]``.
     device : where a network for features, and `totals`, compute.
     """
@@ -97,6 +112,7 @@ class KernelMap:
     inputs: Inputs
     bandwidth_squared: int
     landmarks: NDArray[np.int16]
+    centre: NDArray[np.float64]
     whitening: NDArray[np.float64]
     device: str = "cpu"
 
@@ -115,15 +131,15 @@ class KernelMap:
         landmarks = extract(spec.features, pool[list(spec.landmarks)], inputs, device)
         kernel = np.exp(distances_squared(landmarks, landmarks) / (-2.0 * spec.bandwidth_squared))
         kernel[np.diag_indices_from(kernel)] += _RIDGE
+        centre = np.rint((kernel.mean(axis=0) - _RIDGE / len(kernel)) * KERNEL_ONE)
         inverse = solve_triangular(np.linalg.cholesky(kernel), np.eye(len(kernel)), lower=True)
-        return cls(
-            spec.features, inputs, spec.bandwidth_squared, landmarks, np.rint(inverse.T * _WHITENING_ONE), device
-        )
+        whitening = np.rint(inverse.T * _WHITENING_ONE)
+        return cls(spec.features, inputs, spec.bandwidth_squared, landmarks, centre, whitening, device)
 
     @property
     def dimensions(self) -> int:
-        """Numbers in the vector of one input: one for each landmark."""
-        return len(self.landmarks)
+        """Numbers in the vector of one input: one for each landmark, and `CONSTANT`."""
+        return len(self.landmarks) + 1
 
     def kernel(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The kernel of inputs ``x`` and the landmarks, whole numbers of 1/2^18, shape ``[n, landmarks]``."""
@@ -146,18 +162,21 @@ class KernelMap:
         int64 array
             Row i depends on ``x[i]`` and on public data alone, whatever else is in ``x``.
         """
-        vectors = np.empty((len(x), self.dimensions), dtype=np.int64)
+        vectors = np.full((len(x), self.dimensions), CONSTANT)
         for start in range(0, len(x), _AT_ONCE):
-            kernel = self.kernel(x[start : start + _AT_ONCE])
-            for first in range(0, self.dimensions, _COLUMNS_AT_ONCE):
-                # Rows below a column's own are 0 in a triangular matrix.
-                last = min(first + _COLUMNS_AT_ONCE, self.dimensions)
-                kernel_part, columns = kernel[:, :last], self.whitening[:last, first:last]
-                products, scale = kernel_part @ columns, ONE / (KERNEL_ONE * _WHITENING_ONE)
-                into = vectors[start : start + len(kernel), first:last]
-                np.multiply(products, scale, out=into, casting="unsafe")  # cut off towards 0
-            block = vectors[start : start + len(kernel)]
-            block[...] = shortened(block, ONE * ONE)
+            part = slice(start, start + _AT_ONCE)
+            vectors[part, :-1] = of_length(self.centred(x[part]), _REST)
+        return vectors
+
+    def centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """ψ of ``x`` in whole numbers of 2^-20, before it is brought to its length, ``[n, landmarks]``."""
+        kernel, scale = self.kernel(x) - self.centre, _FINE / (KERNEL_ONE * _WHITENING_ONE)
+        vectors = np.empty(kernel.shape, dtype=np.int64)
+        for first in range(0, kernel.shape[1], _COLUMNS_AT_ONCE):
+            # Rows below a column's own are 0 in a triangular matrix.
+            last = min(first + _COLUMNS_AT_ONCE, kernel.shape[1])
+            products = kernel[:, :last] @ self.whitening[:last, first:last]
+            np.multiply(products, scale, out=vectors[:, first:last], casting="unsafe")  # cut off towards 0
         return vectors
 
     def totals(
@@ -199,22 +218,35 @@ class KernelMap:
         own, landmarks = there(extract(self.features, x, self.inputs, device)), there(self.landmarks)
         squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
         steps = (squared * (STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
-        vectors = (there(TABLE)[steps] @ there(self.whitening) * (ONE / (KERNEL_ONE * _WHITENING_ONE))).trunc()
-        # As `shortened` does it; a row that is not too long is multiplied by 1.
-        length_squared = vectors.square().sum(1, keepdim=True)
-        scale = torch.sqrt(ONE * ONE / length_squared) * (1.0 - 1e-9)
-        vectors = (vectors * torch.where(length_squared > ONE * ONE * (1.0 - 1e-9), scale, 1.0)).trunc()
+        centred = there(TABLE)[steps] - there(self.centre)
+        vectors = (centred @ there(self.whitening) * (_FINE / (KERNEL_ONE * _WHITENING_ONE))).trunc()
+        # As `of_length` does it.
+        scale = torch.sqrt(_REST / vectors.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
+        vectors = torch.cat([(vectors * scale).trunc(), torch.full_like(scale, CONSTANT)], dim=1)
         vectors = (vectors / there(shares)[:, None]).trunc()
         of_class = there(np.arange(classes)[:, None] == labels)
         summed: NDArray[np.int64] = (of_class @ vectors).long().cpu().numpy()
         return summed
 
     def weights_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights ``[landmarks, classes]`` of what `kernel` gives: with them it scores φ(x)ᵀ·``coefficients`` / `ONE`.
-
-        But for the rounding and shortening of φ.
-        """
+        """Weights ``[landmarks, classes]`` of `kernel` less its centre: they score ψ(x)ᵀ·``coefficients``."""
         return np.asarray(self.whitening @ coefficients / (_WHITENING_ONE * KERNEL_ONE))
+
+    def stretch(self, x: NDArray[Any]) -> float:
+        """By how much the length of φ, without its last entry, exceeds that of ψ, on average over inputs ``x``."""
+        lengths = np.linalg.norm(self.centred(x), axis=1) / _FINE
+        return float(np.mean(math.sqrt(_REST) / ONE / np.maximum(lengths, 1e-6)))
+
+
+def of_length(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:
+    """Rows of whole numbers brought to a squared length of ``most_squared`` or, by rounding, a little less.
+
+    A row of zeros stays. Double precision knows a squared length to one part in 2^40. So every row is scaled to a
+    length that is shorter by one part in 10^9 and then cut off towards 0, which makes no row longer.
+    """
+    values = vectors.astype(np.float64)
+    scale = np.sqrt(most_squared / np.maximum(np.einsum("ij,ij->i", values, values), 1.0)) * (1.0 - 1e-9)
+    return np.asarray(np.trunc(values * scale[:, None]).astype(np.int64))
 
 
 def shortened(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:

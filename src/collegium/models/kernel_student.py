@@ -1,11 +1,11 @@
 """Noisy class sums, and the classifier that they are filtered into, which scores any input; its file is safetensors.
 
 With b the sum of φ(x) ⊗ (e_y − 1/C) over n records, and M the sum of φφᵀ over the same records, M⁻¹b is the
-least-squares estimate of Pr[y | x] − 1/C. M is estimated by n times the pool's own second moment of φ. In its
+least-squares estimate of Pr[y | x] − Pr[y]. M is estimated by n times the pool's own second moment of φ. In its
 eigenbasis, b is multiplied by λ/(λ² + λ + κ²) in a direction of eigenvalue λ: a Wiener filter. The λ beside κ² stands
-for what the sample of records itself adds to the noise. κ = max(2, ∛C) times the noise on an entry; the factor, like
+for what the sample of records itself adds to the noise. κ is 3 times the noise on an entry; the factor, like
 the other constants of the default, was chosen on records that were held out from the parties' own, never on a test set.
-n is read from the sum's last entry, which carries the same noise.
+n is read from the sum's last entry, which carries the same noise. The constant entry of φ gives Pr[y] − 1/C.
 
 References
 ----------
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium.data.features import Features, dimensions
-from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
@@ -35,6 +35,7 @@ KERNEL_FORMAT = "collegium-kernel-v1"
 
 _AT_ONCE = 2048
 _FEWEST_RECORDS = 10.0
+_KAPPA = 3.0
 _SMALLEST = 0.05
 """Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
 
@@ -46,7 +47,7 @@ class NoisySums:
     Parameters
     ----------
     kernel : the map under which records contributed.
-    values : int64 ``[classes · landmarks + 1]``: class by class, then the count.
+    values : int64 ``[classes · dimensions + 1]``: class by class, then the count.
     noise : standard deviation of the noise on every entry.
     contributions : how many contributions the sum stands for, where that is public; read from the count where None.
     """
@@ -73,51 +74,53 @@ class NoisySums:
             count = max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
         sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
         sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
-        kappa = max(2.0, classes ** (1.0 / 3.0)) * self.noise / (ONE * classes)
+        noise = self.noise / (ONE * classes)
         eigenvalues = found.eigenvalues * count
-        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + kappa**2)
-        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ sums))
-        # The mean score over the pool says how frequent each class is. Where noise hides that, it would decide the
-        # class of every input: so much of it is taken off as noise explains (James and Stein 1961).
-        mean_score = found.mean @ coefficients
-        variance = float(np.square(filtered * (found.axes.T @ found.mean)).sum()) * (self.noise / (ONE * classes)) ** 2
-        explained = min(1.0, classes * variance / max(float(mean_score @ mean_score), 1e-300))
+        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + (_KAPPA * noise) ** 2)
+        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ sums[:-1]))
+        # How frequent each class is. Where noise hides that, it would decide the class of every input: so much of it
+        # is taken off as noise explains (James and Stein 1961).
+        frequent = sums[-1] * ONE / (CONSTANT * count)
+        variance = classes * (noise * ONE / (CONSTANT * count)) ** 2
+        frequent *= max(0.0, 1.0 - variance / max(float(frequent @ frequent), 1e-300))
+        weights = found.kernel.weights_of(coefficients * found.stretch)
         return KernelStudent(
             task,
             self.kernel.features,
             self.kernel.bandwidth_squared,
             found.kernel.landmarks,
-            found.kernel.weights_of(coefficients),
-            explained * mean_score,
+            weights,
+            found.kernel.centre @ weights - frequent,
             device,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class PoolSpectrum:
-    """The mean and the second moment of φ over the pool, the latter by eigenvalues and axes.
+    """The second moment over the pool of φ without its constant entry, by eigenvalues and axes.
 
     Parameters
     ----------
-    mean, eigenvalues : ``[landmarks]``.
+    stretch : see `KernelMap.stretch`.
+    eigenvalues : ``[landmarks]``.
     axes : ``[landmarks, landmarks]``.
     """
 
     kernel: KernelMap
-    mean: NDArray[np.float64]
+    stretch: float
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
 
     @classmethod
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
         """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
-        mean, moment = np.zeros(kernel.dimensions), np.zeros((kernel.dimensions, kernel.dimensions))
+        size = len(kernel.landmarks)
+        moment = np.zeros((size, size))
         for start in range(0, len(pool), _AT_ONCE):
-            vectors = kernel(pool[start : start + _AT_ONCE]) / ONE
-            mean += vectors.sum(axis=0)
+            vectors = kernel(pool[start : start + _AT_ONCE])[:, :-1] / ONE
             moment += vectors.T @ vectors
         eigenvalues, axes = np.linalg.eigh(moment / len(pool))
-        return cls(kernel, mean / len(pool), np.maximum(eigenvalues, 0.0), axes)
+        return cls(kernel, kernel.stretch(pool[:_AT_ONCE]), np.maximum(eigenvalues, 0.0), axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +151,8 @@ class KernelStudent:
 
     def _kernel(self) -> KernelMap:
         nothing = np.empty((len(self.landmarks), 0))
-        return KernelMap(self.features, self.task.inputs, self.bandwidth_squared, self.landmarks, nothing, self.device)
+        inputs, bandwidth = self.task.inputs, self.bandwidth_squared
+        return KernelMap(self.features, inputs, bandwidth, self.landmarks, nothing, nothing, self.device)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The scores + 1/C, at least 0.05/C, made to add up to 1; ``[n, classes]``."""

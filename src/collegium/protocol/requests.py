@@ -304,7 +304,7 @@ class SumRecords(ABC):
 
 @dataclass(frozen=True)
 class SumClasses(SumRecords):
-    """Ask for the class sums of the party's records (`mechanisms.class_sums`), ``[classes, landmarks]``, and a count.
+    """Ask for the class sums of the party's records (`mechanisms.class_sums`), ``[classes, dimensions]``, and a count.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ class SumClasses(SumRecords):
 
     @property
     def length(self) -> int:
-        return self.classes * len(self.kernel.landmarks) + 1
+        return self.classes * self.kernel.dimensions + 1
 
     @property
     def question(self) -> bytes:

@@ -73,9 +73,8 @@ def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths stay below 1 by themselves with an honest whitening; a coordinator's own choice must not change that."""
-    monkeypatch.setattr("collegium.data.kernels.shortened", lambda vectors, most_squared: vectors)
-    monkeypatch.setattr("collegium.data.kernels.KERNEL_ONE", 2**17)
+    """A record's vector as long as the whitening makes it."""
+    monkeypatch.setattr("collegium.data.kernels.of_length", lambda vectors, most_squared: vectors)
 
 
 def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:

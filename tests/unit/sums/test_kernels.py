@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec, shortened
+from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec, of_length, shortened
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.privacy.mechanisms.class_sums import ONE
@@ -29,10 +29,21 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     return np.array([sum(int(entry) ** 2 for entry in row) for row in vectors], dtype=object)
 
 
-def test_products_of_two_vectors_are_the_kernel_where_landmarks_span_it(table_map: KernelMap) -> None:
-    vectors = table_map(POOL[LANDMARKS]).astype(np.float64) / ONE
-    expected = rbf_kernel(POOL[LANDMARKS], POOL[LANDMARKS], gamma=1024.0**2 / (2.0 * SPEC.bandwidth_squared))
-    assert np.abs(vectors @ vectors.T - expected).max() < 0.01
+def test_products_of_two_vectors_are_cosines_under_the_centred_kernel_of_the_landmarks(table_map: KernelMap) -> None:
+    vectors = table_map(POOL).astype(np.float64) / ONE
+    gamma = 1024.0**2 / (2.0 * SPEC.bandwidth_squared)
+    between = rbf_kernel(POOL[LANDMARKS], POOL[LANDMARKS], gamma=gamma)
+    centred = rbf_kernel(POOL, POOL[LANDMARKS], gamma=gamma) - between.mean(axis=0)
+    products = centred @ np.linalg.solve(between + np.eye(len(between)), centred.T)
+    cosines = products / np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    assert np.abs(vectors @ vectors.T - (0.99 * cosines + 0.01)).max() < 0.003
+
+
+def test_every_vector_has_the_whole_length_and_the_constant(table_map: KernelMap) -> None:
+    """A record far from all landmarks too: the noise is paid for a length of one in any case."""
+    vectors = table_map(np.concatenate([POOL, np.ones((1, 2 * COLUMNS), dtype=np.float32)]))
+    assert (vectors[:, -1] == CONSTANT).all()
+    assert np.sqrt(lengths(vectors).astype(np.float64)).min() > 0.999 * ONE
 
 
 def test_a_vector_is_the_same_in_any_company(table_map: KernelMap) -> None:
@@ -63,7 +74,12 @@ def test_no_choice_of_landmarks_and_bandwidth_makes_a_vector_longer_than_one(ban
 
 def test_a_map_whose_whitening_is_wrong_makes_no_longer_vector(table_map: KernelMap) -> None:
     wrong = KernelMap(
-        table_map.features, TABLE, table_map.bandwidth_squared, table_map.landmarks, table_map.whitening * 1000.0
+        table_map.features,
+        TABLE,
+        table_map.bandwidth_squared,
+        table_map.landmarks,
+        table_map.centre,
+        table_map.whitening * 1000.0,
     )
     assert max(lengths(wrong(POOL))) <= ONE**2
 
@@ -78,11 +94,18 @@ def test_a_vector_that_is_too_long_is_shortened_and_others_are_kept() -> None:
     assert (short[::2] == rows[::2]).all()
 
 
+def test_vectors_are_brought_to_a_length_that_none_exceeds() -> None:
+    rows = np.random.default_rng(7).integers(-3, 4, (200, 50)) * np.array([[1], [10**6]]).repeat(100, axis=0)
+    rows[0] = 0
+    brought = lengths(of_length(rows, ONE**2))
+    assert brought[0] == 0 and max(brought) <= ONE**2 and min(brought[1:]) > 0.998 * ONE**2
+
+
 def test_images_have_vectors_too() -> None:
     images = np.random.default_rng(5).integers(0, 256, (60, 16, 16, 1), np.uint8)
     spec = KernelSpec(Features("hog"), tuple(range(20)), 2000**2)
     vectors = KernelMap.of_pool(spec, images, ImageInputs(height=16, width=16))(images)
-    assert vectors.shape == (60, 20) and np.abs(vectors).max() > 0
+    assert vectors.shape == (60, 21) and np.abs(vectors).max() > 0
 
 
 def test_wrong_landmarks_are_refused() -> None:

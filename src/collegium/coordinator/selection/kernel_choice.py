@@ -1,5 +1,6 @@
 """Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
     """
     features = _features(settings, pool, inputs)
     order = np.random.default_rng([seed, 0x73]).permutation(len(pool))
-    landmarks = order[: min(settings.landmarks, (MAX_SUM_LENGTH - 1) // classes)]
+    landmarks = order[: min(settings.landmarks, (MAX_SUM_LENGTH - 1) // classes - 1)]
     some = extract(features, pool[order[:_SOME]], inputs)
     squared = distances_squared(some, extract(features, pool[landmarks], inputs))
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
@@ -74,9 +75,10 @@ def _median_distance(values: NDArray[np.float64]) -> float:
 
 
 def mean_scale(kernel: KernelMap, pool: NDArray[Any]) -> float:
-    """The public factor on a party's mean contribution: 1 / the length of the pool's own mean vector, at most 65,536.
+    """The public factor on a party's mean contribution: 1 / the root mean square of φ along its strongest axis.
 
-    A party whose records are all of one class and lie as the pool does then sends about one contribution's length.
+    A party whose records of a class lie to one side of it then sends about one contribution's length.
     """
-    length = float(np.linalg.norm(kernel(pool[:: max(1, len(pool) // 2048)]).mean(axis=0))) / ONE
-    return float(min(2.0**16, 1.0 / max(length, 2.0**-16)))
+    vectors = kernel(pool[:: max(1, len(pool) // 2048)])[:, :-1] / ONE
+    strongest = float(np.linalg.norm(vectors, 2)) / math.sqrt(len(vectors))
+    return 1.0 / max(strongest, 2.0**-16)

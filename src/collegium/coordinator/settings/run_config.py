@@ -178,7 +178,7 @@ class SumsConfig(Frozen):
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
     """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
-    bandwidth: float = Field(default=0.6, gt=0, le=100)
+    bandwidth: float = Field(default=0.4, gt=0, le=100)
     """Of the Gaussian kernel, in units of the median distance of inputs from landmarks."""
 
 
