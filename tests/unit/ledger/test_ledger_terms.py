@@ -12,7 +12,7 @@ from unit.ledger.conftest import ONE
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.accounting.independent import theorem_2
-from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.renyi import WIDE_ORDERS
@@ -143,3 +143,25 @@ def test_two_owners_with_other_terms_each_charge_under_their_own(open_ledger: Op
             charge(strict, 1)
     assert Terms().epsilon_budget is None
     assert verify(path).bounds("record", "replace")[0] > 7.0
+
+
+@pytest.mark.parametrize("sums_first", [True, False])
+def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
+    open_ledger: OpenLedger, path: Path, sums_first: bool
+) -> None:
+    sums = VectorLaw(0.2)
+    studies = [
+        (sums, {"adjacency": "add-remove", "mechanism": {"name": "class-sums", "sigma": 5.0}}),
+        (ONE, {"mechanism": {"name": "gnmax", "sigma": 40.0}}),
+    ]
+    for law, terms in studies if sums_first else reversed(studies):
+        with open_ledger(blocks={"release": Block({"record": law})}, **terms) as ledger:
+            assert affordable(ledger, law) > 0
+            charge(ledger, 1, law)
+    with Ledger.read(path) as ledger:
+        both = block_epsilon({sums: 1, ONE: 1}, 1e-5)
+        assert ledger.units()[0] == ("record", "add-remove") and ledger.epsilon() == pytest.approx(both)
+        assert ledger.epsilon(("record", "replace")) == np.inf, "nothing was stated of a replaced record's sums"
+    least, most = verify(path).bounds("record", "add-remove")
+    assert 0.5 * both < least <= both < most < 2 * both
+    assert verify(path).bounds("record", "replace")[1] == np.inf

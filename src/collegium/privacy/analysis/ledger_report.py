@@ -32,7 +32,7 @@ class LedgerReport:
     adaptive : bool
         Whether answers decide how much is used of several blocks: every ε is then that of the rounds that were stated.
     units : mapping
-        Every ε for each unit (``record``, ``party``) that charges are stated for under the adjacency in force.
+        Every ε for each unit (``record``, ``party``) that charges are stated for.
     queries_charged : int
         Answers that were paid for.
     by_queries : tuple of pairs
@@ -62,9 +62,8 @@ class LedgerReport:
 
 
 def charged_epsilons(ledger: Ledger) -> dict[str, float]:
-    """ε of everything charged, for each unit that charges are stated for under the adjacency in force."""
-    adjacency = ledger.terms().adjacency
-    return {unit[0]: ledger.epsilon(unit) for unit in ledger.units() if unit[1] == adjacency}
+    """ε of everything charged, for each unit that charges are stated for."""
+    return {unit[0]: ledger.epsilon(unit) for unit in ledger.units()}
 
 
 def ledger_report(ledger: Ledger) -> LedgerReport:

@@ -107,7 +107,13 @@ class Chain:
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that a cost is stated for, the budget's own first."""
-        return list(dict.fromkeys([self.terms.protected, *self.spending.units()]))
+        unit, adjacency = self.protected(self.terms)
+        return [(name, adjacency) for name in dict.fromkeys([unit, *(other for other, _ in self.spending.units())])]
+
+    def protected(self, terms: Terms) -> ProtectedUnit:
+        """The unit of the budget: ``replace`` where every charge is about that, else ``add-remove``."""
+        added = any(adjacency == "add-remove" for _, adjacency in self.spending.units())
+        return terms.unit, "add-remove" if added else terms.adjacency
 
     def unreleased(self, charge: int) -> int | None:
         """Queries of this charge whose label is not out yet; None where no such charge was made."""
@@ -120,7 +126,7 @@ class Chain:
 
         Zero before the first charge, infinite where a cost is not stated for the unit or is not finite.
         """
-        return self.spending.epsilon(unit or (terms or self.terms).protected, self.settings.delta, terms, more)
+        return self.spending.epsilon(unit or self.protected(terms or self.terms), self.settings.delta, terms, more)
 
     def absorb(self, row: Row) -> Entry:
         """Take in the next entry; raises LedgerCorrupt, naming it, when it cannot be the next one."""

@@ -80,11 +80,6 @@ class Terms:
     blocks: Mapping[str, Block] = field(default_factory=dict)
 
     @property
-    def protected(self) -> ProtectedUnit:
-        """The unit in which the budget is counted."""
-        return self.unit, self.adjacency
-
-    @property
     def seeded(self) -> bool:
         """Whether the noise follows from a seed."""
         return self.noise == "seeded"

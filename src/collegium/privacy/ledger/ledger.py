@@ -359,7 +359,7 @@ class Ledger:
         if block.rounds is not None:
             at_most = min(at_most, block.rounds - chain.spending.used(terms, purpose))
         budget = (self._terms or terms).epsilon_budget
-        unit = (self._terms or terms).protected
+        unit = chain.protected(self._terms or terms)
         if budget is None or at_most <= 0:
             return max(at_most, 0)
         fits, too_many = 0, at_most + 1

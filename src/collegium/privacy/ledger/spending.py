@@ -12,6 +12,7 @@ from collegium.errors import LedgerCorrupt
 from collegium.privacy.accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.entry import Block, ProtectedUnit, Terms
+from collegium.privacy.mechanisms import AnsweredBy, known_names, mechanism_named
 
 Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]]]]
 """Blocks that were fixed together: purpose, adjacency and the laws by unit of each."""
@@ -20,6 +21,7 @@ Laws = dict[Law, tuple[int, int]]
 """Rounds of each law: those that count, and the most that were stated."""
 
 _ALL_VECTORS = "all vectors"
+_EITHER = "replace or add-remove"
 
 
 class Spending:
@@ -101,7 +103,8 @@ class Spending:
                     limits[other] = max(limits.get(other, 0), block.rounds or 0)
         groups: dict[object, Laws] = {}
         for family, counts in used.items():
-            laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held in family if adjacency == unit[1]}
+            holds = (unit[1], _EITHER)
+            laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held in family if adjacency in holds}
             if len(laws) < len(family) or None in laws.values():
                 return None
             together = len(family) > 1
@@ -126,6 +129,12 @@ def _members(terms: Terms, purpose: str) -> dict[str, Block]:
 
 
 def _family(terms: Terms, purpose: str) -> Family:
-    return frozenset(
-        (other, terms.adjacency, frozenset(block.laws.items())) for other, block in _members(terms, purpose).items()
-    )
+    members = _members(terms, purpose).items()
+    return frozenset((other, _adjacency(terms), frozenset(block.laws.items())) for other, block in members)
+
+
+def _adjacency(terms: Terms) -> str:
+    """What costs are about. With a fixed set of teachers a record added or removed moves one vote, as if replaced."""
+    name = str(terms.mechanism.get("name"))
+    of_teachers = name in known_names() and mechanism_named(name).answered_by is AnsweredBy.TEACHERS
+    return _EITHER if of_teachers and terms.adjacency == "replace" else terms.adjacency

@@ -44,7 +44,7 @@ class Verified:
         for neighbours, family in self.families.values():
             held = [(laws.get(unit), stated if len(family) > 1 else used) for laws, used, stated in family.values()]
             # Families add up, each at its share of δ. Where blocks were fixed together, the stated rounds count.
-            unstated = neighbours != adjacency or any(law is None for law, _ in held)
+            unstated = neighbours not in (adjacency, "replace") or any(law is None for law, _ in held)
             least = max([least, *(_forced(law, rounds, delta) for law, rounds in held if not unstated)])
             most += math.inf if unstated else _by_renyi(held, delta / len(self.families))
         return least, most
