@@ -75,7 +75,6 @@ METHODS: dict[str, type[BaseModel]] = {}
 
 BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
-    "contrastive": "collegium.coordinator.students.contrastive",
     "kernel": "collegium.coordinator.students.kernel",
     "random-forest": "collegium.coordinator.students.forest",
     "supervised": "collegium.coordinator.students.networks",
