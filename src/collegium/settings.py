@@ -11,8 +11,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collegium.errors import ConfigurationError, StorageError
-from collegium.whole_files import write_whole
+from collegium.errors import ConfigurationError
+from collegium.whole_files import read_whole, write_whole
 
 
 class Frozen(BaseModel):
@@ -43,10 +43,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The values of a TOML file, and its text; see `read_config` for errors."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
+    data = read_whole(path, "; give the path of a TOML file")
     try:
         text = data.decode("utf-8")
         return tomllib.loads(text), text

@@ -59,6 +59,50 @@ _NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
 
 
 @contextmanager
+def storing(doing: str, advice: str = "") -> Iterator[None]:
+    """Name what the system refuses within: StorageError, "cannot ``doing``: the reason" and then ``advice``."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {doing}: {error.strerror or error}{advice}") from error
+
+
+def make_folder(folder: Path, *, mode: int = 0o777) -> None:
+    """Make ``folder`` and those above it where they are missing; StorageError where that cannot be done."""
+    with storing(f"make {folder}"):
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+
+
+def read_whole(path: Path, advice: str = "") -> bytes:
+    """What ``path`` holds; StorageError, with ``advice`` at its end, where it cannot be read."""
+    with storing(f"read {path}", advice):
+        return path.read_bytes()
+
+
+def write_new(path: Path, text: str, advice: str) -> None:
+    """Write a file that must not be there yet; StorageError, with ``advice``, where it is."""
+    try:
+        with storing(f"write {path}"), path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            raise StorageError(f"{path} is there already: {advice}") from None
+        raise
+
+
+def add_line(path: Path, line: str) -> None:
+    """Add a line to a file of the user's own, on the disk before this returns; StorageError where that fails.
+
+    It begins on a line of its own even where a crash cut the one before short, and leaves no temporary file.
+    """
+    descriptor_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with storing(f"write {path}"), os.fdopen(os.open(path, descriptor_flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
 def replacing(path: Path, doing: str) -> Iterator[Path]:
     """Give a temporary path beside ``path`` to write to, and rename that file to ``path`` at the end of the context.
 
@@ -80,11 +124,9 @@ def replacing(path: Path, doing: str) -> Iterator[Path]:
 def make_private(folder: Path) -> None:
     """Make ``folder`` readable by this user alone, and let this process write files that nobody else can read."""
     os.umask(0o077)
-    try:
+    with storing(f"make {folder} private"):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-    except OSError as error:
-        raise StorageError(f"cannot make {folder} private: {error.strerror}") from error
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from collegium.data import Examples, load
 from collegium.privacy.mechanisms import IntArray
 from collegium_reproduction.experiments.base import Setting
@@ -47,7 +44,6 @@ class Exam:
         labels: IntArray,
         seed: int,
         options: Options | None = None,
-        soft_targets: NDArray[np.float64] | None = None,
     ) -> Student:
         """The student of these labels for the pool's inputs at ``indices``."""
         from collegium.coordinator.students import fit_student
@@ -62,7 +58,6 @@ class Exam:
             device=self.device,
             threads=self.workers,
             options=options,
-            soft_targets=soft_targets,
         )
 
     def accuracy(self, student: Student) -> float:

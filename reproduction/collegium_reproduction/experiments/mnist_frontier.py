@@ -215,8 +215,8 @@ def _once(
 def _pretrained(pool: Examples, seed: int, setting: Setting) -> Encoder:
     """The self-supervised network of the pool, the student's own first step."""
     from collegium.coordinator.students import LearningProblem
-    from collegium_reproduction.students.contrastive import Contrastive
     from collegium.coordinator.students.pretraining import pretrained
+    from collegium_reproduction.students.contrastive import Contrastive
 
     nothing = np.empty(0, dtype=np.int64)
     problem = LearningProblem(

@@ -38,6 +38,8 @@ class PateFigure5:
     student: Options = field(default_factory=lambda: SMALL)
 
     def run(self, setting: Setting) -> dict[str, Any]:
+        from collegium_reproduction.students.distillation import Distillation
+
         seed = setting.seeds[0]
         said = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
         exam = Exam.of(self.ensemble, self.pool, setting)
@@ -51,8 +53,17 @@ class PateFigure5:
                 if temperature is None:
                     student = exam.fit("supervised", chosen, labels, seed, self.student)
                 else:
-                    options = {**self.student, "temperature": temperature}
-                    student = exam.fit("distillation", chosen, labels, seed, options, shares[chosen])
+                    method = Distillation.model_validate({**self.student, "temperature": temperature})
+                    pool = exam.inputs.x[: self.pool]
+                    student = method.fit(
+                        pool,
+                        chosen,
+                        shares[chosen],
+                        self.ensemble.task,
+                        seed=seed,
+                        device=setting.device,
+                        threads=setting.workers,
+                    )
                 curves[name].append(exam.accuracy(student))
                 setting.say(f"{count} queries, {name}: {percent(curves[name][-1])}")
         return {

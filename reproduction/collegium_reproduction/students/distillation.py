@@ -2,12 +2,12 @@
 
 The student learns the ensemble's whole probability vectors instead of labels. They are the parties' own
 answers without noise, so there is no privacy in it and no consortium can run it: only a simulation, which
-holds every teacher itself, can give them.
+holds every teacher itself, can give them. So it is no method that a configuration may name.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +16,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from collegium.coordinator.students import LearningProblem, register
+from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.networks import fit_labelled
+from collegium.data.task import Task
 from collegium.errors import DataError
+from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.networks import NetworkStudent
 from collegium.settings import Frozen
 
 
-@register
 class Distillation(Frozen):
     """Cross-entropy with the ensemble's probabilities, both sides at temperature T."""
-
-    name: ClassVar[str] = "distillation"
-    needs_soft_targets: ClassVar[bool] = True
 
     network: str = "default"
     temperature: float = Field(default=1.0, gt=0)
@@ -36,15 +34,34 @@ class Distillation(Frozen):
     batch: int = Field(default=64, gt=0)
     learning_rate: float = Field(default=4e-3, gt=0)
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
-        targets = tempered(_checked(problem), self.temperature)
-        y = torch.as_tensor(targets, dtype=torch.float32, device=problem.device)
+    def fit(
+        self,
+        pool: NDArray[Any],
+        indices: NDArray[np.int64],
+        soft_targets: NDArray[np.float64],
+        task: Task,
+        *,
+        seed: int,
+        device: str = "auto",
+        threads: int = 1,
+    ) -> NetworkStudent:
+        """The student of ``soft_targets``, shape ``[indices, classes]``, for the inputs ``pool[indices]``.
+
+        DataError unless the soft targets are one distribution for each index.
+        """
+        targets = tempered(_checked(soft_targets, len(indices), len(task.classes)), self.temperature)
+        set_threads(threads)
+        target = resolve_device(device)
+        labels = soft_targets.argmax(axis=1)
+        problem = LearningProblem(task, pool, indices, labels, seed, target, lambda done, total: None)
+        y = torch.as_tensor(targets, dtype=torch.float32, device=target)
 
         def loss(logits: Tensor, chosen: Tensor) -> Tensor:
             # Gradients shrink with T²: Hinton et al. 2015, section 2.
             return self.temperature**2 * F.cross_entropy(logits / self.temperature, y[chosen])
 
-        return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+        with seeded_draws(seed, target):
+            return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
 
 
 def tempered(probabilities: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
@@ -53,12 +70,9 @@ def tempered(probabilities: NDArray[np.float64], temperature: float) -> NDArray[
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def _checked(problem: LearningProblem) -> NDArray[np.float64]:
-    targets = problem.soft_targets
-    assert targets is not None
-    wanted = (len(problem.indices), len(problem.task.classes))
-    if targets.shape != wanted or not np.isfinite(targets).all() or (targets < 0).any():
-        raise DataError(f"soft targets must be {wanted[0]} rows of {wanted[1]} probabilities")
+def _checked(targets: NDArray[np.float64], rows: int, classes: int) -> NDArray[np.float64]:
+    if targets.shape != (rows, classes) or not np.isfinite(targets).all() or (targets < 0).any():
+        raise DataError(f"soft targets must be {rows} rows of {classes} probabilities")
     if not np.allclose(targets.sum(axis=1), 1.0, atol=1e-6):
         raise DataError("soft targets must sum to 1 in each row")
     return targets

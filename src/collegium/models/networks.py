@@ -27,6 +27,7 @@ from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.extras import load_plugin, optional_import
 from collegium.privacy.multilabel import numbers_of
+from collegium.whole_files import read_whole, storing
 
 _FORMAT = "collegium-network-1"
 _BATCH = 1024
@@ -207,18 +208,13 @@ def network_bytes(network: nn.Module, name: str, task: Task, **options: Option) 
 
 def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
     """Write `network_bytes` to a file; StorageError if it cannot be written."""
-    try:
+    with storing(f"write {path}"):
         path.write_bytes(network_bytes(network, name, task, **options))
-    except OSError as error:
-        raise StorageError(f"cannot write the network {path}: {error}") from error
 
 
 def load_network(path: Path) -> "NetworkStudent":
     """Read a file that `save_network` wrote; StorageError if it is missing, and the errors of `read_network`."""
-    try:
-        return read_network(path.read_bytes(), path.name)
-    except OSError as error:
-        raise StorageError(f"{path.name} cannot be read as a network: {error}") from error
+    return read_network(read_whole(path), path.name)
 
 
 def read_network(data: bytes, origin: str) -> "NetworkStudent":

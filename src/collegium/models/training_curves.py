@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
-from collegium.errors import StorageError
 from collegium.extras import optional_import
+from collegium.whole_files import make_folder
 
 EVERY_STEPS = 10
 """Of so many steps one is written, and the first. Reading a value waits for a GPU, so the others cost nothing."""
@@ -77,10 +77,7 @@ def recording(folder: Path | None) -> Iterator[None]:
         return
     with optional_import("--tensorboard"):
         import tensorboard  # noqa: F401
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror}; name another folder for --tensorboard") from error
+    make_folder(folder)
     _folder = folder
     try:
         yield

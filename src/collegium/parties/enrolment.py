@@ -137,8 +137,9 @@ def enrol(
         label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
         group=f"group = {toml_value(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
     )
-    _write_if_missing(folder / PARTY, settings)
-    _write_if_missing(folder / POLICY, policy_text(answer.terms))
+    for file, text in ((folder / PARTY, settings), (folder / POLICY, policy_text(answer.terms))):
+        if not file.exists():
+            write_whole(file, text)
     for kind in ("party", "policy"):
         add_schema(folder / PARTY, kind)
     few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
@@ -183,13 +184,3 @@ def policy_text(terms: AnnouncedTerms) -> str:
         pools=toml_value(list(terms.pools)),
         answers=toml_value(terms.answers),
     )
-
-
-def _write_if_missing(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error

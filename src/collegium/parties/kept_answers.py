@@ -1,7 +1,6 @@
 """What a party keeps: its latest answers, the counts of masked rounds, and the ids of all sums that it has begun."""
 
 import hashlib
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableSet
 from pathlib import Path
@@ -14,6 +13,7 @@ from collegium.errors import ProtocolViolation, StorageError
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Prepared
 from collegium.protocol.requests import VoteRequest
+from collegium.whole_files import add_line, storing
 
 _MAX_ANSWERS = 256
 _MAX_BYTES = 64 * 1024 * 1024
@@ -107,12 +107,10 @@ class RoundLog(MutableSet[str]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with storing(f"use {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
             self._known = set(path.read_text(encoding="utf-8").split("\n")) - {""}
-        except OSError as error:
-            raise StorageError(f"cannot use {path}: {error.strerror}") from error
 
     def __contains__(self, round_id: object) -> bool:
         return round_id in self._known
@@ -126,14 +124,7 @@ class RoundLog(MutableSet[str]):
     def add(self, value: str) -> None:
         if value in self._known:
             return
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                # A line that a crash cut short must not swallow the next one.
-                file.write(f"\n{value}\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+        add_line(self._path, value)
         self._known.add(value)
 
     def discard(self, value: str) -> None:

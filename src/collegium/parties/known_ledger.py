@@ -4,7 +4,6 @@ An older copy of the ledger, or another one, does not contain that entry. The co
 the digests of all entries since then: the party computes the hashes of the chain from them, and sees no entry.
 """
 
-import os
 from pathlib import Path
 
 from collegium.errors import LedgerRefused, StorageError
@@ -12,6 +11,7 @@ from collegium.privacy.ledger.chain import Head, following
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import LedgerHead
 from collegium.protocol.requests import ShowLedger, VoteRequest
+from collegium.whole_files import add_line
 
 
 class KnownLedger:
@@ -62,18 +62,8 @@ class KnownLedger:
         for digest in request.body.digests:
             reached = following(reached, digest)
         if self._path is not None and reached != kept:
-            self._keep(self._path, reached)
+            add_line(self._path, str(reached))
         return LedgerHead("" if reached is None else str(reached))
-
-    def _keep(self, path: Path, head: Head | None) -> None:
-        """Add a line, on the disk before this returns; no temporary file, which a killed process would leave."""
-        try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="ascii") as file:
-                file.write(f"\n{head}\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}") from error
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""

@@ -35,6 +35,7 @@ from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import Frozen
+from collegium.whole_files import make_folder
 
 EXCHANGE_S = 10.0
 """How long one exchange may take, with its handshake."""
@@ -194,10 +195,7 @@ def request_certificate(
     held = folder / AUTHORITY
     if held.exists() and read_certificate(held.read_bytes()) != read_certificate(authority_pem):
         raise IdentityError(f"{folder} holds the keys for another consortium: choose another folder")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError(f"cannot make {folder.parent}: {error.strerror}") from error
+    make_folder(folder.parent, mode=0o700)
     request_pem = create_identity(folder, name, role).decode()
     return ask_enrolment(address, authority_pem, AskEnrolment(name=name, code=code, request_pem=request_pem)), (
         authority_pem

@@ -36,7 +36,7 @@ from collegium.protocol.certificates import (
     signing_request,
     verify_issued,
 )
-from collegium.whole_files import write_whole
+from collegium.whole_files import make_folder, write_whole
 
 logger = logging.getLogger("collegium.identities")
 
@@ -134,10 +134,7 @@ def create_identity(folder: Path, name: str, role: Role) -> bytes:
 
     Keys that are there already are kept.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+    make_folder(folder, mode=0o700)
     if not (folder / SIGNING_KEY).exists():
         write_whole(folder / SIGNING_KEY, _key_pem(Ed25519PrivateKey.generate()), mode=0o600)
     if not (folder / TLS_KEY).exists():
@@ -180,7 +177,7 @@ def save_authority(authority: Authority, folder: Path, passphrase: bytes | None 
         raise StorageError(
             f"{folder} holds an authority already: with a new one every certificate would become invalid"
         )
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder, mode=0o700)
     if authority.key is not None:
         write_whole(folder / AUTHORITY_KEY, _key_pem(authority.key, passphrase), mode=0o600)
     write_whole(folder / AUTHORITY, authority.pem)

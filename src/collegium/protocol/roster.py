@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from collegium.data.task import PARTY_NAME
-from collegium.errors import IdentityError, StorageError
+from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.settings import Frozen
-from collegium.whole_files import replacing
+from collegium.whole_files import read_whole, replacing
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]
@@ -75,9 +75,7 @@ class Roster(Frozen):
     def load(cls, path: Path) -> "Roster":
         """Read a roster file. Raises StorageError or IdentityError if it cannot be used."""
         try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise StorageError(f"cannot read the roster {path}: {error.strerror}") from error
+            return cls.model_validate_json(read_whole(path))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])

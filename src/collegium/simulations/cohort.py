@@ -14,7 +14,7 @@ import numpy as np
 
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.task import Task
-from collegium.errors import ConfigurationError, StorageError
+from collegium.errors import ConfigurationError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
@@ -23,7 +23,7 @@ from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
-from collegium.whole_files import replacing
+from collegium.whole_files import read_whole, replacing
 
 RECORDS = "records.npz"
 GROUP = "group"
@@ -85,10 +85,7 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
 def find(folder: Path) -> Cohort:
     """The cohort that `prepare` left in ``folder``."""
     stamp = folder / "parties" / "cohort.json"
-    try:
-        dealt = json.loads(stamp.read_text())
-    except OSError as error:
-        raise StorageError(f"cannot read {stamp}: {error.strerror}; prepare the run first") from error
+    dealt = json.loads(read_whole(stamp, "; prepare the run first"))
     return tuple(CohortMember(name, folder / "parties" / name, dealt["grouped"]) for name in dealt["names"])
 
 
@@ -153,12 +150,8 @@ def read_data_root(folder: Path) -> Path | None:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    try:
-        settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text())
-    except OSError as error:
-        raise StorageError(
-            f"{folder} holds no prepared run: collegium simulate CONFIG --run {folder} --prepare-only"
-        ) from error
+    advice = f"; {folder} holds no prepared run: collegium simulate CONFIG --run {folder} --prepare-only"
+    settings: dict[str, Any] = json.loads(read_whole(folder / SETTINGS, advice))
     return settings
 
 

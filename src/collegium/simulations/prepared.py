@@ -8,12 +8,12 @@ from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.run_config import PublicData, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
-from collegium.errors import StorageError
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import Cohort, prepare, write_settings
 from collegium.simulations.config import SimulationConfig
+from collegium.whole_files import storing
 
 OnProgress = Callable[[Progress], None]
 
@@ -36,11 +36,9 @@ def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | Non
     """
     folder = folder.resolve()
     public = load_public(config, data_root)
-    try:
+    with storing(f"write the run folder {folder}", "; choose another"):
         folder.mkdir(parents=True, exist_ok=True)
         write_settings(config, folder, data_root)
-    except OSError as error:
-        raise StorageError(f"cannot write the run folder {folder}: {error.strerror}; choose another") from error
     cohort, private = prepare(config, folder, data_root=data_root)
     PoolStore(folder / "pools").put(public.pool.x)
     return PreparedRun(config, folder, cohort, private, public)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from collegium_reproduction.students.contrastive import contradicted, flows, most_certain, spread_labels
 
 from collegium.coordinator.students import fit_student
-from collegium_reproduction.students.contrastive import contradicted, flows, most_certain, spread_labels
 from collegium.data import DataSource, default_task, load
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium_reproduction.students.distillation import tempered
+from collegium_reproduction.students.distillation import Distillation, tempered
 from numpy.typing import NDArray
 
 from collegium.coordinator.students import fit_student
@@ -24,29 +24,29 @@ def problem() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float6
     return pool, (age > 0.3).astype(np.int64), np.stack([1 - age, age], axis=1)
 
 
-def fit(method: str, targets: NDArray[np.float64] | None, **options: Any) -> Student:
+def distilled(targets: NDArray[np.float64], temperature: float = 1.0) -> Student:
+    method = Distillation(steps=300, temperature=temperature)
+    return method.fit(problem()[0], np.arange(101), targets, TASK, seed=0, device="cpu")
+
+
+def test_no_configuration_may_name_it() -> None:
     pool, labels, _ = problem()
-    return fit_student(
-        method, pool, np.arange(101), labels, TASK, seed=0, device="cpu",
-        options={"steps": 300, **options}, soft_targets=targets,
-    )  # fmt: skip
-
-
-def test_it_is_refused_where_nobody_can_give_soft_targets() -> None:
-    with pytest.raises(ConfigurationError, match=r"without noise.*parties never show.*use 'consistency'"):
-        fit("distillation", None)
+    with pytest.raises(ConfigurationError, match="unknown student method 'distillation'"):
+        fit_student("distillation", pool, np.arange(101), labels, TASK, seed=0, device="cpu")
 
 
 def test_the_student_learns_the_probabilities_and_not_only_the_larger_one() -> None:
-    pool, _, targets = problem()
-    distilled, plain = fit("distillation", targets), fit("supervised", None)
-    apart = [np.abs(student.probabilities(pool) - targets).mean() for student in (distilled, plain)]
+    pool, labels, targets = problem()
+    plain = fit_student(
+        "supervised", pool, np.arange(101), labels, TASK, seed=0, device="cpu", options={"steps": 300}
+    )  # fmt: skip
+    apart = [np.abs(student.probabilities(pool) - targets).mean() for student in (distilled(targets), plain)]
     assert apart[0] < 0.05 < 0.15 < apart[1]
 
 
 def test_a_temperature_levels_the_targets_and_is_undone_by_the_student() -> None:
     pool, _, targets = problem()
-    assert np.abs(fit("distillation", targets, temperature=5.0).probabilities(pool) - targets).mean() < 0.08
+    assert np.abs(distilled(targets, temperature=5.0).probabilities(pool) - targets).mean() < 0.08
 
 
 def test_temperature_is_the_papers() -> None:
@@ -67,4 +67,4 @@ def test_temperature_is_the_papers() -> None:
 )
 def test_soft_targets_that_are_no_distributions_are_refused(spoil: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        fit("distillation", spoil(problem()[2]))
+        distilled(spoil(problem()[2]))

@@ -55,7 +55,7 @@ def briefly(method: str) -> dict[str, Any]:
 
 
 def test_every_method_is_known() -> None:
-    assert set(method_names()) >= {*FEW, "contrastive", "distillation"}
+    assert set(method_names()) >= {*FEW, "contrastive"}
 
 
 @pytest.mark.parametrize("method", sorted(FEW))
@@ -152,11 +152,10 @@ def test_labels_beyond_the_pool_are_refused(digits: Examples) -> None:
         (
             "telepathy",
             {},
-            "consistency, contrastive, distillation, gan, kernel, patches, random-forest, supervised, vat",
+            "consistency, contrastive, gan, kernel, patches, random-forest, supervised, vat",
         ),
         ("gan", {"batch": 1}, "student.options.batch"),
         ("vat", {"radius": -1}, "student.options.radius"),
-        ("distillation", {"temperature": 0}, "student.options.temperature"),
         ("random-forest", {"trees": 0}, "student.options.trees"),
         ("supervised", {"stpes": 3}, "student.options.stpes"),
         ("consistency", {"steps": 0}, "student.options.steps"),

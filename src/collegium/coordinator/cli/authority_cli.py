@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from collegium.errors import IdentityError, StorageError
+from collegium.errors import IdentityError
 from collegium.protocol.certificates import CERTIFICATE_DAYS, Authority, pem_blocks, read_request
 from collegium.protocol.identities import AUTHORITY, load_authority, save_authority
-from collegium.whole_files import write_whole
+from collegium.whole_files import read_whole, write_whole
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="An authority that is kept apart.")
 
@@ -43,11 +43,7 @@ def sign(
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Show who asks for a certificate, and sign what you agree to: nobody else can admit a party."""
-    try:
-        blocks = pem_blocks(requests.read_bytes())
-    except OSError as error:
-        raise StorageError(f"cannot read {requests}: {error.strerror}") from error
-    asked = [(pem, *read_request(pem)) for pem in blocks]
+    asked = [(pem, *read_request(pem)) for pem in pem_blocks(read_whole(requests))]
     if not host and any(role == "coordinator" for _, _, role, _ in asked):
         raise IdentityError("the coordinator's request needs the host by which others reach it: give it by --host")
     for _, name, role, key in asked:
@@ -66,7 +62,4 @@ def sign(
 def _passphrase(file: Path | None, *, new: bool = False) -> bytes:
     if file is None:
         return str(typer.prompt("passphrase", hide_input=True, confirmation_prompt=new)).encode()
-    try:
-        return file.read_bytes().strip()
-    except OSError as error:
-        raise StorageError(f"cannot read a passphrase from {file}: {error.strerror}") from error
+    return read_whole(file, "; it should hold the passphrase").strip()

@@ -10,8 +10,9 @@ from collegium.data.encoding import texts_of
 from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import PARTY_NAME
-from collegium.errors import ColumnMissing, ConfigurationError, StorageError
+from collegium.errors import ColumnMissing, ConfigurationError
 from collegium.settings import add_schema, toml_value
+from collegium.whole_files import write_new
 
 app = typer.Typer(add_completion=False)
 
@@ -97,13 +98,7 @@ def init(
         classes=toml_value(known) if known else "[]                  # fill in their names",
         inputs="\n".join(draft.inputs),
     )
-    try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StorageError(f"{output} is there already: remove it, or name another with -o") from None
-    except OSError as error:
-        raise StorageError(f"cannot write {output}: {error.strerror}") from error
+    write_new(output, text, "remove it, or name another with -o")
     add_schema(output, "consortium")
     for left, why in draft.left_out.items():
         typer.echo(f"left out: {left}: {why}", err=True)

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.errors import ConfigurationError, LedgerCorrupt, StorageError
+from collegium.errors import ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import Verified
 from collegium.privacy.ledger.verifier import verify as verify_file
 from collegium.protocol.certificates import read_certificate, read_subject
+from collegium.whole_files import read_whole
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,11 +118,7 @@ def _file(path: Path) -> Path:
 def _public_key(text: str) -> bytes:
     """32 bytes from hex digits, or the signing key that a certificate binds."""
     if text.endswith(".pem"):
-        try:
-            pem = Path(text).read_bytes()
-        except OSError as error:
-            raise StorageError(f"the certificate {text} cannot be read: {error.strerror}") from None
-        return read_subject(read_certificate(pem)).signing_key
+        return read_subject(read_certificate(read_whole(Path(text)))).signing_key
     try:
         key = bytes.fromhex(text)
     except ValueError:

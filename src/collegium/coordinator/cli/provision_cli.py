@@ -12,7 +12,7 @@ from collegium.coordinator.membership.enrolment_service import keep_identity, ne
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
 from collegium.data.task import PARTY_NAME
-from collegium.errors import CollegiumError, ConfigurationError, IdentityError, StorageError
+from collegium.errors import CollegiumError, ConfigurationError, IdentityError
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import (
@@ -24,7 +24,7 @@ from collegium.protocol.identities import (
     save_authority,
 )
 from collegium.settings import line_of
-from collegium.whole_files import write_whole
+from collegium.whole_files import storing, write_whole
 
 if TYPE_CHECKING:
     from collegium.coordinator.run.checks import Findings
@@ -130,11 +130,9 @@ def _authority(folder: ConsortiumFolder, config: ConsortiumConfig, kept_apart: P
     if kept_apart is None and (folder.authority / AUTHORITY).exists():
         return load_authority(folder.authority)
     for place in (folder.path, folder.authority, folder.identity):
-        try:
+        with storing(f"make {place}"):
             place.mkdir(parents=True, exist_ok=True)
             place.chmod(0o700)
-        except OSError as error:
-            raise StorageError(f"cannot make {place}: {error.strerror}") from error
     authority = Authority.create(config.name) if kept_apart is None else read_authority(kept_apart)
     save_authority(authority, folder.authority)
     return authority

@@ -9,9 +9,10 @@ import typer
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFolder, read_consortium
 from collegium.data.task import PARTY_NAME
-from collegium.errors import ConfigurationError, StorageError
+from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import add_schema
+from collegium.whole_files import make_folder, write_new
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
@@ -52,14 +53,8 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
         delta=config.budget.delta,
         count=config.queries.count,
     )
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        raise StorageError(f"{file} is there already: edit it, or choose another name") from None
-    except OSError as error:
-        raise StorageError(f"cannot write {file}: {error.strerror}") from error
+    make_folder(file.parent)
+    write_new(file, text, "edit it, or choose another name")
     add_schema(file, "study")
     typer.echo(f"edit {file}, then run:")
     typer.echo(f"collegium provision {config_file} --check --study {name}")

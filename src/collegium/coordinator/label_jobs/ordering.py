@@ -23,7 +23,7 @@ from collegium.errors import ConfigurationError, ProtocolViolation, StorageError
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
-from collegium.whole_files import write_whole
+from collegium.whole_files import make_folder, read_whole, write_whole
 
 _WRITTEN = TypeAdapter(LabelJob)
 """Writes and reads `job.json`."""
@@ -61,9 +61,7 @@ def choice(queries: int | None, positions: Path | None, seed: int) -> Callable[[
         raise ConfigurationError("say which inputs to ask about: --queries N at random, or --positions FILE")
     if positions is not None:
         try:
-            listed = [int(line) for line in positions.read_text(encoding="utf-8").split()]
-        except OSError as error:
-            raise StorageError(f"cannot read {positions}: {error.strerror}") from error
+            listed = [int(line) for line in read_whole(positions).decode().split()]
         except ValueError as error:
             raise ConfigurationError(f"{positions} lists no positions: write one whole number per line") from error
         return lambda pool_inputs: listed
@@ -100,10 +98,7 @@ def order_labels(
     """
     described = client.describe()
     task, student = _settings(described)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+    make_folder(folder)
     pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
     job = _job_of(folder, described.pool.sha256, tuple(choose(len(pool))), note)
     client.submit(job)
@@ -134,9 +129,7 @@ def _job_of(folder: Path, pool_sha256: str, positions: tuple[int, ...], note: st
         write_whole(path, _WRITTEN.dump_json(job) + b"\n")
         return job
     try:
-        held = _WRITTEN.validate_json(path.read_bytes())
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        held = _WRITTEN.validate_json(read_whole(path))
     except (ValidationError, ProtocolViolation) as error:
         raise StorageError(f"{path} is damaged: choose another folder; labels that were paid for are free") from error
     if (held.pool_sha256, held.positions) != (pool_sha256, positions):

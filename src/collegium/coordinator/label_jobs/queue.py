@@ -15,6 +15,7 @@ import numpy as np
 from collegium.clock import utc_now
 from collegium.errors import Refused, StorageError
 from collegium.protocol.label_jobs import JobState, LabelJob
+from collegium.whole_files import make_folder
 
 MAX_OPEN_JOBS = 16
 """Of one student, queued or running."""
@@ -77,10 +78,7 @@ class JobQueue:
 
     def prepare(self) -> None:
         """Make folder and file where they are missing."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StorageError(f"cannot make {self._path.parent}: {error.strerror}") from error
+        make_folder(self._path.parent, mode=0o700)
         with self._connected() as connection:
             connection.executescript(_SCHEMA)
 

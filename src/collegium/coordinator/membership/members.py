@@ -25,7 +25,7 @@ from collegium.protocol.certificates import (
 from collegium.protocol.enrolment import code_digest, is_code
 from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
 from collegium.settings import Frozen
-from collegium.whole_files import exclusive, write_whole
+from collegium.whole_files import exclusive, read_whole, storing, write_whole
 
 WRONG_ATTEMPTS = 10
 """So many wrong codes for one name, and its code is void."""
@@ -259,18 +259,14 @@ class MembersFile:
     def read(self) -> Members:
         """StorageError when there is none, or it is no such file."""
         try:
-            return Members.model_validate_json(self.path.read_bytes())
-        except OSError as error:
-            raise StorageError(f"cannot read {self.path}: {error.strerror}; run collegium provision first") from error
+            return Members.model_validate_json(read_whole(self.path, "; run collegium provision first"))
         except ValidationError as error:
             raise StorageError(f"{self.path} is damaged: restore it from a copy") from error
 
     def stamp(self) -> tuple[int, int]:
         """Changes when the file does."""
-        try:
+        with storing(f"read {self.path}"):
             state = self.path.stat()
-        except OSError as error:
-            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
         return state.st_mtime_ns, state.st_ino
 
     def change(self, step: Callable[[Members], tuple[Members, Result]], *, first: Members | None = None) -> Result:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
 from collegium.privacy.multilabel import held_in, numbers_of
-from collegium.whole_files import exclusive, replacing, write_whole
+from collegium.whole_files import exclusive, read_whole, replacing, storing, write_whole
 
 ONE_LABEL = ("label",)
 
@@ -46,14 +46,10 @@ class RunFolder:
     def prepare(self) -> None:
         """Make the folder and try to write in it; StorageError before any work is done otherwise."""
         probe = self.path / f".probe-{os.getpid()}"
-        try:
+        with storing(f"write to the run folder {self.path}", "; choose another or fix its permissions"):
             self.path.mkdir(parents=True, exist_ok=True)
             probe.write_bytes(b"")
             probe.unlink()
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to the run folder {self.path}: {error.strerror}; choose another or fix its permissions"
-            ) from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -106,13 +102,10 @@ class RunFolder:
 def read_labels(path: Path, columns: Sequence[str] = ONE_LABEL) -> list[tuple[int, int | None]]:
     """The rows of a labels.csv of these columns; StorageError when it cannot be read or holds something else."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return [
-                (int(row["index"]), _label([row[column] for column in columns]))
-                for row in csv.DictReader(file, restval="")
-            ]
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        text = io.StringIO(read_whole(path).decode(), newline="")
+        return [
+            (int(row["index"]), _label([row[column] for column in columns])) for row in csv.DictReader(text, restval="")
+        ]
     except (KeyError, ValueError, csv.Error) as error:
         wanted = ",".join(("index", *columns))
         raise StorageError(f"{path} is no labels file: it needs the columns {wanted} with whole numbers") from error
@@ -141,9 +134,7 @@ def read_run(path: Path) -> RunRecord:
     file = path / "run.json" if path.is_dir() else path
     mend = "restore it from a copy, or start the run in a new folder"
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror}; name the folder of a run") from error
+        held = json.loads(read_whole(file, "; name the folder of a run"))
     except ValueError as error:
         raise StorageError(f"{file} is not valid JSON; {mend}") from error
     if not isinstance(held, dict) or held.get("format") != RUN_FORMAT:

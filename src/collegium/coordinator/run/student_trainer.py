@@ -48,12 +48,11 @@ class StudentTrainer:
 
     def check(self) -> None:
         """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
-        from collegium.coordinator.students import chosen_method, require_soft_targets
+        from collegium.coordinator.students import chosen_method
 
         chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         if self._config.queries.pretraining:
             self._pretraining()
-        require_soft_targets(self._config.student.method, None)
 
     def origin(self, label_set: LabelSet) -> str:
         """A digest of everything that a student of ``label_set`` is fitted from."""

@@ -10,12 +10,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
-from collegium.errors import DataError, StorageError
+from collegium.errors import DataError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.multilabel import RESOLUTION
 from collegium.settings import Frozen, nearest
+from collegium.whole_files import read_whole
 
 
 class VotesConfig(Frozen):
@@ -159,12 +160,7 @@ class NeighboursConfig(Frozen):
 
     def network_bytes(self) -> bytes | None:
         """The network's file, None where there is none; StorageError where it cannot be read."""
-        if self.network is None:
-            return None
-        try:
-            return self.network.read_bytes()
-        except OSError as error:
-            raise StorageError(f"cannot read {self.network}: {error.strerror}") from error
+        return None if self.network is None else read_whole(self.network)
 
 
 class SumsConfig(Frozen):

@@ -35,8 +35,6 @@ class LearningProblem:
     pool : shape ``[inputs, …]`` as the task says, unlabelled.
     indices : shape ``[labels]``, positions in the pool.
     labels : shape ``[labels]``, label numbers of the task.
-    soft_targets : shape ``[labels, classes]``, the teachers' mean class probabilities without noise. Private: only
-        code that holds the teachers has them.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
     sums : the class sums that the labels come from, where they do.
     """
@@ -49,15 +47,13 @@ class LearningProblem:
     device: str
     progress: "StepCallback"
     cache: Path | None = None
-    soft_targets: NDArray[np.float64] | None = None
     sums: "NoisySums | None" = None
 
 
 class StudentMethod(Protocol):
     """One way to learn. Its public settings are pydantic fields; one file each.
 
-    A class attribute ``multilabel = True`` says that it learns several labels per input, ``needs_soft_targets = True``
-    that it learns the teachers' votes without noise, which no run has.
+    A class attribute ``multilabel = True`` says that it learns several labels per input.
     """
 
     name: ClassVar[str]
@@ -121,15 +117,6 @@ def find_method(name: str) -> type[BaseModel]:
     return METHODS[name]
 
 
-def require_soft_targets(method: str, soft_targets: NDArray[np.float64] | None) -> None:
-    """ConfigurationError if ``method`` needs soft targets and there are none, as in every run."""
-    if soft_targets is None and getattr(find_method(method), "needs_soft_targets", False):
-        raise ConfigurationError(
-            f"student.method {method!r} learns the teachers' answers without noise, which parties never show: only "
-            "code that holds the teachers can run it, by fit_student(soft_targets=…); use 'consistency'"
-        )
-
-
 def fit_student(
     method: str,
     pool: NDArray[Any],
@@ -143,25 +130,23 @@ def fit_student(
     options: Mapping[str, float | int | str | bool] | None = None,
     progress: "StepCallback | None" = None,
     cache: Path | None = None,
-    soft_targets: NDArray[np.float64] | None = None,
     sums: "NoisySums | None" = None,
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
     Raises ConfigurationError for an unknown method or option, MissingExtra for a method whose package is not
     installed, DataError when the labels cannot teach anything (none at all, one class only, a class the task does
-    not have), TrainingDiverged when the training came to nothing. ``soft_targets`` and ``sums`` are what
+    not have), TrainingDiverged when the training came to nothing. ``cache`` and ``sums`` are what
     `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
-    require_soft_targets(method, soft_targets)
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
     _check_labels(positions, classes, len(pool), task)
     set_threads(threads)
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)
-    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, soft_targets, sums)
+    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, sums)
     with seeded_draws(seed, target):
         return chosen.fit(problem)
 

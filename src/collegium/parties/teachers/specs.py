@@ -26,6 +26,7 @@ from collegium.parties.teachers.array_teachers import ConstantTeacher
 from collegium.parties.teachers.base import Teacher, build_teacher, can_be_kept
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.splits import assign_teachers, derive_key
+from collegium.whole_files import make_folder, storing
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -69,10 +70,7 @@ class TeacherStore:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         if folder is not None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError as error:
-                raise StorageError(f"cannot keep teachers in {folder}: {error.strerror}") from error
+            make_folder(folder, mode=0o700)
 
     @property
     def keeps(self) -> bool:
@@ -101,13 +99,12 @@ class TeacherStore:
             return
         partial = self._folder / f".{os.getpid()}.{os.urandom(4).hex()}.partial"
         try:
-            teacher.save(partial)
-            partial.chmod(0o600)
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
-            partial.replace(self._folder / _file_name(name, partial))
-        except OSError as error:
-            raise StorageError(f"cannot keep a teacher in {self._folder}: {error.strerror}") from error
+            with storing(f"keep a teacher in {self._folder}"):
+                teacher.save(partial)
+                partial.chmod(0o600)
+                with partial.open("rb") as file:
+                    os.fsync(file.fileno())
+                partial.replace(self._folder / _file_name(name, partial))
         finally:
             self._remove(partial)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError, StorageError
 from collegium.limits import MAX_TEACHERS_PER_PARTY
+from collegium.whole_files import storing
 
 KEY_BYTES = 32
 KEY_FILE = "split.key"
@@ -81,14 +82,9 @@ def load_or_create_key(folder: Path) -> bytes:
         If the key cannot be read or written, or is damaged.
     """
     path = folder / KEY_FILE
-    try:
+    with storing(f"use the key {path}"):
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            key = path.read_bytes()
-        except FileNotFoundError:
-            key = _create_key(path)
-    except OSError as error:
-        raise StorageError(f"cannot use the key {path}: {error.strerror}") from error
+        key = path.read_bytes() if path.exists() else _create_key(path)
     if len(key) != KEY_BYTES:
         raise StorageError(
             f"{path} is damaged: restore it from a backup; with another key records would change their teachers"
