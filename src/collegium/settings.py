@@ -72,6 +72,12 @@ def validate_config(values: dict[str, Any], kind: type[Config], origin: str, tex
         raise ConfigurationError(f"{origin}: {'; '.join(mistakes)}") from error
 
 
+def first_mistake(error: ValidationError) -> str:
+    """Where the first mistake is, ``section.key``, and what it is."""
+    wrong = error.errors()[0]
+    return f"{'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
+
+
 def _plainly(item: Any, kind: type[BaseModel]) -> str:
     if item["type"] == "missing":
         return "is missing"

@@ -15,7 +15,7 @@ from collegium.errors import StorageError
 
 def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], **about: Any) -> None:
     """Write arrays, their kind and what else is known about them (JSON values); StorageError if that fails."""
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         save_file(whole, path, {kind: json.dumps(about, sort_keys=True)})
     except (OSError, SafetensorError) as error:

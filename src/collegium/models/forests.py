@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.models.arrays import load_arrays, save_arrays
+from collegium.privacy.units import IntArray
 
 FOREST_FORMAT = "collegium-forest-1"
 
@@ -46,6 +47,16 @@ class Forest:
     feature: NDArray[np.int64]
     threshold: NDArray[np.float64]
     share: NDArray[np.float64]
+
+    @classmethod
+    def grown(cls, x: NDArray[Any], y: IntArray, task: Task, *, trees: int, max_depth: int, seed: int) -> "Forest":
+        """scikit-learn's random forest of inputs ``[n, …]`` and class numbers ``[n]``; depth 0 lets the trees grow."""
+        from sklearn.ensemble import RandomForestClassifier
+
+        forest = RandomForestClassifier(
+            n_estimators=trees, max_depth=max_depth or None, random_state=seed % 2**32, n_jobs=1
+        )
+        return cls.of_trees(forest.fit(flat(x), y), task)
 
     @classmethod
     def of_trees(cls, forest: Any, task: Task) -> "Forest":

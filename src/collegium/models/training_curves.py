@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
 from collegium.extras import optional_import
-from collegium.whole_files import make_folder
+from collegium.whole_files import storing
 
 EVERY_STEPS = 10
 """Of so many steps one is written, and the first. Reading a value waits for a GPU, so the others cost nothing."""
@@ -77,7 +77,8 @@ def recording(folder: Path | None) -> Iterator[None]:
         return
     with optional_import("--tensorboard"):
         import tensorboard  # noqa: F401
-    make_folder(folder)
+    with storing(f"write {folder}", "; name another folder for --tensorboard"):
+        folder.mkdir(parents=True, exist_ok=True)
     _folder = folder
     try:
         yield

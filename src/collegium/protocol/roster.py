@@ -16,7 +16,7 @@ from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
-from collegium.settings import Frozen
+from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -77,9 +77,7 @@ class Roster(Frozen):
         try:
             return cls.model_validate_json(read_whole(path))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise IdentityError(f"the roster {path} is not valid: {place}: {first['msg']}") from error
+            raise IdentityError(f"the roster {path} is not valid: {first_mistake(error)}") from error
 
     def require_certified(self, authority_pem: bytes) -> None:
         """IdentityError unless this authority certified every admitted party, by this name, with this key."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from collegium.coordinator.report import charts
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.run.run_record import (
@@ -79,23 +78,20 @@ def render(run: RunRecord, *, research: bool = False) -> str:
             promises=promises,
             verdict=_verdict(run, promises, student),
             evaluation=run.evaluation,
-            scale_chart=charts.epsilon_scale(
-                [(_WHOM[one["unit"]], one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)],
-                [limit for limit, *_ in _GRADES[:-1]],
-            ),
+            on_scale=[
+                (_WHOM[one["unit"]], one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
+            ],
+            limits=[limit for limit, *_ in _GRADES[:-1]],
             confusion=None if student is None or len(student.per_class) > _MOST_CLASSES else student.confusion,
             mistakes=_mistakes(student),
             rounds=_rounds(run.rounds),
             period="" if privacy is None else _period(privacy),
-            epsilon_chart="" if privacy is None else _epsilon_chart(privacy),
-            class_chart=_class_chart(run.labels),
-            quality_chart=_accuracy_chart(
-                None if run.labels is None else run.labels.quality, "Share of right labels per true class"
-            ),
-            student_chart=_accuracy_chart(student, "Accuracy of the student per class"),
-            comparison_chart=_comparison_chart(student, run.baseline, extra),
+            spent=[] if privacy is None else [point for point in privacy.by_queries if math.isfinite(point[1])],
+            per_class=_per_class(run.labels),
+            label_accuracy=_accuracies(None if run.labels is None else run.labels.quality),
+            student_accuracy=_accuracies(student),
+            compared=_compared(student, run.baseline, extra),
             research=extra,
-            gap_chart=_gap_chart(extra),
         )
     )
 
@@ -107,7 +103,8 @@ def templates(package: str) -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=number, percent=_percent, printed=printed, value=value_of)
+    environment.filters.update(number=number, percent=_percent, printed=printed, value=value_of, log10=math.log10)
+    environment.globals["ticks"] = ticks
     return environment
 
 
@@ -229,48 +226,37 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _epsilon_chart(privacy: LedgerReport) -> str:
-    points = [(float(queries), epsilon) for queries, epsilon in privacy.by_queries]
-    return charts.line_chart(
-        points, title="ε against queries", x_label="queries asked", y_label="ε", limit=privacy.terms.epsilon_budget
-    )
-
-
-def _class_chart(labels: LabelsRecord | None) -> str:
+def _per_class(labels: LabelsRecord | None) -> list[tuple[str, float, str]]:
+    """The bars of the labels issued per class; none where there are no labels."""
     rows = [] if labels is None else labels.per_class
     most = max((row.labels for row in rows), default=0)
-    if not most:
-        return ""
-    bars = [(row.class_name, row.labels / most, str(row.labels)) for row in rows]
-    return charts.bar_chart(bars, title="Labels issued per class")
+    return [(row.class_name, row.labels / most, str(row.labels)) for row in rows] if most else []
 
 
-def _accuracy_chart(quality: Quality | None, title: str) -> str:
+def _accuracies(quality: Quality | None) -> list[tuple[str, float | None, str]]:
     rows = [] if quality is None else quality.per_class
-    bars = [(row.class_name, row.accuracy, f"{_percent(row.accuracy)} of {row.inputs}") for row in rows]
-    return charts.bar_chart(bars, title=title)
+    return [(row.class_name, row.accuracy, f"{_percent(row.accuracy)} of {row.inputs}") for row in rows]
 
 
-def _comparison_chart(student: Quality | None, baseline: BaselineRecord | None, research: ResearchRecord | None) -> str:
+def _compared(
+    student: Quality | None, baseline: BaselineRecord | None, research: ResearchRecord | None
+) -> list[tuple[str, float, str]]:
     shown = [
         ("mean teacher", None if research is None else research.teacher_accuracy_mean),
         ("student", None if student is None else student.accuracy),
         ("non-private", None if baseline is None else baseline.accuracy),
     ]
-    rows = [(name, value, _percent(value)) for name, value in shown if value is not None]
-    return charts.bar_chart(rows, title="Accuracy compared") if rows else ""
+    return [(name, value, _percent(value)) for name, value in shown if value is not None]
 
 
-def _gap_chart(research: ResearchRecord | None) -> str:
-    if research is None:
-        return ""
-    return charts.histogram(
-        research.gap_histogram.edges,
-        research.gap_histogram.queries,
-        title="Gap between the top two classes",
-        x_label="gap, share of the teachers",
-        y_label="queries",
-    )
+def ticks(highest: float) -> list[float]:
+    """From 0 to at least ``highest`` in 3 to 6 round steps: the marks of an axis."""
+    if highest <= 0:
+        return [0.0, 1.0]
+    rough = highest / 5
+    scale = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * scale for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * scale >= rough * (1 - 1e-9))
+    return [number * step for number in range(math.ceil(highest / step - 1e-9) + 1)]
 
 
 def printed(text: str) -> str:

@@ -4,31 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from collegium.data.task import Task
 from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.multilabel import held_in
+from collegium.settings import Frozen
 
 
-class ClassQuality(BaseModel):
+class ClassQuality(Frozen):
     """The inputs of one true class, and the fraction of them that was predicted right; None without any."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     class_name: str
     inputs: int
     accuracy: float | None
 
 
-class Quality(BaseModel):
+class Quality(Frozen):
     """The fraction of inputs that was predicted right, over all and per true class; None without any.
 
     Where an input holds several classes, each class is a question to all inputs, and the accuracy is the share of
     right answers to all of these questions.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: int
     accuracy: float | None

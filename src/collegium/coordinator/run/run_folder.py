@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
 from collegium.privacy.multilabel import held_in, numbers_of
+from collegium.settings import first_mistake
 from collegium.whole_files import exclusive, read_whole, replacing, storing, write_whole
 
 ONE_LABEL = ("label",)
@@ -145,9 +146,7 @@ def read_run(path: Path) -> RunRecord:
     try:
         return RunRecord.model_validate(held)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        place = ".".join(str(part) for part in wrong["loc"])
-        raise StorageError(f"{file} is damaged at {place}: {wrong['msg']}; {mend}") from error
+        raise StorageError(f"{file} is damaged at {first_mistake(error)}; {mend}") from error
 
 
 def run_json(record: RunRecord, indent: int | None = None) -> str:

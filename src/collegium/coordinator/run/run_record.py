@@ -338,19 +338,7 @@ def begun(
     )
     if held is None:
         return record
-    kept = (
-        "parties",
-        "rounds",
-        "chosen",
-        "labels",
-        "student",
-        "pool_check",
-        "evaluation",
-        "baseline",
-        "ledger",
-        "research_only",
-        "timings_s",
-    )
+    kept = RunRecord.model_fields.keys() - record.model_fields_set - {"format", "state", "privacy"}
     return record.model_copy(update={name: getattr(held, name) for name in kept})
 
 

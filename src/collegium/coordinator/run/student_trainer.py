@@ -17,6 +17,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
+from collegium.settings import first_mistake
 from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
@@ -168,9 +169,7 @@ class StudentTrainer:
         try:
             return Pretraining.model_validate(own.model_dump() | self._config.queries.pretraining)
         except ValidationError as error:
-            wrong = error.errors()[0]
-            place = ".".join(str(part) for part in wrong["loc"])
-            raise ConfigurationError(f"queries.pretraining.{place}: {wrong['msg']}") from error
+            raise ConfigurationError(f"queries.pretraining.{first_mistake(error)}") from error
 
     def _kept(self, kept: Path) -> "Student | None":
         """The student in the file ``kept``; None where there is none, or where it cannot be read."""

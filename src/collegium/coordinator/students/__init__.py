@@ -20,6 +20,7 @@ from collegium.errors import ConfigurationError, DataError, MissingExtra
 from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
+from collegium.settings import first_mistake
 
 if TYPE_CHECKING:
     from collegium.models.kernel_student import NoisySums
@@ -71,8 +72,8 @@ METHODS: dict[str, type[BaseModel]] = {}
 
 BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
-    "kernel": "collegium.coordinator.students.kernel",
-    "random-forest": "collegium.coordinator.students.forest",
+    "kernel": "collegium.coordinator.students.without_torch",
+    "random-forest": "collegium.coordinator.students.without_torch",
     "supervised": "collegium.coordinator.students.networks",
 }
 """The module of each method of this package, imported when the method is first looked for."""
@@ -165,9 +166,7 @@ def chosen_method(method: str, options: Mapping[str, float | int | str | bool], 
     try:
         return found.model_validate(dict(options))  # type: ignore[return-value]
     except ValidationError as error:
-        wrong = error.errors()[0]
-        place = ".".join(str(part) for part in wrong["loc"])
-        raise ConfigurationError(f"student.options.{place}: {wrong['msg']}") from error
+        raise ConfigurationError(f"student.options.{first_mistake(error)}") from error
 
 
 def _learns_several(method: str) -> bool:

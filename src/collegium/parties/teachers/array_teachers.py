@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
-from collegium.models.forests import Forest, flat, read_student
+from collegium.models.forests import Forest, read_student
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -65,13 +65,8 @@ class RandomForestTeacher:
         self._forest: Forest | None = None
 
     def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
-        from sklearn.ensemble import RandomForestClassifier
-
-        forest = RandomForestClassifier(
-            n_estimators=self._trees, max_depth=self._max_depth or None, random_state=seed % 2**32, n_jobs=1
-        )
-        forest.fit(flat(examples.x), examples.y)
-        self._forest = Forest.of_trees(forest, self._task)
+        settings = {"trees": self._trees, "max_depth": self._max_depth, "seed": seed}
+        self._forest = Forest.grown(examples.x, examples.labels(), self._task, **settings)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         assert self._forest is not None

@@ -1,6 +1,5 @@
 """Teachers that are networks: named architectures, each with its fixed recipe."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from collegium.data.task import Task
 from collegium.errors import StorageError
+from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.devices import mixed_precision, resolve_device
 from collegium.models.networks import Option, build_network, checked_options, find_architecture, network_inputs
 from collegium.parties.teachers.training import Recipe, train_teacher
@@ -67,37 +65,29 @@ class TrainedNetwork(ABC):
         return logits.masked_fill(self._unseen, -torch.inf)
 
     def save(self, path: Path) -> None:
-        # Clones, because weights that a module ties are one tensor, which the format does not know.
-        tensors = {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
-        tensors[_UNSEEN] = self._unseen.to(torch.uint8).cpu()
-        try:
-            save_file({name: value.contiguous() for name, value in tensors.items()}, path, self._metadata())
-        except (OSError, SafetensorError) as error:
-            raise StorageError(f"cannot write the teacher {path}: {error}") from error
+        # Copies, because weights that a module ties are one tensor, which the format does not know.
+        arrays = {name: value.detach().cpu().numpy().copy() for name, value in self._network.state_dict().items()}
+        unseen = self._unseen.to(torch.uint8).cpu().numpy()
+        save_arrays(path, _FORMAT, arrays | {_UNSEEN: unseen}, **self._described())
 
     def load(self, path: Path, *, device: str) -> None:
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, ValueError) as error:
-            raise StorageError(f"{path.name} cannot be read as a teacher: {error}") from error
-        unseen = tensors.pop(_UNSEEN, None)
-        if metadata != self._metadata() or unseen is None or unseen.shape != (len(self._task.classes),):
+        arrays, about = load_arrays(path, _FORMAT)
+        unseen = arrays.pop(_UNSEEN, None)
+        if about != self._described() or unseen is None or unseen.shape != (len(self._task.classes),):
             raise StorageError(f"{path.name} holds a network for other settings")
         with torch.random.fork_rng(devices=[]):
             network = self._built()
         try:
-            network.load_state_dict(tensors)
+            network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
         except RuntimeError as error:
             raise StorageError(f"{path.name} holds other weights than the network has") from error
         self._device = resolve_device(device)
-        self._unseen = unseen.bool().to(self._device)
+        self._unseen = torch.from_numpy(unseen).bool().to(self._device)
         self._network = self._placed(network).eval()
 
-    def _metadata(self) -> dict[str, str]:
-        made_of = self._made_of() | {"task": self._task.model_dump(mode="json")}
-        return {_FORMAT: json.dumps(made_of, sort_keys=True)}
+    def _described(self) -> dict[str, Any]:
+        """What the file says of the network; JSON values."""
+        return self._made_of() | {"task": self._task.model_dump(mode="json")}
 
     def _take(self, network: torch.nn.Module, labels: NDArray[np.int64]) -> None:
         """Keep a trained network such that it never votes for a class which its records do not hold."""

@@ -26,7 +26,7 @@ from collegium.parties.teachers.array_teachers import ConstantTeacher
 from collegium.parties.teachers.base import Teacher, build_teacher, can_be_kept
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.splits import assign_teachers, derive_key
-from collegium.whole_files import make_folder, storing
+from collegium.whole_files import storing
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -70,7 +70,8 @@ class TeacherStore:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         if folder is not None:
-            make_folder(folder, mode=0o700)
+            with storing(f"keep teachers in {folder}"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     @property
     def keeps(self) -> bool:

@@ -1,0 +1,45 @@
+"""Students without a network: the forest of issued labels, and the classifier that class sums hold."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from collegium.coordinator.students import LearningProblem, register
+from collegium.errors import ConfigurationError
+from collegium.models.forests import Forest
+from collegium.models.kernel_student import KernelStudent
+from collegium.settings import Frozen
+
+
+@register
+class RandomForest(Frozen):
+    """scikit-learn's random forest with its defaults, as in PATE (Papernot et al. 2017, Appendix C).
+
+    Inputs are flattened; the pool is not looked at.
+    """
+
+    name: ClassVar[str] = "random-forest"
+
+    trees: int = Field(default=100, ge=1, le=10_000)
+    max_depth: int = Field(default=0, ge=0, le=1000)
+    """Levels of a tree; 0 lets them grow."""
+
+    def fit(self, problem: LearningProblem) -> Forest:
+        x, settings = problem.pool[problem.indices], self.model_dump()
+        forest = Forest.grown(x, problem.labels, problem.task, seed=problem.seed, **settings)
+        problem.progress(1, 1)
+        return forest
+
+
+@register
+class Kernel(Frozen):
+    """The classifier that the class sums hold, see `models.kernel_student`; it learns nothing beyond them."""
+
+    name: ClassVar[str] = "kernel"
+
+    def fit(self, problem: LearningProblem) -> KernelStudent:
+        if problem.sums is None:
+            raise ConfigurationError("the student 'kernel' is made of class sums: use the mechanism class-sums with it")
+        student = problem.sums.classifier(problem.pool, problem.task, problem.device)
+        problem.progress(1, 1)
+        return student
