@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -143,6 +144,11 @@ def schema_of(kind: str) -> str:
 def add_schema(file: Path, kind: str) -> None:
     """Write the schema of ``file`` beside it, where the file's line ``#:schema .KIND.schema.json`` expects it."""
     write_whole(file.with_name(f".{kind}.schema.json"), schema_of(kind))
+
+
+def filled(package: str, file: str, /, **values: object) -> str:
+    """The text of a first ``file``, from the template that lies in ``package``, with ``values`` in their places."""
+    return files(package).joinpath(f"{file}.template").read_text(encoding="utf-8").format(**values)
 
 
 def toml_value(value: object) -> str:

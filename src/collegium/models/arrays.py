@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from collegium.errors import StorageError
 
 
-def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], **about: Any) -> None:
+def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], /, **about: Any) -> None:
     """Write arrays, their kind and what else is known about them (JSON values); StorageError if that fails."""
     whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:

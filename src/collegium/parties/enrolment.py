@@ -12,7 +12,7 @@ from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
-from collegium.settings import add_schema, toml_value
+from collegium.settings import add_schema, filled, toml_value
 from collegium.whole_files import write_whole
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
@@ -20,69 +20,6 @@ TASKS = "tasks.json"
 """What the consortium said, whenever this party enrolled, that it means to learn: it answers about nothing else."""
 
 _TASKS = TypeAdapter(tuple[Task, ...])
-
-PARTY_TEMPLATE = """\
-#:schema .party.schema.json
-# What this institution runs: collegium party serve party.toml. Relative paths start at this file's folder.
-coordinator = {sessions}
-credentials = "credentials"   # certificate and private keys; the keys never leave it
-roster = "roster.json"        # who takes part; needed for secure sums
-policy = "policy.toml"        # what this institution agrees to
-folder = "state"              # fitted teachers, the split key, and the account of what was answered
-
-# Share of the parties that may collude with the coordinator without learning this party's votes.
-collusion = 0.1
-# Whom this institution agreed to be summed with. Strike out every name that you do not know, and ask the others
-# whether `collegium party show` prints the same digest of the roster there. Nobody else may join, and a name keeps its
-# first key; with no names, every change is an enrolment of yours. A smaller roster is never taken over.
-parties = {parties}
-minimum_parties = 3
-
-device = "auto"               # auto, cpu, cuda or cuda:0
-threads = 1
-data_root = "."
-
-[data]
-source = {source}  # a .csv, .parquet or .npz file, a folder of images, or a named public set
-{label}
-{group}
-"""
-
-POLICY_TEMPLATE = """\
-#:schema .policy.schema.json
-# What this institution agrees to answer. It refuses anything else, whatever the coordinator says.
-# collegium party show party.toml prints it beside what was answered so far.
-
-# What the consortium announced when this institution enrolled; whatever is weaker is refused from then on.
-
-# The coordinator sees the sum of all votes alone. Adding "clear" would show it this institution's own.
-sum_modes = {sum_modes}
-
-# Mechanisms that may be applied to the sum.
-mechanisms = {mechanisms}
-
-# SHA-256 of the public pool that the consortium announced. Nothing is answered about other pools: a copy of this one
-# in which every input differs a little would be another pool, and its answers other answers. A pool that is announced
-# later is added here.
-pools = {pools}
-
-# Exact sums ("masked") of fewer than five parties often show what each of them voted. true takes part in them.
-few_parties = false
-
-# Smallest noise: sigma of a Gaussian or 1/gamma of Laplace noise, in votes; of a sum over all records (class sums,
-# counts of records), minimum_noise_sums, in units of the largest contribution of one record.
-{floors}
-
-# Most answers altogether, most differing answers about one input (a round that failed may be repeated all the same:
-# the answer stays as it was), and what its own votes may cost it (party level).
-queries = {answers}
-times_per_query = 1
-# epsilon = 10.0
-delta = 1e-5
-
-# Answers only between these hours of the day, UTC.
-# hours_utc = [6, 20]
-"""
 
 
 @dataclass(frozen=True)
@@ -130,7 +67,9 @@ def enrol(
     tasks = [*enrolled_tasks(folder), *(task for task in answer.tasks)]
     tasks = [task for number, task in enumerate(tasks) if task not in tasks[:number]]
     write_whole(folder / TASKS, _TASKS.dump_json(tuple(tasks)).decode() + "\n")
-    settings = PARTY_TEMPLATE.format(
+    settings = filled(
+        "collegium.parties",
+        "party.toml",
         sessions=toml_value(answer.sessions),
         parties=toml_value(list(answer.expected)),
         source=toml_value(data),
@@ -177,7 +116,9 @@ def agreed_to(terms: AnnouncedTerms) -> tuple[list[str], list[str], dict[str, fl
 def policy_text(terms: AnnouncedTerms) -> str:
     """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
     modes, mechanisms, floors = agreed_to(terms)
-    return POLICY_TEMPLATE.format(
+    return filled(
+        "collegium.parties",
+        "policy.toml",
         floors="\n".join(f"{name} = {toml_value(value)}" for name, value in floors.items()),
         sum_modes=toml_value(modes),
         mechanisms=toml_value(mechanisms),

@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator
 
 from collegium.coordinator.cli.init_cli import init
 from collegium.coordinator.cli.study_cli import new
-from collegium.parties.enrolment import PARTY_TEMPLATE, policy_text
+from collegium.parties.enrolment import policy_text
 from collegium.protocol.roster import AnnouncedTerms
-from collegium.settings import schema_of
+from collegium.settings import filled, schema_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -85,7 +85,8 @@ def test_the_files_that_commands_write_name_a_schema_that_lies_beside_them_and_f
         assert text.splitlines()[0] == f"#:schema .{kind}.schema.json" and not mistakes(kind, text)
         assert Path(file).with_name(f".{kind}.schema.json").read_text() == schema_of(kind)
     terms = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=40.0, answers=100, pools=("00" * 32,))
-    party = PARTY_TEMPLATE.format(sessions='"h:1"', parties='["ash"]', source='"a.csv"', label="", group="")
+    asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "label": "", "group": ""}
+    party = filled("collegium.parties", "party.toml", **asked)
     for kind, text in (("party", party), ("policy", policy_text(terms))):
         assert text.startswith(f"#:schema .{kind}.schema.json\n") and not mistakes(kind, text)
 

@@ -94,7 +94,7 @@ def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, inv
         (["fit", "RUN", "--option", "steps"], 2, "name=value"),
         (["fit", "RUN", "--method", "vat", "--option", "radius=-1"], 2, "student.options.radius"),
         (["fit", "RUN", "--method", "gan", "--option", "network=student-cnn"], 2, "cannot be a GAN's discriminator"),
-        (["fit", "RUN", "--method", "distillation"], 2, "parties never show"),
+        (["fit", "RUN", "--method", "distillation"], 2, "unknown student method"),
         (["fit", "RUN", "--output", "RUN/none/student.safetensors"], 9, "no folder"),
         (DIVERGING, 10, "the labels and the ledger are as they were"),
         (["evaluate", "nowhere.safetensors", "digits"], 9, "no student"),

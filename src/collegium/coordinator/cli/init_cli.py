@@ -11,38 +11,11 @@ from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ColumnMissing, ConfigurationError
-from collegium.settings import add_schema, toml_value
+from collegium.settings import add_schema, filled, toml_value
 from collegium.whole_files import write_new
 
 app = typer.Typer(add_completion=False)
 
-TEMPLATE = """\
-#:schema .consortium.schema.json
-# What the institutions agree on. docs/tutorial.md says what to do with it: first `collegium provision --check`.
-# What is not set here has a default.
-name = {name}
-
-[consortium]
-address = "{host}:7443"    # where parties attend; its host goes into the coordinator's certificate
-enrolment = "{host}:7444"  # where parties enrol
-parties = {parties}
-folder = "consortium"         # keys, roster, ledger, labels and the report
-
-[pool]                        # public inputs without labels; nothing private may be in it
-{pool}
-{measured}
-[budget]                      # no label is released beyond it; docs/choosing-noise.md says what epsilon means
-epsilon = {epsilon:g}
-
-# Nothing is said of a mechanism: one noisy sum over all records labels the whole pool, with the noise that the budget
-# asks for, and holds the student (docs/class-sums.md). Teachers or neighbours may be named instead.
-
-[task]                        # public, the same for all; never taken from records
-classes = {classes}
-
-[task.inputs]                 # from the pool: correct what the institutions know better
-{inputs}
-"""
 
 EPSILON = 1.0
 """A budget to begin with."""
@@ -88,7 +61,9 @@ def init(
     draft = _draft(pool, root, kinds, label, categories)
     known = [one.strip() for one in classes.split(",") if one.strip()]
     known = known or (_classes(holdout or pool, root, label, draft) if label else [])
-    text = TEMPLATE.format(
+    text = filled(
+        "collegium.coordinator.cli",
+        "consortium.toml",
         name=toml_value(name),
         host=host,
         parties=toml_value(names),

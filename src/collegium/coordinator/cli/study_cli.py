@@ -11,26 +11,11 @@ from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFold
 from collegium.data.task import PARTY_NAME
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.settings import add_schema
+from collegium.settings import add_schema, filled
 from collegium.whole_files import make_folder, write_new
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
-TEMPLATE = """\
-#:schema .study.schema.json
-# The study {name} of {consortium}. A section that is written here replaces the one of {file} as a whole; all others
-# are taken from there. Then: collegium coordinator serve {file} --study {name}
-#
-# The ledger is one for all studies: budget.epsilon is a limit on everything that was ever asked of the same records,
-# this study included, and what other studies spent is spent here too.
-
-[budget]
-epsilon = {epsilon}
-delta = {delta}
-
-# [queries]
-# count = {count}
-"""
 
 ConfigFile = Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)]
 
@@ -45,7 +30,9 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
         raise ConfigurationError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
     config = read_consortium(config_file)
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
-    text = TEMPLATE.format(
+    text = filled(
+        "collegium.coordinator.cli",
+        "study.toml",
         name=name,
         consortium=config.name,
         file=config_file,
