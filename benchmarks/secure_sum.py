@@ -52,7 +52,7 @@ class Cost:
 
 def measure(parties: int, dropout: float, length: int, plan: GraphPlan | None = None) -> Cost:
     """Run one round and check its total."""
-    plan = plan or plan_graph(parties)
+    plan = plan or plan_graph(parties, quorum=0.8)
     vectors = np.random.default_rng(parties).integers(0, 2, (parties, length))
     made = local_round(vectors, 0, 1, plan=plan)
     silent = set(list(made.setup.names)[:: max(1, round(1 / dropout))][: round(dropout * parties)] if dropout else [])

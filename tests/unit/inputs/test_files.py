@@ -56,13 +56,47 @@ def test_large_arrays_stay_in_the_file_and_give_the_same_records(
     task = Task(classes=("a", "b", "c"), inputs=ImageInputs(height=4, width=5))
     source = DataSource(source=str(tmp_path / "d.npz"), start=5, stop=45)
     whole = load(source, task, data_root=None)
-    monkeypatch.setattr(files, "_MAPPED_FROM", 100)
+    monkeypatch.setattr(files, "LARGE_FROM", 100)
     mapped = load(source, task, data_root=None)
     assert isinstance(mapped.x.base, np.memmap) != compressed
     assert (mapped.x == x[5:45]).all() and (mapped.labels() == whole.labels()).all()
     assert list(mapped.lasting_identities("")[0]) == list(whole.lasting_identities("")[0])
     shuffled = load(source.model_copy(update={"shuffle_seed": 1}), task, data_root=None)
     assert sorted(shuffled.identities()) != sorted(mapped.identities())
+
+
+def test_a_large_parquet_file_read_in_batches_gives_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of every kind, with missing values in some batches alone, must not look otherwise in one batch."""
+    rows = 50
+    frame = pd.DataFrame({
+        "age": pd.array([None, 7, *range(rows - 2)], dtype="Int64"),
+        "ward": ["a"] * 20 + [None, "c"] + ["b"] * (rows - 22),
+        "y": ["no", "yes"] * (rows // 2),
+        "patient": np.arange(rows) // 3,
+        "weight": [1e20, 2.0, float("nan")] + [0.1] * (rows - 3),
+        "smoker": pd.array([True, None] * (rows // 2), dtype="boolean"),
+    })  # fmt: skip
+    frame.to_parquet(tmp_path / "d.parquet", row_group_size=9)
+    source = DataSource(source=str(tmp_path / "d.parquet"), group="patient")
+    whole = load(source, TABLE, data_root=None)
+    monkeypatch.setattr(files, "LARGE_FROM", 100)
+    monkeypatch.setattr(files, "BATCH_ROWS", 7)
+    mapped = load(source, TABLE, data_root=None)
+    assert isinstance(mapped.x, np.memmap) and not isinstance(whole.x, np.memmap)
+    assert mapped.x.dtype == whole.x.dtype and np.array_equal(mapped.x, whole.x)
+    assert mapped.labels().tolist() == whole.labels().tolist()
+    assert mapped.groups is not None and whole.groups is not None
+    assert mapped.groups.tolist() == whole.groups.tolist()
+    assert {name: values.tolist() for name, values in mapped.columns.items()} == {
+        name: values.tolist() for name, values in whole.columns.items()
+    }
+    assert mapped.rows is not None and whole.rows is not None and mapped.rows.tolist() == whole.rows.tolist()
+    assert (mapped.rows_of, mapped.group_of) == (whole.rows_of, whole.group_of)
+    frame.assign(age=["?"] * 40 + ["old"] + ["?"] * 9).to_parquet(tmp_path / "d.parquet")
+    with pytest.raises(DataError, match=r"column age: 1 values are no numbers .*rows 40\)"):
+        load(source, TABLE, data_root=None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +113,7 @@ def test_large_arrays_stay_in_the_file_and_give_the_same_records(
 def test_an_npz_header_that_lies_is_one_clear_error(
     tmp_path: Path, header: str, mapped_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_MAPPED_FROM", mapped_from)
+    monkeypatch.setattr(files, "LARGE_FROM", mapped_from)
     path, line = tmp_path / "data.npz", f"{header}\n".encode()
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + bytes(64))

@@ -38,7 +38,9 @@ from collegium.protocol.secure_sum.errors import (
     WrongRing,
     WrongShare,
 )
-from collegium.protocol.secure_sum.messages import pack_set, unpack_set
+from collegium.protocol.secure_sum.hash_tree import HashTree
+from collegium.protocol.secure_sum.messages import ADVERT_BYTES, Advert, pack_set, unpack_set
+from collegium.protocol.secure_sum.plan import sampled
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0, 7)
@@ -172,6 +174,36 @@ def test_a_forged_signature_under_the_survivors_list_is_noticed() -> None:
     assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
 
 
+@pytest.mark.parametrize("field", ["root", "proof", "signatures"])
+def test_a_sample_of_signatures_that_the_tree_does_not_hold_is_noticed(field: str) -> None:
+    made = a_round()
+    advance(made, Phase.UNMASK)
+    assert len(made.coordinator.requests()["party-0000"].unmask.signatures) == 4 * 64, "two of six are not shown"
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        setattr(request.unmask, field, flip(getattr(request.unmask, field)))
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
+
+
+def test_a_sample_that_the_coordinator_chooses_itself_is_refused() -> None:
+    """All six are valid, and yet the sample is not the one that follows from the tree."""
+    made = a_round()
+    advance(made, Phase.UNMASK)
+    honest = copies(made)["party-0000"].unmask
+    signatures = [made.coordinator._signatures[i] for i in range(6)]
+    tree = HashTree(signatures)
+    drawn = sampled(made.coordinator._signed, honest.signers, tree.root, 6, made.setup.plan.majority)
+    others = [position for position in range(6) if position not in drawn]
+    chosen = sorted([*others, *drawn[: len(drawn) - len(others)]])
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.unmask.signatures = b"".join(signatures[position] for position in chosen)
+        request.unmask.proof = tree.proof(chosen)
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors | MalformedMessage)
+
+
 def test_a_victim_shown_sharers_without_its_honest_neighbours_stays_closed() -> None:
     """The victim's vector is masked with fewer parties; those left out must not open its self seed."""
     made = a_round(parties=8)
@@ -182,7 +214,6 @@ def test_a_victim_shown_sharers_without_its_honest_neighbours_stays_closed() -> 
     shown = [position for position, sender in enumerate(senders) if sender in kept]
     size = len(victim.shares) // len(senders)
     victim.shares = b"".join(victim.shares[p * size : (p + 1) * size] for p in shown)
-    victim.graph_nonces = b"".join(victim.graph_nonces[p * 32 : (p + 1) * 32] for p in shown)
     victim.senders, victim.sharers = bitmap(made, kept - {0}), bitmap(made, kept)
     reply = made.parties["party-0000"].handle(requests.pop("party-0000"))
     with pytest.raises(ForgedSignature):
@@ -201,23 +232,69 @@ def test_a_victim_shown_sharers_without_its_honest_neighbours_stays_closed() -> 
             made.parties[name].handle(request)
 
 
+def test_a_holder_that_is_hidden_from_a_party_and_shares_keys_with_the_others_is_noticed() -> None:
+    """Else the coordinator could choose with whom an honest party shares a mask."""
+    made = a_round()
+    advance(made, Phase.SHARE)
+    requests = copies(made)
+    shown = requests["party-0000"].share_keys
+    adverts = [made.coordinator._adverts[i].pack() for i in range(6)]
+    shown.holders, shown.adverts = bitmap(made, {1, 2, 3, 4}), b"".join(adverts[1:5])
+    shown.proof = HashTree(adverts).proof(range(5))
+    made.parties["party-0000"].handle(requests["party-0000"])
+    assert collect(made, requests, {"party-0000"}) == {}
+    message = pb.MaskInput(sharers=bitmap(made, set(range(6))), senders=bitmap(made, set()))
+    with pytest.raises(WrongGraph, match="not shown"):
+        made.parties["party-0000"].handle(pb.SecureSumRequest(setup=made.setup.digest, mask_input=message))
+
+
+def test_keys_of_a_party_that_was_not_chosen_are_refused() -> None:
+    made = a_round(12, SPARSE)
+    advance(made, Phase.SHARE)
+    stranger = next(i for i in range(1, 12) if i not in made.coordinator._holders[0])
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        chosen = made.coordinator._holders[0].tolist()[:3]
+        request.share_keys.holders = bitmap(made, {stranger, *chosen})
+        request.share_keys.adverts = made.coordinator._packed_adverts(sorted({stranger, *chosen}))
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), WrongGraph)
+
+
 def test_a_coordinator_that_swaps_a_partys_own_keys_is_noticed() -> None:
     made = a_round()
     advance(made, Phase.SHARE)
+    adverts = [made.coordinator._adverts[i].pack() for i in range(6)]
+    tree = HashTree([flip(adverts[0]), *adverts[1:]])
 
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
-        request.share_keys.mask_keys = flip(request.share_keys.mask_keys)
+        request.share_keys.root, request.share_keys.proof = tree.root, tree.proof(range(6))
 
     assert isinstance(refusal_of(made, "party-0000", tamper), SwappedKeys)
 
 
-@pytest.mark.parametrize("column", ["channel_keys", "mask_keys", "nonce_commitments", "signatures"])
-def test_a_coordinator_that_changes_a_neighbours_advert_is_noticed(column: str) -> None:
+def test_keys_that_a_neighbour_had_before_it_started_again_are_noticed() -> None:
+    """It signed them for this very round, and its old mask key may have been opened since."""
+    made = a_round()
+    before = a_round(identities=made.identities)
+    advance(before, Phase.SHARE)
+    advance(made, Phase.SHARE)
+    assert made.setup.digest == before.setup.digest
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        replayed = before.coordinator._packed_adverts([1])
+        request.share_keys.adverts = replayed + request.share_keys.adverts[ADVERT_BYTES:]
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), SwappedKeys)
+
+
+@pytest.mark.parametrize("field", range(4), ids=Advert._fields)
+def test_a_coordinator_that_changes_a_neighbours_advert_is_noticed(field: int) -> None:
     made = a_round()
     advance(made, Phase.SHARE)
 
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
-        setattr(request.share_keys, column, flip(getattr(request.share_keys, column), -1 % 32 + 64))
+        request.share_keys.adverts = flip(request.share_keys.adverts, ADVERT_BYTES + 32 * field)
 
     assert isinstance(refusal_of(made, "party-0000", tamper), ForgedSignature)
 
@@ -226,14 +303,8 @@ def test_two_neighbours_adverts_swapped_with_each_other_are_noticed() -> None:
     made = a_round()
     advance(made, Phase.SHARE)
 
-    def swap(column: bytes, size: int) -> bytes:
-        entries = [column[i : i + size] for i in range(0, len(column), size)]
-        entries[3], entries[4] = entries[4], entries[3]
-        return b"".join(entries)
-
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
-        for field, size in (("channel_keys", 32), ("mask_keys", 32), ("nonce_commitments", 32), ("signatures", 64)):
-            setattr(request.share_keys, field, swap(getattr(request.share_keys, field), size))
+        request.share_keys.adverts = made.coordinator._packed_adverts([1, 2, 4, 3, 5])
 
     assert isinstance(refusal_of(made, "party-0000", tamper), ForgedSignature)
 
@@ -243,12 +314,10 @@ def test_adverts_of_an_old_round_are_no_use_in_a_new_one() -> None:
     advance(old, Phase.SHARE)
     new = a_round(round_id="round-2", identities=old.identities)
     advance(new, Phase.SHARE)
-    stale = old.coordinator.requests()["party-0001"].share_keys
 
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
-        for field, size in (("channel_keys", 32), ("mask_keys", 32), ("nonce_commitments", 32), ("signatures", 64)):
-            fresh, replayed = getattr(request.share_keys, field), getattr(stale, field)
-            setattr(request.share_keys, field, fresh[:size] + replayed[size:])
+        replayed = old.coordinator._packed_adverts([1])
+        request.share_keys.adverts = replayed + request.share_keys.adverts[ADVERT_BYTES:]
 
     assert isinstance(refusal_of(new, "party-0000", tamper), ForgedSignature)
 
@@ -305,9 +374,7 @@ def test_a_list_shorter_than_the_quorum_is_refused_at_every_phase(phase: Phase) 
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
         if phase is Phase.SHARE:
             shown = request.share_keys
-            shown.participants = bitmap(made, {0, 1, 2})
-            shown.channel_keys, shown.mask_keys = shown.channel_keys[:96], shown.mask_keys[:96]
-            shown.nonce_commitments, shown.signatures = shown.nonce_commitments[:96], shown.signatures[:192]
+            shown.holders, shown.adverts = bitmap(made, {1, 2}), shown.adverts[: 2 * ADVERT_BYTES]
         elif phase is Phase.MASK:
             request.mask_input.sharers = bitmap(made, {0, 1, 2})
         else:
@@ -316,25 +383,18 @@ def test_a_list_shorter_than_the_quorum_is_refused_at_every_phase(phase: Phase) 
     assert isinstance(refusal_of(made, "party-0000", tamper), TooFewSurvivors)
 
 
-def test_a_graph_that_does_not_follow_from_the_nonces_is_refused() -> None:
+def test_a_sender_whose_nonce_does_not_choose_this_party_is_refused() -> None:
     made = a_round(12, SPARSE)
     advance(made, Phase.MASK)
-    pending = made.coordinator.requests()
-    known = {made.setup.index[n]: set(unpack_set(r.mask_input.senders, 12, "senders")) for n, r in pending.items()}
-    stranger = next(i for i in range(1, 12) if i not in known[0])
-    chosen = next(name for name, request in pending.items() if name != "party-0000" and request.mask_input.graph_nonces)
-
-    def another_nonce(_: str, request: pb.SecureSumRequest) -> None:
-        request.mask_input.graph_nonces = flip(request.mask_input.graph_nonces)
+    coordinator = made.coordinator
+    stranger = next(i for i in range(1, 12) if 0 not in coordinator._holders[i] and i not in coordinator._holders[0])
 
     def false_neighbour(_: str, request: pb.SecureSumRequest) -> None:
         message = request.mask_input
-        message.senders = bitmap(made, {stranger})
-        message.graph_nonces = made.coordinator._nonces[stranger]
+        message.senders, message.adverts = bitmap(made, {stranger}), coordinator._packed_adverts([stranger])
         message.shares = bytes(2 * 33 + 16)
 
-    for victim, tamper in (("party-0000", false_neighbour), (chosen, another_nonce)):
-        assert isinstance(refusal_of(made, victim, tamper), WrongGraph)
+    assert isinstance(refusal_of(made, "party-0000", false_neighbour), WrongGraph)
 
 
 def test_sharers_that_never_advertised_or_miss_the_party_itself_are_refused() -> None:
@@ -405,8 +465,11 @@ def test_a_reply_passed_off_as_another_partys_is_refused() -> None:
             made.coordinator.accept("party-0001", reply_of(made, "party-0000"))
     made = a_round()
     advance(made, Phase.SHARE)
-    with pytest.raises(WrongGraph):
-        made.coordinator.accept("party-0001", reply_of(made, "party-0000"))
+    made.coordinator.accept("party-0001", reply_of(made, "party-0000"))
+    assert collect(made, made.coordinator.requests(), {"party-0000", "party-0001"}) == {}
+    made.coordinator.close_phase()
+    refused = collect(made, made.coordinator.requests(), {"party-0001"})
+    assert len(refused) == 4 and all(isinstance(error, GarbledShare) for error in refused.values())
 
 
 def test_a_reply_to_another_phase_or_to_none_is_malformed() -> None:
@@ -424,9 +487,7 @@ def test_a_degenerate_public_key_ends_the_round_of_its_neighbours() -> None:
     from collegium.protocol.secure_sum import keys
 
     message = keys.advert_message(made.setup.digest, 1, bytes(32), bytes(32), bytes(32))
-    advert = pb.KeysAdvertised(
-        channel_key=bytes(32), mask_key=bytes(32), nonce_commitment=bytes(32), signature=identity.sign(message)
-    )
+    advert = pb.KeysAdvertised(advert=bytes(96) + identity.sign(message))
     made.coordinator.accept("party-0001", pb.SecureSumReply(setup=made.setup.digest, keys_advertised=advert))
     assert collect(made, made.coordinator.requests(), {"party-0001"}) == {}
     made.coordinator.close_phase()

@@ -10,10 +10,12 @@ from scipy.stats import hypergeom
 
 from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum.plan import (
+    SAMPLE_BITS,
     holders_of,
     liveness_failure,
     log_hypergeometric_tail,
     plan_graph,
+    sampled,
     secrecy_failure,
     signatures_to_check,
 )
@@ -59,7 +61,7 @@ def test_a_demanded_quorum_leaves_little_noise_uncounted(parties: int, excess: f
 
 def test_the_secrecy_bound_lies_above_the_exact_chance_of_too_many_corrupt_holders() -> None:
     plan = plan_graph(1000)
-    exact = 1000 * hypergeom(plan.quorum - 1, plan.colluding, plan.neighbours).sf(plan.threshold - 1)
+    exact = 1000 * hypergeom(999, plan.colluding, plan.neighbours).sf(plan.threshold - 1)
     assert exact <= secrecy_failure(1000, plan.quorum, plan.colluding, plan.neighbours, plan.threshold)[0] * (1 + 1e-9)
 
 
@@ -75,12 +77,11 @@ def test_bounds_tighten_with_the_threshold_and_the_neighbours() -> None:
 def test_the_liveness_bound_is_not_below_a_simulation() -> None:
     """At a hopeless k the bound is loose but above the simulated frequency; 400 graphs of 100 parties."""
     generator = np.random.default_rng(3)
-    everyone = np.arange(100)
     lost = 0
     for _ in range(400):
         gone = set(generator.choice(100, 30, replace=False).tolist())
-        transcript = generator.bytes(32)
-        holders = (holders_of(i, generator.bytes(32), transcript, everyone, 20) for i in range(100) if i not in gone)
+        digest = generator.bytes(32)
+        holders = (holders_of(i, generator.bytes(32), digest, 100, 20) for i in range(100) if i not in gone)
         lost += any(sum(int(h) not in gone for h in chosen) < 8 for chosen in holders)
     bound = liveness_failure(100, 30, 20, 8)
     assert 0 < lost / 400 <= bound < 1
@@ -88,10 +89,9 @@ def test_the_liveness_bound_is_not_below_a_simulation() -> None:
 
 def test_holders_are_a_uniform_subset() -> None:
     """χ² over the 49 parties that 4,000 nonces choose 8 holders from; α = 1e-6, without-replacement being narrower."""
-    everyone = np.arange(50)
     counts = np.zeros(50)
     for i in range(4000):
-        chosen = holders_of(7, i.to_bytes(32, "big"), b"t" * 32, everyone, 8)
+        chosen = holders_of(7, i.to_bytes(32, "big"), b"t" * 32, 50, 8)
         assert chosen.size == 8 and 7 not in chosen and (np.diff(chosen) > 0).all()
         counts[chosen] += 1
     others = np.delete(counts, 7)
@@ -99,16 +99,15 @@ def test_holders_are_a_uniform_subset() -> None:
     assert ((others - expected) ** 2 / expected).sum() < 109.7  # quantile 1 − 1e-6 of χ² with 48 degrees
 
 
-def test_holders_depend_on_the_nonce_the_list_and_the_owner() -> None:
-    everyone = np.arange(100)
+def test_holders_depend_on_the_nonce_the_set_up_and_the_owner() -> None:
     drawn = [
-        holders_of(owner, nonce, transcript, everyone, 10).tolist()
+        holders_of(owner, nonce, digest, 100, 10).tolist()
         for owner in (1, 2)
         for nonce in (b"a" * 32, b"b" * 32)
-        for transcript in (b"s" * 32, b"t" * 32)
+        for digest in (b"s" * 32, b"t" * 32)
     ]
     assert len({tuple(chosen) for chosen in drawn}) == 8
-    assert holders_of(1, b"a" * 32, b"s" * 32, np.arange(5), 10).tolist() == [0, 2, 3, 4]
+    assert holders_of(1, b"a" * 32, b"s" * 32, 5, 10).tolist() == [0, 2, 3, 4]
 
 
 def test_few_honest_parties_can_be_cut_off_and_they_are_not_counted_on() -> None:
@@ -124,19 +123,27 @@ def test_few_honest_parties_can_be_cut_off_and_they_are_not_counted_on() -> None
     assert plan_graph(10).isolated == 0
 
 
-@pytest.mark.parametrize(("shown", "quorum", "parties"), [(225, 138, 250), (175, 138, 250), (900, 551, 1000)])
-def test_the_sample_of_signatures_is_as_sound_as_stated_and_not_larger(shown: int, quorum: int, parties: int) -> None:
-    checked = signatures_to_check(shown, quorum, parties, 40)
-    passes = hypergeom(shown, quorum - 1, checked).logpmf(checked) / math.log(2)
-    assert passes <= -41 - math.log2(parties)
-    assert hypergeom(shown, quorum - 1, checked - 1).logpmf(checked - 1) / math.log(2) > -41 - math.log2(parties)
-    assert checked < quorum
+@pytest.mark.parametrize(("shown", "majority"), [(1000, 551), (900, 551), (9000, 5501)])
+def test_the_sample_of_signatures_is_as_sound_as_stated_and_not_larger(shown: int, majority: int) -> None:
+    checked = signatures_to_check(shown, majority)
+    passes = hypergeom(shown, majority - 1, checked).logpmf(checked) / math.log(2)
+    assert passes <= -SAMPLE_BITS
+    assert hypergeom(shown, majority - 1, checked - 1).logpmf(checked - 1) / math.log(2) > -SAMPLE_BITS
+    assert checked < 190
+
+
+def test_another_tree_list_or_set_of_signers_draws_another_sample() -> None:
+    first = (b"list", b"signers", b"root")
+    others = [(b"LIST", b"signers", b"root"), (b"list", b"SIGNERS", b"root"), (b"list", b"signers", b"ROOT")]
+    drawn = [sampled(*said, 900, 551) for said in (first, *others)]
+    assert len({tuple(sample) for sample in drawn}) == 4 and sampled(*first, 900, 551) == drawn[0]
+    assert all(sample == sorted(set(sample)) and sample[0] >= 0 and sample[-1] < 900 for sample in drawn)
 
 
 @pytest.mark.parametrize("parties", [3, 4, 7, 12])
-def test_with_few_parties_a_quorum_of_signatures_is_checked_conclusively(parties: int) -> None:
-    quorum = plan_graph(parties).quorum
-    assert signatures_to_check(quorum, quorum, parties, 40) == quorum
+def test_with_few_parties_a_majority_of_signatures_is_checked_conclusively(parties: int) -> None:
+    majority = plan_graph(parties).majority
+    assert signatures_to_check(majority, majority) == majority
 
 
 @pytest.mark.parametrize(

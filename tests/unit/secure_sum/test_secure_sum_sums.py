@@ -83,11 +83,10 @@ def completes(plan_neighbours: int, generator: np.random.Generator) -> bool:
     leaves = np.where(generator.random(250) < 0.3, generator.integers(0, 5, 250), Phase.DONE)
     if (leaves > Phase.SIGN).sum() < plan.quorum:
         return False
-    participants = np.flatnonzero(leaves > Phase.ADVERTISE)
     answering = leaves > Phase.UNMASK
-    transcript = generator.bytes(32)
+    digest = generator.bytes(32)
     for owner in np.flatnonzero(leaves > Phase.SHARE):
-        holders = holders_of(int(owner), generator.bytes(32), transcript, participants, plan_neighbours)
+        holders = holders_of(int(owner), generator.bytes(32), digest, 250, plan_neighbours)
         if answering[holders].sum() < plan.threshold:
             return False
     return True

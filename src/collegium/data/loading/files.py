@@ -10,7 +10,7 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -32,7 +32,24 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 _LYING_HEADER = (MemoryError, OverflowError, TypeError, SyntaxError, RecursionError, AttributeError, TokenError)
 """What numpy raises besides where the header of an array promises what the file does not hold."""
-_MAPPED_FROM = 2**26
+LARGE_FROM = 2**26
+"""Bytes of a Parquet file, or of an array of an .npz file, from which on the inputs do not go into memory whole."""
+BATCH_ROWS = 2**16
+_KINDS = (
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "boolean",
+    "string",
+    "Float32",
+    "Float64",
+)
+"""pandas's types of columns that may hold missing values."""
 MAX_COLUMNS = 20_000
 """Of a CSV file: the time that pandas takes grows with the square of their number."""
 _OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -206,7 +223,7 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _mapped(path: Path, file: BinaryIO, entry: zipfile.ZipInfo) -> NDArray[Any] | None:
     """An array of an ``.npz`` file as a map of that file; None where it is small, compressed, or has to be read."""
-    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size < _MAPPED_FROM:
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size < LARGE_FROM:
         return None
     file.seek(entry.header_offset + 26)  # the lengths of a name and of an extra field, and then these two
     start = file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
@@ -239,6 +256,32 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path, dtype_backend="numpy_nullable")
     except UNREADABLE as error:
         raise DataError(f"cannot read {path}: {_plainly(error)}") from error
+
+
+def parquet_batches(path: Path) -> Iterator[pd.DataFrame]:
+    """The rows of a Parquet file as `read_table` has them, 65,536 at a time; their index counts through the file.
+
+    Raises DataError if the file cannot be read.
+    """
+    with optional_import(f"reading {path.name}"):
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    kinds = {pyarrow.type_for_alias(kind.lower()): pd.api.types.pandas_dtype(kind) for kind in _KINDS}
+    kinds[pyarrow.large_string()] = pd.StringDtype()
+    start = 0
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                frame = pyarrow.Table.from_batches([batch]).to_pandas(types_mapper=kinds.get)
+                frame.index = pd.RangeIndex(start, start := start + len(frame))
+                yield frame
+    except UNREADABLE as error:
+        raise DataError(f"cannot read {path}: {_plainly(error)}") from error
+
+
+def is_large_table(path: Path) -> bool:
+    """Whether the file is one that `parquet_batches` should read."""
+    return _ending(path) == ".parquet" and path.stat().st_size >= LARGE_FROM
 
 
 def _read_npz(path: Path, split: str, task: Task) -> Records:

@@ -8,11 +8,12 @@ import itertools
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,7 +33,7 @@ from collegium.data.encoding import (
 )
 from collegium.data.examples import Examples
 from collegium.data.loading.databases import read_database
-from collegium.data.loading.files import find, header_of, read_file
+from collegium.data.loading.files import find, header_of, is_large_table, parquet_batches, read_file
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
@@ -137,7 +138,45 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
         When the file, a column, a label or the size of an input is not what the task needs. The text is
         for the owner of the data: it may quote a label, a column or a file's name.
     """
+    if not (source.is_named or source.is_database or source.start or source.stop or source.split == "test"):
+        path = find(source.source, data_root)
+        if is_large_table(path):
+            return _encoded_in_turn(path, source, task)
     return encoded(read_records(source, task, data_root), source, task)
+
+
+def _encoded_in_turn(path: Path, source: DataSource, task: Task) -> Examples:
+    """The records of a large Parquet file; their inputs stay in a file without a name, which ends with the process.
+
+    It lies in the folder for temporary files, with 4 bytes for each encoded number. In memory are one batch of rows and
+    what is known of every record beside its inputs: label, group, digest, and the columns that are no inputs.
+    """
+    parts: list[Examples] = []
+    with TemporaryFile() as file:
+        for frame in parquet_batches(path):
+            part = encoded(Records(str(path), frame), source, task)
+            file.write(part.x.data)
+            parts.append(replace(part, x=part.x[:0]))
+        if not parts:
+            raise DataError(f"{path} holds no records")
+        file.flush()
+        first, sizes = parts[0], [len(part.rows) for part in parts if part.rows is not None]
+        x = np.memmap(file, dtype=first.x.dtype, mode="r", shape=(sum(sizes), *first.x.shape[1:]))
+
+    def joined(of: Callable[[Examples], NDArray[Any] | None]) -> Any:
+        found = [values for part in parts if (values := of(part)) is not None]
+        return np.concatenate(found) if found else None
+
+    columns = {name: joined(lambda part: part.columns[name]) for name in first.columns}  # noqa: B023
+    return Examples(
+        x,
+        joined(lambda part: part.y),
+        joined(lambda part: part.groups),
+        columns,
+        joined(lambda part: part.rows),
+        first.rows_of,
+        first.group_of,
+    )
 
 
 def lacks_columns(source: DataSource, task: Task, data_root: Path | None) -> bool:

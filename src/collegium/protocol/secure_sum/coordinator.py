@@ -5,7 +5,7 @@ protocol is refused with a named error, and its sender counts as dropped out fro
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +22,11 @@ from collegium.protocol.secure_sum.errors import (
     SumAborted,
     TooFewSurvivors,
     UnexpectedParty,
-    WrongGraph,
     WrongShare,
 )
+from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.messages import Phase, phase_of
-from collegium.protocol.secure_sum.plan import holders_of
+from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -63,7 +63,7 @@ class CoordinatorSum:
         self._own_requests: dict[int, pb.SecureSumRequest] = {}
         self._adverts: dict[int, messages.Advert] = {}
         self._holders: dict[int, IntArray] = {}
-        self._nonces: dict[int, bytes] = {}
+        """Of each party those that advertised keys."""
         self._seed_commitments: dict[int, bytes] = {}
         self._sealed: dict[int, list[bytes]] = {}
         self._senders: dict[int, list[int]] = {}
@@ -170,27 +170,34 @@ class CoordinatorSum:
             self._take_opened(index, reply.unmasked)
 
     def _take_advert(self, index: int, message: pb.KeysAdvertised) -> None:
-        advert = messages.unpack_advert(message)
-        advert.verify(self.setup, index)
-        self._adverts[index] = advert
+        self._adverts[index] = messages.unpack_advert(message.advert, self.setup, index)
 
     def _prepare_share_keys(self, participants: IntArray) -> None:
-        message = messages.pack_adverts(self._adverts, self.setup.plan.parties)
-        self._participants = participants
-        self._transcript = messages.adverts_transcript(self.setup.digest, message)
-        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, share_keys=message)
+        plan, digest = self.setup.plan, self.setup.digest
+        tree = HashTree([self._adverts[i].pack() if i in self._adverts else b"" for i in range(plan.parties)])
+        self._transcript = digest + tree.root
+        for i in participants.tolist():
+            holders = holders_of(i, self._adverts[i].graph_nonce, digest, plan.parties, plan.neighbours)
+            shown = self._holders[i] = holders[np.isin(holders, participants, assume_unique=True)]
+            message = pb.ShareKeys(
+                holders=messages.pack_set(shown, plan.parties),
+                adverts=self._packed_adverts(shown),
+                root=tree.root,
+                proof=tree.proof([i, *shown.tolist()]),
+            )
+            self._own_requests[i] = pb.SecureSumRequest(setup=digest, share_keys=message)
+
+    def _packed_adverts(self, parties: Iterable[int]) -> bytes:
+        return b"".join(self._adverts[int(i)].pack() for i in parties)
 
     def _take_shares(self, index: int, message: pb.KeysShared) -> None:
         name = self.setup.names[index]
-        nonce = messages.fixed(message.graph_nonce, messages.KEY_BYTES, "graph_nonce")
-        if keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, index, nonce) != self._adverts[index].nonce_commitment:
-            raise WrongGraph(f"{name} does not open the graph nonce that it committed to")
-        holders = holders_of(index, nonce, self._transcript, self._participants, self.setup.plan.neighbours)
-        sealed = messages.unpack_column(message.shares, holders.size, messages.SEALED_BYTES, f"shares of {name}")
+        count = self._holders[index].size
+        sealed = messages.unpack_column(message.shares, count, messages.SEALED_BYTES, f"shares of {name}")
         self._seed_commitments[index] = messages.fixed(
             message.self_seed_commitment, messages.KEY_BYTES, "self_seed_commitment"
         )
-        self._nonces[index], self._holders[index], self._sealed[index] = nonce, holders, sealed
+        self._sealed[index] = sealed
 
     def _prepare_mask_input(self, sharers: IntArray) -> None:
         parties, digest = self.setup.plan.parties, self.setup.digest
@@ -203,11 +210,12 @@ class CoordinatorSum:
         self._sharers, self._sharers_bitmap = sharers, sharers_bitmap
         for receiver, entries in inbox.items():
             senders = self._senders[receiver] = [sender for sender, _ in entries]
+            known = set(self._holders[receiver].tolist())
             message = pb.MaskInput(
                 sharers=sharers_bitmap,
                 senders=messages.pack_set(np.array(senders, dtype=np.int64), parties),
-                graph_nonces=b"".join(self._nonces[sender] for sender in senders),
                 shares=b"".join(sealed for _, sealed in entries),
+                adverts=self._packed_adverts(sender for sender in senders if sender not in known),
             )
             self._own_requests[receiver] = pb.SecureSumRequest(setup=digest, mask_input=message)
 
@@ -228,16 +236,22 @@ class CoordinatorSum:
         self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, sign_survivors=message)
 
     def _prepare_unmask(self, signers: IntArray) -> None:
-        parties = self.setup.plan.parties
+        plan, survivors = self.setup.plan, set(self._survivors)
         dropped = np.setdiff1d(self._sharers, np.array(self._survivors, dtype=np.int64))
+        signatures, bitmap = [self._signatures[i] for i in signers.tolist()], messages.pack_set(signers, plan.parties)
+        tree = HashTree(signatures)
+        shown = sampled(self._signed, bitmap, tree.root, len(signatures), plan.majority)
         message = pb.Unmask(
             survivors=self._survivors_bitmap,
-            dropped=messages.pack_set(dropped, parties),
-            signers=messages.pack_set(signers, parties),
-            signatures=b"".join(self._signatures[i] for i in signers.tolist()),
-            view_signatures=b"".join(self._views[i] for i in self._survivors),
+            dropped=messages.pack_set(dropped, plan.parties),
+            signers=bitmap,
+            root=tree.root,
+            signatures=b"".join(signatures[position] for position in shown),
+            proof=tree.proof(shown),
         )
-        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, unmask=message)
+        for i in signers.tolist():
+            message.view_signatures = b"".join(self._views[j] for j in self._senders[i] if j in survivors)
+            self._own_requests[i] = pb.SecureSumRequest(setup=self.setup.digest, unmask=message)
 
     def _take_opened(self, index: int, message: pb.Unmasked) -> None:
         owners = self._senders[index]

@@ -25,11 +25,11 @@ CHANNEL = PREFIX + b"share-channel"
 PAIRWISE_MASK = PREFIX + b"pairwise-mask"
 SELF_MASK = PREFIX + b"self-mask"
 GRAPH = PREFIX + b"graph"
-GRAPH_COMMITMENT = PREFIX + b"graph-commitment"
 SELF_SEED_COMMITMENT = PREFIX + b"self-seed-commitment"
 ADVERT_SIGNATURE = PREFIX + b"sign-advert"
 VIEW_SIGNATURE = PREFIX + b"sign-view"
 SURVIVORS_SIGNATURE = PREFIX + b"sign-survivors"
+SAMPLE = PREFIX + b"sample"
 
 _ZERO_NONCE = bytes(12)
 _ZERO_NONCE_16 = bytes(16)
@@ -87,9 +87,9 @@ def open_sealed(key: bytes, ciphertext: bytes, sender: str) -> bytes:
         raise GarbledShare(f"the share from {sender} cannot be opened: garbage, or meant for another party") from None
 
 
-def advert_message(setup: bytes, party: int, channel_key: bytes, mask_key: bytes, nonce_commitment: bytes) -> bytes:
+def advert_message(setup: bytes, party: int, channel_key: bytes, mask_key: bytes, graph_nonce: bytes) -> bytes:
     """What a party signs when it advertises its keys."""
-    return ADVERT_SIGNATURE + setup + struct.pack("<I", party) + channel_key + mask_key + nonce_commitment
+    return ADVERT_SIGNATURE + setup + struct.pack("<I", party) + channel_key + mask_key + graph_nonce
 
 
 def view_message(transcript: bytes, sharers: bytes) -> bytes:

@@ -1,7 +1,5 @@
 """The phases of a secure sum and the contents of its messages: every length and index is checked here."""
 
-import hashlib
-import struct
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+ADVERT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
 SEALED_BYTES = 2 * SHARE_BYTES + 16
 
 
@@ -81,53 +80,26 @@ def fixed(value: bytes, size: int, what: str) -> bytes:
 
 
 class Advert(NamedTuple):
-    """One party's fresh public keys, its commitment to a graph nonce, and its signature."""
+    """One party's fresh public keys, the nonce that draws its holders, and its signature."""
 
     channel_key: bytes
     mask_key: bytes
-    nonce_commitment: bytes
+    graph_nonce: bytes
     signature: bytes
 
-    def verify(self, setup: SumSetup, party: int) -> None:
-        """Raise ForgedSignature unless ``party`` signed it for this round."""
-        name = setup.names[party]
-        signed = keys.advert_message(setup.digest, party, self.channel_key, self.mask_key, self.nonce_commitment)
-        keys.verify(setup.roster[name], self.signature, signed, name, "its advert")
+    def pack(self) -> bytes:
+        """The fields one after the other."""
+        return b"".join(self)
 
 
-_ADVERT_BYTES = dict(zip(Advert._fields, (KEY_BYTES, KEY_BYTES, KEY_BYTES, SIGNATURE_BYTES), strict=True))
-"""The fields of an advert and their sizes; in the list of adverts each is a column, whose name ends in s."""
-
-
-def unpack_advert(message: pb.KeysAdvertised) -> Advert:
-    """A party's advert; raises MalformedMessage."""
-    return Advert(*(fixed(getattr(message, name), size, name) for name, size in _ADVERT_BYTES.items()))
-
-
-def pack_adverts(adverts: dict[int, Advert], parties: int) -> pb.ShareKeys:
-    """All adverts in columns."""
-    order = sorted(adverts)
-    columns = {f"{name}s": b"".join(getattr(adverts[i], name) for i in order) for name in Advert._fields}
-    return pb.ShareKeys(participants=pack_set(np.array(order, dtype=np.int64), parties), **columns)
-
-
-def unpack_adverts(message: pb.ShareKeys, parties: int) -> dict[int, Advert]:
-    """The adverts by the party's index, ascending; raises MalformedMessage."""
-    participants = unpack_set(message.participants, parties, "participants")
-    columns = (
-        unpack_column(getattr(message, f"{name}s"), participants.size, size, f"{name}s")
-        for name, size in _ADVERT_BYTES.items()
-    )
-    return {i: Advert(*fields) for i, *fields in zip(participants.tolist(), *columns, strict=True)}
-
-
-def adverts_transcript(setup: bytes, adverts: pb.ShareKeys) -> bytes:
-    """SHA-256 of the list of adverts; the columns' lengths follow from the bitmap of participants."""
-    participants = adverts.participants
-    hasher = hashlib.sha256(keys.GRAPH + b"/transcript" + setup + struct.pack("<I", len(participants)) + participants)
-    for name in Advert._fields:
-        hasher.update(getattr(adverts, f"{name}s"))
-    return hasher.digest()
+def unpack_advert(packed: bytes, setup: SumSetup, party: int) -> Advert:
+    """The advert of ``party``; raises MalformedMessage, or ForgedSignature unless the party signed it for this sum."""
+    fixed(packed, ADVERT_BYTES, "an advert")
+    advert = Advert(packed[:32], packed[32:64], packed[64:96], packed[96:])
+    name = setup.names[party]
+    signed = keys.advert_message(setup.digest, party, *advert[:3])
+    keys.verify(setup.roster[name], advert.signature, signed, name, "its advert")
+    return advert
 
 
 def unpack_vector(message: pb.InputMasked, setup: SumSetup) -> RingArray:

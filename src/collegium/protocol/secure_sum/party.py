@@ -24,8 +24,9 @@ from collegium.protocol.secure_sum.errors import (
     TooFewSurvivors,
     WrongGraph,
 )
+from collegium.protocol.secure_sum.hash_tree import HASH_BYTES, root_of
 from collegium.protocol.secure_sum.messages import Phase, phase_of
-from collegium.protocol.secure_sum.plan import holders_of, signatures_to_check
+from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
@@ -88,7 +89,8 @@ class PartySum:
         self._random_bytes = random_bytes
         self._next = Phase.ADVERTISE
         self._secrets: _Secrets | None = None
-        self._verified: set[int] = set()
+        self._adverts: dict[int, messages.Advert] = {}
+        """Of the other parties that this one shares a mask with; their signatures are verified."""
 
     @property
     def done(self) -> bool:
@@ -156,21 +158,26 @@ class PartySum:
         secrets = self._secrets = _Secrets(self._random_bytes)
         digest = self.setup.digest
         channel_key, mask_key = keys.public_key(secrets.channel), keys.public_key(secrets.mask)
-        commitment = keys.commit(keys.GRAPH_COMMITMENT, digest, self._me, secrets.graph_nonce)
-        signature = self._sign(keys.advert_message(digest, self._me, channel_key, mask_key, commitment))
-        self._advert = messages.Advert(channel_key, mask_key, commitment, signature)
-        return pb.SecureSumReply(keys_advertised=pb.KeysAdvertised(**self._advert._asdict()))
+        signature = self._sign(keys.advert_message(digest, self._me, channel_key, mask_key, secrets.graph_nonce))
+        self._advert = messages.Advert(channel_key, mask_key, secrets.graph_nonce, signature).pack()
+        return pb.SecureSumReply(keys_advertised=pb.KeysAdvertised(advert=self._advert))
 
     def _share(self, request: pb.ShareKeys, secrets: _Secrets) -> pb.SecureSumReply:
         plan, digest = self.setup.plan, self.setup.digest
-        self._adverts = messages.unpack_adverts(request, plan.parties)
-        self._participants = np.array(list(self._adverts), dtype=np.int64)
-        self._require_quorum(len(self._adverts), "participants")
-        if self._adverts.get(self._me) != self._advert:
-            raise SwappedKeys(f"the list of adverts does not hold the keys that {self.name} advertised")
-        self._transcript = messages.adverts_transcript(digest, request)
-        self._holders = self._holders_of(self._me, secrets.graph_nonce)
-        holders = self._holders.tolist()
+        self._holders = set(self._holders_of(self._me, secrets.graph_nonce).tolist())
+        holders = messages.unpack_set(request.holders, plan.parties, "holders").tolist()
+        if not set(holders) <= self._holders:
+            raise WrongGraph(f"keys are shown of a party that {self.name} did not choose as a holder")
+        if len(holders) < plan.threshold:
+            raise TooFewSurvivors(f"{len(holders)} holders have keys; {plan.threshold} open a secret")
+        self._take_adverts(holders, request.adverts)
+        known = {holder: self._adverts[holder].pack() for holder in holders} | {self._me: self._advert}
+        root = messages.fixed(request.root, HASH_BYTES, "root")
+        if root_of(known, plan.parties, request.proof) != root:
+            raise SwappedKeys(
+                f"the tree of adverts lacks the keys that {self.name} advertised, or those that it is shown"
+            )
+        self._transcript = digest + root
         seed_shares = shamir.share(secrets.self_seed, plan.threshold, holders, self._random_bytes)
         key_shares = shamir.share(secrets.mask_bytes, plan.threshold, holders, self._random_bytes)
         sealed = []
@@ -179,7 +186,6 @@ class PartySum:
             sealed.append(keys.seal(key, seed_share + key_share))
         return pb.SecureSumReply(
             keys_shared=pb.KeysShared(
-                graph_nonce=secrets.graph_nonce,
                 self_seed_commitment=keys.commit(keys.SELF_SEED_COMMITMENT, digest, self._me, secrets.self_seed),
                 shares=b"".join(sealed),
             )
@@ -190,20 +196,21 @@ class PartySum:
         sharers = messages.unpack_set(request.sharers, parties, "sharers")
         senders = messages.unpack_set(request.senders, parties, "senders")
         self._require_quorum(sharers.size, "parties that shared keys")
-        if not set(sharers.tolist()) <= set(self._adverts) or self._me not in sharers:
-            raise WrongGraph("the parties said to have shared keys are not participants of this round")
-        if self._me in senders or not set(senders.tolist()) <= set(sharers.tolist()):
+        sharing, sending = set(sharers.tolist()), set(senders.tolist())
+        if self._me not in sharing or not self._holders & sharing <= set(self._adverts):
+            raise WrongGraph("the sharers miss this party, or name a holder whose keys it was not shown")
+        if self._me in sending or not sending <= sharing:
             raise WrongGraph("a share is passed on for a party that is not said to have shared keys")
         self._sharers, self._sharers_bitmap, self._senders = sharers, request.sharers, senders
-        nonces = messages.unpack_column(request.graph_nonces, senders.size, messages.KEY_BYTES, "graph_nonces")
         shares = messages.unpack_column(request.shares, senders.size, messages.SEALED_BYTES, "shares")
-        for sender, nonce, sealed in zip(senders.tolist(), nonces, shares, strict=True):
-            self._check_chosen_by(sender, nonce)
+        self._take_adverts([sender for sender in senders.tolist() if sender not in self._adverts], request.adverts)
+        for sender, sealed in zip(senders.tolist(), shares, strict=True):
+            if self._me not in self._holders_of(sender, self._adverts[sender].graph_nonce):
+                raise WrongGraph(f"{self.name} is not a holder that the nonce of {self.setup.names[sender]} chooses")
             key = self._channel_key(sender, secrets, sender, self._me)
             opened = keys.open_sealed(key, sealed, self.setup.names[sender])
             secrets.held[sender] = (opened[: shamir.SHARE_BYTES], opened[shamir.SHARE_BYTES :])
-        peers = set(senders.tolist()) | (set(self._holders.tolist()) & set(sharers.tolist()))
-        vector = self._masked_vector(sorted(peers), secrets)
+        vector = self._masked_vector(sorted(sending | (self._holders & sharing)), secrets)
         signature = self._sign(keys.view_message(self._transcript, request.sharers))
         return pb.SecureSumReply(
             input_masked=pb.InputMasked(ring_bits=self.setup.ring_bits, vector=vector, view_signature=signature)
@@ -246,16 +253,19 @@ class PartySum:
         return pb.SecureSumReply(unmasked=pb.Unmasked(shares=b"".join(opened)))
 
     def _check_signatures(self, request: pb.Unmask) -> None:
-        """Enough survivors signed the very list that this party signed (see `signatures_to_check`)."""
+        """Enough survivors signed the very list that this party signed: all of the sample did (see `sampled`)."""
         plan = self.setup.plan
         signers = messages.unpack_set(request.signers, plan.parties, "signers")
-        signatures = messages.unpack_column(request.signatures, signers.size, messages.SIGNATURE_BYTES, "signatures")
         if signers.size < plan.quorum or not set(signers.tolist()) <= set(self._survivors.tolist()):
-            raise InconsistentSurvivors(f"{signers.size} signatures are shown; {plan.quorum} survivors have to sign")
-        checked = signatures_to_check(signers.size, plan.quorum, plan.parties, plan.security_bits)
-        tickets = np.frombuffer(self._random_bytes(8 * signers.size), dtype="<u8")
-        for position in np.argsort(tickets, kind="stable")[:checked].tolist():
-            self._require_signed(int(signers[position]), signatures[position], self._signed, "the survivors' list")
+            raise InconsistentSurvivors(f"{signers.size} parties are said to have signed; {plan.quorum} survivors must")
+        root = messages.fixed(request.root, HASH_BYTES, "root")
+        sample = sampled(self._signed, request.signers, root, signers.size, plan.majority)
+        column = messages.unpack_column(request.signatures, len(sample), messages.SIGNATURE_BYTES, "signatures")
+        signatures = dict(zip(sample, column, strict=True))
+        if root_of(signatures, signers.size, request.proof) != root:
+            raise InconsistentSurvivors("the signatures shown are not those that the sample was drawn from")
+        for position, signature in signatures.items():
+            self._require_signed(int(signers[position]), signature, self._signed, "the survivors' list")
 
     def _check_views(self, request: pb.Unmask) -> None:
         """Everyone whose self seed is about to be opened masked its vector with the same parties as all others.
@@ -263,13 +273,11 @@ class PartySum:
         Without this the coordinator could show one party a list of sharers without its honest neighbours, take
         its hardly masked vector, and have its self seed opened by exactly these neighbours.
         """
-        entries = self._survivors.size
-        signatures = messages.unpack_column(
-            request.view_signatures, entries, messages.SIGNATURE_BYTES, "view_signatures"
-        )
+        owners = np.intersect1d(self._survivors, self._senders).tolist()
+        views = messages.unpack_column(request.view_signatures, len(owners), messages.SIGNATURE_BYTES, "views")
         seen = keys.view_message(self._transcript, self._sharers_bitmap)
-        for position in np.flatnonzero(np.isin(self._survivors, self._senders)).tolist():
-            self._require_signed(int(self._survivors[position]), signatures[position], seen, "the list of sharers")
+        for owner, signature in zip(owners, views, strict=True):
+            self._require_signed(owner, signature, seen, "the list of sharers")
 
     def _require_signed(self, signer: int, signature: bytes, message: bytes, what: str) -> None:
         name = self.setup.names[signer]
@@ -284,22 +292,15 @@ class PartySum:
             raise TooFewSurvivors(f"{count} {whom} are left; {quorum} are needed to hide a single vector")
 
     def _channel_key(self, peer: int, secrets: _Secrets, sender: int, receiver: int) -> bytes:
-        """The key that seals the one message from sender to receiver; the peer's advert is verified first."""
-        advert = self._adverts[peer]
-        if peer not in self._verified:
-            advert.verify(self.setup, peer)
-            self._verified.add(peer)
-        agreed = keys.agree(secrets.channel, advert.channel_key)
+        """The key that seals the one message from sender to receiver."""
+        agreed = keys.agree(secrets.channel, self._adverts[peer].channel_key)
         return keys.derive_key(agreed, keys.CHANNEL, self._transcript, sender, receiver)
 
-    def _check_chosen_by(self, sender: int, nonce: bytes) -> None:
-        """The sender's committed nonce really makes this party one of its holders."""
-        name = self.setup.names[sender]
-        committed = self._adverts[sender].nonce_commitment
-        if keys.commit(keys.GRAPH_COMMITMENT, self.setup.digest, sender, nonce) != committed:
-            raise WrongGraph(f"the graph nonce shown for {name} is not the one that it committed to")
-        if self._me not in self._holders_of(sender, nonce):
-            raise WrongGraph(f"{self.name} is not a neighbour that the nonce of {name} chooses")
+    def _take_adverts(self, parties: list[int], column: bytes) -> None:
+        entries = messages.unpack_column(column, len(parties), messages.ADVERT_BYTES, "adverts")
+        for peer, packed in zip(parties, entries, strict=True):
+            self._adverts[peer] = messages.unpack_advert(packed, self.setup, peer)
 
     def _holders_of(self, owner: int, nonce: bytes) -> IntArray:
-        return holders_of(owner, nonce, self._transcript, self._participants, self.setup.plan.neighbours)
+        plan = self.setup.plan
+        return holders_of(owner, nonce, self.setup.digest, plan.parties, plan.neighbours)

@@ -5,6 +5,7 @@ chooses k *holders*, of whom t open a secret. docs/protocol.md, section "The bou
 A_s, B_s and s* that are computed here.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,9 @@ from collegium.protocol.secure_sum import keys
 
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""
+
+SAMPLE_BITS = 128
+"""A sample of signatures deceives with a probability of at most 2 to the minus this, for each tree that is tried."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class GraphPlan:
     liveness_failure: float
     quorum: int
     isolated: int = 0
+
+    @property
+    def majority(self) -> int:
+        """So many signatures under a survivors' list show that no other list can have as many; see `least_quorum`."""
+        return least_quorum(self.parties, self.colluding)
 
     @property
     def complete(self) -> bool:
@@ -98,8 +107,7 @@ def secrecy_failure(
     s = np.arange(1, max(2, (parties - colluding) // 2 + 1), dtype=np.float64)
     r = np.maximum(s, quorum - colluding - s)
     sets = _log_choose(parties, s)
-    inside = np.minimum(colluding + s - 1, quorum - 1)
-    log_a = sets + s * log_hypergeometric_tail(quorum - 1, inside, neighbours, threshold)
+    log_a = sets + s * log_hypergeometric_tail(parties - 1, colluding + s - 1, neighbours, threshold)
 
     def log_none(marked: FloatArray) -> FloatArray:
         left = parties - 1 - marked
@@ -156,7 +164,7 @@ def plan_graph(
     parties : size of the roster, at least 3.
     dropout_fraction : largest fraction that may drop out over all phases; ⌊fraction · parties⌋ parties.
     collusion_fraction : largest fraction that may collude with the coordinator; rounded up, at least one party.
-    security_bits : half of 2^−security_bits goes to the graph, half to the check of the survivors' signatures.
+    security_bits : the graph fails with probability 2^−(security_bits + 1) at most.
     liveness : largest probability that the stated drop-outs make the sum fail.
     quorum : fraction of the roster without which the round is of no use: the parties insist on it, so that more honest
         survivors are certain and their noise counts. Q is never below `least_quorum`.
@@ -219,37 +227,53 @@ def plan_graph(
     return GraphPlan(parties, parties - 1, needed - 1, colluding, dropped, security_bits, 0.0, 0.0, needed)
 
 
-def signatures_to_check(shown: int, quorum: int, parties: int, security_bits: int) -> int:
-    """How many of ``shown`` survivors' signatures a party verifies, drawn by its own coin.
+def signatures_to_check(shown: int, majority: int) -> int:
+    """How many of ``shown`` survivors' signatures a party verifies.
 
-    If fewer than ``quorum`` of them are valid, all of a random sample of s are with probability at
-    most C(quorum − 1, s)/C(shown, s); the smallest s that makes this at most
-    2^−(security_bits + 1)/parties is returned, never more than ``quorum`` (which is conclusive).
+    They are drawn by a hash of what was shown (`sampled`). If fewer than ``majority`` of them are valid, all of a
+    random sample of s are with probability at most C(majority − 1, s)/C(shown, s). The smallest s that makes this at most
+    2^−`SAMPLE_BITS` is returned, never more than ``majority`` (which is conclusive).
     """
-    target = -(security_bits + 1) * math.log(2.0) - math.log(parties)
     log_probability = 0.0
-    for checked in range(min(quorum, shown)):
-        if log_probability <= target:
+    for checked in range(min(majority, shown)):
+        if log_probability <= -SAMPLE_BITS * math.log(2.0):
             return checked
-        log_probability += math.log(max(quorum - 1 - checked, 0) / (shown - checked) or 5e-324)
-    return min(quorum, shown)
+        log_probability += math.log(max(majority - 1 - checked, 0) / (shown - checked) or 5e-324)
+    return min(majority, shown)
 
 
-def holders_of(owner: int, nonce: bytes, transcript: bytes, participants: IntArray, neighbours: int) -> IntArray:
-    """Indices of the owner's holders, ascending: a uniform ``neighbours``-subset of the other participants.
+def sampled(signed: bytes, signers: bytes, root: bytes, shown: int, majority: int) -> list[int]:
+    """Positions, ascending, of the signatures that every party verifies, out of ``shown``.
 
-    A ChaCha20 stream keyed by (nonce, transcript, owner) gives 64-bit numbers, which modulo the number of others name
-    one each; the first ``neighbours`` different ones are chosen. For 10^6 parties no subset is likelier than another by
-    more than a factor of 1 + 2^-44 per choice. The time does not grow with the number of participants beside a copy of
-    their list. With ``neighbours`` at or above the number of others, all of them hold shares.
+    They follow from the survivors' list as it was signed, the set of signers and the root of the hash tree over all
+    signatures. Whoever wants another sample must therefore make another tree first: to pass with fewer than
+    ``majority`` valid signatures takes about 2^`SAMPLE_BITS` trees (Fiat and Shamir 1986, the hash being a random oracle).
     """
-    others: IntArray = participants[participants != owner]
-    if neighbours >= others.size:
-        return others
-    key = keys.derive_key(nonce, keys.GRAPH, transcript, owner)
-    words, found = 2 * neighbours + 32, np.zeros(0, dtype=np.int64)
-    while found.size < neighbours:
-        drawn = np.frombuffer(keys.keystream(key, 8 * words), dtype="<u8") % np.uint64(others.size)
+    key = hashlib.sha256(keys.SAMPLE + signed + signers + root).digest()
+    positions: list[int] = _distinct(key, shown, signatures_to_check(shown, majority)).tolist()
+    return positions
+
+
+def holders_of(owner: int, nonce: bytes, setup: bytes, parties: int, neighbours: int) -> IntArray:
+    """Indices of the owner's holders, ascending: a uniform ``neighbours``-subset of the other parties on the roster.
+
+    The draw's key is derived from the nonce, the set-up's digest and the owner. With ``neighbours`` at or above the
+    number of others, all of them hold shares.
+    """
+    if neighbours >= parties - 1:
+        return np.delete(np.arange(parties, dtype=np.int64), owner)
+    chosen = _distinct(keys.derive_key(nonce, keys.GRAPH, setup, owner), parties - 1, neighbours)
+    return chosen + (chosen >= owner)
+
+
+def _distinct(key: bytes, population: int, count: int) -> IntArray:
+    """``count`` different numbers below ``population``, ascending, in a time that does not grow with the population.
+
+    A ChaCha20 stream gives 64-bit numbers, which are taken modulo the population until enough of them differ. For 10^6
+    parties no subset is likelier than another by more than a factor of 1 + 2^-44 per number.
+    """
+    words, found = 2 * count + 32, np.zeros(0, dtype=np.int64)
+    while found.size < count:
+        drawn = np.frombuffer(keys.keystream(key, 8 * words), dtype="<u8") % np.uint64(population)
         found, words = np.sort(np.unique(drawn, return_index=True)[1]), 2 * words
-    chosen: IntArray = np.sort(others[drawn[found[:neighbours]].astype(np.int64)])
-    return chosen
+    return np.sort(drawn[found[:count]].astype(np.int64))

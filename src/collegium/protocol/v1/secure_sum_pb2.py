@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/secure_sum.proto\x12\x0c\x63ollegium.v1\"\x9e\x02\n\x10SecureSumRequest\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x35\n\x0e\x61\x64vertise_keys\x18\x02 \x01(\x0b\x32\x1b.collegium.v1.AdvertiseKeysH\x00\x12-\n\nshare_keys\x18\x03 \x01(\x0b\x32\x17.collegium.v1.ShareKeysH\x00\x12-\n\nmask_input\x18\x04 \x01(\x0b\x32\x17.collegium.v1.MaskInputH\x00\x12\x35\n\x0esign_survivors\x18\x05 \x01(\x0b\x32\x1b.collegium.v1.SignSurvivorsH\x00\x12&\n\x06unmask\x18\x06 \x01(\x0b\x32\x14.collegium.v1.UnmaskH\x00\x42\x07\n\x05phase\"\xac\x02\n\x0eSecureSumReply\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x37\n\x0fkeys_advertised\x18\x02 \x01(\x0b\x32\x1c.collegium.v1.KeysAdvertisedH\x00\x12/\n\x0bkeys_shared\x18\x03 \x01(\x0b\x32\x18.collegium.v1.KeysSharedH\x00\x12\x31\n\x0cinput_masked\x18\x04 \x01(\x0b\x32\x19.collegium.v1.InputMaskedH\x00\x12\x39\n\x10survivors_signed\x18\x05 \x01(\x0b\x32\x1d.collegium.v1.SurvivorsSignedH\x00\x12*\n\x08unmasked\x18\x06 \x01(\x0b\x32\x16.collegium.v1.UnmaskedH\x00\x42\x07\n\x05phase\"\xe9\x01\n\rSumParameters\x12\x12\n\nconsortium\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\t\x12\x0e\n\x06length\x18\x03 \x01(\r\x12\x0b\n\x03low\x18\x04 \x01(\x12\x12\x0c\n\x04high\x18\x05 \x01(\x12\x12\x11\n\tring_bits\x18\x06 \x01(\r\x12\x12\n\nneighbours\x18\x07 \x01(\r\x12\x11\n\tthreshold\x18\x08 \x01(\r\x12\x11\n\tcolluding\x18\t \x01(\r\x12\x15\n\rsecurity_bits\x18\n \x01(\r\x12\x13\n\x0bnoise_reach\x18\x0b \x01(\x04\x12\x0e\n\x06quorum\x18\x0c \x01(\r\"@\n\rAdvertiseKeys\x12/\n\nparameters\x18\x01 \x01(\x0b\x32\x1b.collegium.v1.SumParameters\"d\n\x0eKeysAdvertised\x12\x13\n\x0b\x63hannel_key\x18\x01 \x01(\x0c\x12\x10\n\x08mask_key\x18\x02 \x01(\x0c\x12\x18\n\x10nonce_commitment\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"y\n\tShareKeys\x12\x14\n\x0cparticipants\x18\x01 \x01(\x0c\x12\x14\n\x0c\x63hannel_keys\x18\x02 \x01(\x0c\x12\x11\n\tmask_keys\x18\x03 \x01(\x0c\x12\x19\n\x11nonce_commitments\x18\x04 \x01(\x0c\x12\x12\n\nsignatures\x18\x05 \x01(\x0c\"O\n\nKeysShared\x12\x13\n\x0bgraph_nonce\x18\x01 \x01(\x0c\x12\x1c\n\x14self_seed_commitment\x18\x02 \x01(\x0c\x12\x0e\n\x06shares\x18\x03 \x01(\x0c\"S\n\tMaskInput\x12\x0f\n\x07sharers\x18\x01 \x01(\x0c\x12\x0f\n\x07senders\x18\x02 \x01(\x0c\x12\x14\n\x0cgraph_nonces\x18\x03 \x01(\x0c\x12\x0e\n\x06shares\x18\x04 \x01(\x0c\"H\n\x0bInputMasked\x12\x11\n\tring_bits\x18\x01 \x01(\r\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\x12\x16\n\x0eview_signature\x18\x03 \x01(\x0c\"\"\n\rSignSurvivors\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\"$\n\x0fSurvivorsSigned\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"j\n\x06Unmask\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x0c\x12\x0f\n\x07signers\x18\x03 \x01(\x0c\x12\x12\n\nsignatures\x18\x04 \x01(\x0c\x12\x17\n\x0fview_signatures\x18\x05 \x01(\x0c\"\x1a\n\x08Unmasked\x12\x0e\n\x06shares\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/secure_sum.proto\x12\x0c\x63ollegium.v1\"\x9e\x02\n\x10SecureSumRequest\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x35\n\x0e\x61\x64vertise_keys\x18\x02 \x01(\x0b\x32\x1b.collegium.v1.AdvertiseKeysH\x00\x12-\n\nshare_keys\x18\x03 \x01(\x0b\x32\x17.collegium.v1.ShareKeysH\x00\x12-\n\nmask_input\x18\x04 \x01(\x0b\x32\x17.collegium.v1.MaskInputH\x00\x12\x35\n\x0esign_survivors\x18\x05 \x01(\x0b\x32\x1b.collegium.v1.SignSurvivorsH\x00\x12&\n\x06unmask\x18\x06 \x01(\x0b\x32\x14.collegium.v1.UnmaskH\x00\x42\x07\n\x05phase\"\xac\x02\n\x0eSecureSumReply\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x37\n\x0fkeys_advertised\x18\x02 \x01(\x0b\x32\x1c.collegium.v1.KeysAdvertisedH\x00\x12/\n\x0bkeys_shared\x18\x03 \x01(\x0b\x32\x18.collegium.v1.KeysSharedH\x00\x12\x31\n\x0cinput_masked\x18\x04 \x01(\x0b\x32\x19.collegium.v1.InputMaskedH\x00\x12\x39\n\x10survivors_signed\x18\x05 \x01(\x0b\x32\x1d.collegium.v1.SurvivorsSignedH\x00\x12*\n\x08unmasked\x18\x06 \x01(\x0b\x32\x16.collegium.v1.UnmaskedH\x00\x42\x07\n\x05phase\"\xe9\x01\n\rSumParameters\x12\x12\n\nconsortium\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\t\x12\x0e\n\x06length\x18\x03 \x01(\r\x12\x0b\n\x03low\x18\x04 \x01(\x12\x12\x0c\n\x04high\x18\x05 \x01(\x12\x12\x11\n\tring_bits\x18\x06 \x01(\r\x12\x12\n\nneighbours\x18\x07 \x01(\r\x12\x11\n\tthreshold\x18\x08 \x01(\r\x12\x11\n\tcolluding\x18\t \x01(\r\x12\x15\n\rsecurity_bits\x18\n \x01(\r\x12\x13\n\x0bnoise_reach\x18\x0b \x01(\x04\x12\x0e\n\x06quorum\x18\x0c \x01(\r\"@\n\rAdvertiseKeys\x12/\n\nparameters\x18\x01 \x01(\x0b\x32\x1b.collegium.v1.SumParameters\" \n\x0eKeysAdvertised\x12\x0e\n\x06\x61\x64vert\x18\x01 \x01(\x0c\"J\n\tShareKeys\x12\x0f\n\x07holders\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x02 \x01(\x0c\x12\x0c\n\x04root\x18\x03 \x01(\x0c\x12\r\n\x05proof\x18\x04 \x01(\x0c\":\n\nKeysShared\x12\x1c\n\x14self_seed_commitment\x18\x01 \x01(\x0c\x12\x0e\n\x06shares\x18\x02 \x01(\x0c\"N\n\tMaskInput\x12\x0f\n\x07sharers\x18\x01 \x01(\x0c\x12\x0f\n\x07senders\x18\x02 \x01(\x0c\x12\x0e\n\x06shares\x18\x03 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x04 \x01(\x0c\"H\n\x0bInputMasked\x12\x11\n\tring_bits\x18\x01 \x01(\r\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\x12\x16\n\x0eview_signature\x18\x03 \x01(\x0c\"\"\n\rSignSurvivors\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\"$\n\x0fSurvivorsSigned\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"\x87\x01\n\x06Unmask\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x0c\x12\x0f\n\x07signers\x18\x03 \x01(\x0c\x12\x0c\n\x04root\x18\x04 \x01(\x0c\x12\x12\n\nsignatures\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x17\n\x0fview_signatures\x18\x07 \x01(\x0c\"\x1a\n\x08Unmasked\x12\x0e\n\x06shares\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,21 +40,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADVERTISEKEYS']._serialized_start=884
   _globals['_ADVERTISEKEYS']._serialized_end=948
   _globals['_KEYSADVERTISED']._serialized_start=950
-  _globals['_KEYSADVERTISED']._serialized_end=1050
-  _globals['_SHAREKEYS']._serialized_start=1052
-  _globals['_SHAREKEYS']._serialized_end=1173
-  _globals['_KEYSSHARED']._serialized_start=1175
-  _globals['_KEYSSHARED']._serialized_end=1254
-  _globals['_MASKINPUT']._serialized_start=1256
-  _globals['_MASKINPUT']._serialized_end=1339
-  _globals['_INPUTMASKED']._serialized_start=1341
-  _globals['_INPUTMASKED']._serialized_end=1413
-  _globals['_SIGNSURVIVORS']._serialized_start=1415
-  _globals['_SIGNSURVIVORS']._serialized_end=1449
-  _globals['_SURVIVORSSIGNED']._serialized_start=1451
-  _globals['_SURVIVORSSIGNED']._serialized_end=1487
-  _globals['_UNMASK']._serialized_start=1489
-  _globals['_UNMASK']._serialized_end=1595
-  _globals['_UNMASKED']._serialized_start=1597
-  _globals['_UNMASKED']._serialized_end=1623
+  _globals['_KEYSADVERTISED']._serialized_end=982
+  _globals['_SHAREKEYS']._serialized_start=984
+  _globals['_SHAREKEYS']._serialized_end=1058
+  _globals['_KEYSSHARED']._serialized_start=1060
+  _globals['_KEYSSHARED']._serialized_end=1118
+  _globals['_MASKINPUT']._serialized_start=1120
+  _globals['_MASKINPUT']._serialized_end=1198
+  _globals['_INPUTMASKED']._serialized_start=1200
+  _globals['_INPUTMASKED']._serialized_end=1272
+  _globals['_SIGNSURVIVORS']._serialized_start=1274
+  _globals['_SIGNSURVIVORS']._serialized_end=1308
+  _globals['_SURVIVORSSIGNED']._serialized_start=1310
+  _globals['_SURVIVORSSIGNED']._serialized_end=1346
+  _globals['_UNMASK']._serialized_start=1349
+  _globals['_UNMASK']._serialized_end=1484
+  _globals['_UNMASKED']._serialized_start=1486
+  _globals['_UNMASKED']._serialized_end=1512
 # @@protoc_insertion_point(module_scope)

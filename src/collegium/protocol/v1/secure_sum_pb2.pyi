@@ -72,52 +72,42 @@ class AdvertiseKeys(_message.Message):
     def __init__(self, parameters: _Optional[_Union[SumParameters, _Mapping]] = ...) -> None: ...
 
 class KeysAdvertised(_message.Message):
-    __slots__ = ("channel_key", "mask_key", "nonce_commitment", "signature")
-    CHANNEL_KEY_FIELD_NUMBER: _ClassVar[int]
-    MASK_KEY_FIELD_NUMBER: _ClassVar[int]
-    NONCE_COMMITMENT_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
-    channel_key: bytes
-    mask_key: bytes
-    nonce_commitment: bytes
-    signature: bytes
-    def __init__(self, channel_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., nonce_commitment: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("advert",)
+    ADVERT_FIELD_NUMBER: _ClassVar[int]
+    advert: bytes
+    def __init__(self, advert: _Optional[bytes] = ...) -> None: ...
 
 class ShareKeys(_message.Message):
-    __slots__ = ("participants", "channel_keys", "mask_keys", "nonce_commitments", "signatures")
-    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
-    CHANNEL_KEYS_FIELD_NUMBER: _ClassVar[int]
-    MASK_KEYS_FIELD_NUMBER: _ClassVar[int]
-    NONCE_COMMITMENTS_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
-    participants: bytes
-    channel_keys: bytes
-    mask_keys: bytes
-    nonce_commitments: bytes
-    signatures: bytes
-    def __init__(self, participants: _Optional[bytes] = ..., channel_keys: _Optional[bytes] = ..., mask_keys: _Optional[bytes] = ..., nonce_commitments: _Optional[bytes] = ..., signatures: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("holders", "adverts", "root", "proof")
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    ADVERTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    holders: bytes
+    adverts: bytes
+    root: bytes
+    proof: bytes
+    def __init__(self, holders: _Optional[bytes] = ..., adverts: _Optional[bytes] = ..., root: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class KeysShared(_message.Message):
-    __slots__ = ("graph_nonce", "self_seed_commitment", "shares")
-    GRAPH_NONCE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("self_seed_commitment", "shares")
     SELF_SEED_COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
-    graph_nonce: bytes
     self_seed_commitment: bytes
     shares: bytes
-    def __init__(self, graph_nonce: _Optional[bytes] = ..., self_seed_commitment: _Optional[bytes] = ..., shares: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, self_seed_commitment: _Optional[bytes] = ..., shares: _Optional[bytes] = ...) -> None: ...
 
 class MaskInput(_message.Message):
-    __slots__ = ("sharers", "senders", "graph_nonces", "shares")
+    __slots__ = ("sharers", "senders", "shares", "adverts")
     SHARERS_FIELD_NUMBER: _ClassVar[int]
     SENDERS_FIELD_NUMBER: _ClassVar[int]
-    GRAPH_NONCES_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
+    ADVERTS_FIELD_NUMBER: _ClassVar[int]
     sharers: bytes
     senders: bytes
-    graph_nonces: bytes
     shares: bytes
-    def __init__(self, sharers: _Optional[bytes] = ..., senders: _Optional[bytes] = ..., graph_nonces: _Optional[bytes] = ..., shares: _Optional[bytes] = ...) -> None: ...
+    adverts: bytes
+    def __init__(self, sharers: _Optional[bytes] = ..., senders: _Optional[bytes] = ..., shares: _Optional[bytes] = ..., adverts: _Optional[bytes] = ...) -> None: ...
 
 class InputMasked(_message.Message):
     __slots__ = ("ring_bits", "vector", "view_signature")
@@ -142,18 +132,22 @@ class SurvivorsSigned(_message.Message):
     def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
 
 class Unmask(_message.Message):
-    __slots__ = ("survivors", "dropped", "signers", "signatures", "view_signatures")
+    __slots__ = ("survivors", "dropped", "signers", "root", "signatures", "proof", "view_signatures")
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     SIGNERS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
     SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     VIEW_SIGNATURES_FIELD_NUMBER: _ClassVar[int]
     survivors: bytes
     dropped: bytes
     signers: bytes
+    root: bytes
     signatures: bytes
+    proof: bytes
     view_signatures: bytes
-    def __init__(self, survivors: _Optional[bytes] = ..., dropped: _Optional[bytes] = ..., signers: _Optional[bytes] = ..., signatures: _Optional[bytes] = ..., view_signatures: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, survivors: _Optional[bytes] = ..., dropped: _Optional[bytes] = ..., signers: _Optional[bytes] = ..., root: _Optional[bytes] = ..., signatures: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., view_signatures: _Optional[bytes] = ...) -> None: ...
 
 class Unmasked(_message.Message):
     __slots__ = ("shares",)
