@@ -231,8 +231,8 @@ def signatures_to_check(shown: int, majority: int) -> int:
     """How many of ``shown`` survivors' signatures a party verifies.
 
     They are drawn by a hash of what was shown (`sampled`). If fewer than ``majority`` of them are valid, all of a
-    random sample of s are with probability at most C(majority − 1, s)/C(shown, s). The smallest s that makes this at most
-    2^−`SAMPLE_BITS` is returned, never more than ``majority`` (which is conclusive).
+    random sample of s are with probability at most C(majority − 1, s)/C(shown, s). The smallest s that makes this at
+    most 2^−`SAMPLE_BITS` is returned, never more than ``majority`` (which is conclusive).
     """
     log_probability = 0.0
     for checked in range(min(majority, shown)):
@@ -247,7 +247,8 @@ def sampled(signed: bytes, signers: bytes, root: bytes, shown: int, majority: in
 
     They follow from the survivors' list as it was signed, the set of signers and the root of the hash tree over all
     signatures. Whoever wants another sample must therefore make another tree first: to pass with fewer than
-    ``majority`` valid signatures takes about 2^`SAMPLE_BITS` trees (Fiat and Shamir 1986, the hash being a random oracle).
+    ``majority`` valid signatures takes about 2^`SAMPLE_BITS` trees (Fiat and Shamir 1986, the hash being a random
+    oracle).
     """
     key = hashlib.sha256(keys.SAMPLE + signed + signers + root).digest()
     positions: list[int] = _distinct(key, shown, signatures_to_check(shown, majority)).tolist()
