@@ -146,7 +146,7 @@ class Methods:
         self.sums = RecordsOfClasses(split.private, split.task).sums(self.kernel)
         self.seconds = time.perf_counter() - began
         self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
-        self.test_kernel = self.kernel.kernel(split.test.x)
+        self.test_vectors = self.kernel(split.test.x) / ONE
 
     def class_sums(self, epsilon: float | None) -> Floats:
         """Scores of the test records by class sums; without noise where ``epsilon`` is None."""
@@ -161,8 +161,8 @@ class Methods:
         return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
 
     def _scores(self, values: NDArray[np.int64], noise: float = 1.0) -> Floats:
-        student = self._student(values, noise)
-        return self.test_kernel @ student.weights - student.offset
+        scores: Floats = self.test_vectors @ self._student(values, noise).coefficients
+        return scores
 
     def _sums_of(self, records: Examples) -> NDArray[np.int64]:
         return RecordsOfClasses(records, self.split.task).sums(self.kernel)
@@ -186,10 +186,10 @@ class Methods:
         private, generator = self.split.private, np.random.default_rng(self.seed)
         order, asked = (generator.permutation(size) for size in (len(private), len(self.split.pool)))
         asked = asked[: max(QUERIES)]
-        kernel, votes = self.kernel.kernel(self.split.pool[asked]), np.zeros((len(asked), self.classes), dtype=np.int64)
+        vectors, votes = self.kernel(self.split.pool[asked]), np.zeros((len(asked), self.classes), dtype=np.int64)
         for own in np.array_split(order, min(TEACHERS, len(private) // 10)):
             teacher = self._student(self._sums_of(private.take(own)))
-            chosen = (kernel @ teacher.weights - teacher.offset).argmax(axis=1)
+            chosen = (vectors @ teacher.coefficients).argmax(axis=1)
             votes[np.arange(len(asked)), chosen] += 1
         return asked, votes
 

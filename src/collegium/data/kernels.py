@@ -25,7 +25,6 @@ Williams and Seeger, "Using the Nyström method to speed up kernel machines", NI
 
 import hashlib
 import json
-import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -43,14 +42,15 @@ from collegium.privacy.mechanisms.class_sums import ONE
 
 CONSTANT = ONE // 10
 """The last entry of every vector."""
-_REST = ONE**2 - CONSTANT**2
-# |ψ| is at most √landmarks/√ρ = 2^6, so that its squared length in these units is below 2^53.
-_FINE = 2**20
+REST = ONE**2 - CONSTANT**2
+"""The squared length of the other entries."""
 
 KERNEL_ONE = 2**18
 _WHITENING_ONE = 2**16
 _RIDGE = 1.0
 # 2^18 (kernel less its mean) · 2^16/√ρ = 2^16 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^46 < 2^53.
+FINER = 2.0**20 / (KERNEL_ONE * _WHITENING_ONE)
+"""From products to ψ in units of 2^-20: |ψ| ≤ √landmarks/√ρ = 2^6, so its squared length in them is below 2^53."""
 STEPS = 2**14
 _AT_ONCE = 2048
 _COLUMNS_AT_ONCE = 256
@@ -129,12 +129,24 @@ class KernelMap:
         """
         require(0 <= min(spec.landmarks) <= max(spec.landmarks) < len(pool), "a landmark lies outside the pool")
         landmarks = extract(spec.features, pool[list(spec.landmarks)], inputs, device)
-        kernel = np.exp(distances_squared(landmarks, landmarks) / (-2.0 * spec.bandwidth_squared))
+        return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, landmarks, device)
+
+    @classmethod
+    def of_landmarks(
+        cls,
+        features: Features,
+        inputs: Inputs,
+        bandwidth_squared: int,
+        landmarks: NDArray[np.int16],
+        device: str = "cpu",
+    ) -> "KernelMap":
+        """The map among these landmarks' features; the other parameters are the map's."""
+        kernel = np.exp(distances_squared(landmarks, landmarks) / (-2.0 * bandwidth_squared))
+        centre = np.rint(kernel.mean(axis=0) * KERNEL_ONE)
         kernel[np.diag_indices_from(kernel)] += _RIDGE
-        centre = np.rint((kernel.mean(axis=0) - _RIDGE / len(kernel)) * KERNEL_ONE)
         inverse = solve_triangular(np.linalg.cholesky(kernel), np.eye(len(kernel)), lower=True)
         whitening = np.rint(inverse.T * _WHITENING_ONE)
-        return cls(spec.features, inputs, spec.bandwidth_squared, landmarks, centre, whitening, device)
+        return cls(features, inputs, bandwidth_squared, landmarks, centre, whitening, device)
 
     @property
     def dimensions(self) -> int:
@@ -165,18 +177,18 @@ class KernelMap:
         vectors = np.full((len(x), self.dimensions), CONSTANT)
         for start in range(0, len(x), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            vectors[part, :-1] = of_length(self.centred(x[part]), _REST)
+            vectors[part, :-1] = of_length(self._centred(x[part]), REST)
         return vectors
 
-    def centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
+    def _centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """ψ of ``x`` in whole numbers of 2^-20, before it is brought to its length, ``[n, landmarks]``."""
-        kernel, scale = self.kernel(x) - self.centre, _FINE / (KERNEL_ONE * _WHITENING_ONE)
+        kernel = self.kernel(x) - self.centre
         vectors = np.empty(kernel.shape, dtype=np.int64)
         for first in range(0, kernel.shape[1], _COLUMNS_AT_ONCE):
             # Rows below a column's own are 0 in a triangular matrix.
             last = min(first + _COLUMNS_AT_ONCE, kernel.shape[1])
             products = kernel[:, :last] @ self.whitening[:last, first:last]
-            np.multiply(products, scale, out=vectors[:, first:last], casting="unsafe")  # cut off towards 0
+            np.multiply(products, FINER, out=vectors[:, first:last], casting="unsafe")  # cut off towards 0
         return vectors
 
     def totals(
@@ -219,23 +231,14 @@ class KernelMap:
         squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
         steps = (squared * (STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
         centred = there(TABLE)[steps] - there(self.centre)
-        vectors = (centred @ there(self.whitening) * (_FINE / (KERNEL_ONE * _WHITENING_ONE))).trunc()
+        vectors = (centred @ there(self.whitening) * FINER).trunc()
         # As `of_length` does it.
-        scale = torch.sqrt(_REST / vectors.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
+        scale = torch.sqrt(REST / vectors.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
         vectors = torch.cat([(vectors * scale).trunc(), torch.full_like(scale, CONSTANT)], dim=1)
         vectors = (vectors / there(shares)[:, None]).trunc()
         of_class = there(np.arange(classes)[:, None] == labels)
         summed: NDArray[np.int64] = (of_class @ vectors).long().cpu().numpy()
         return summed
-
-    def weights_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights ``[landmarks, classes]`` of `kernel` less its centre: they score ψ(x)ᵀ·``coefficients``."""
-        return np.asarray(self.whitening @ coefficients / (_WHITENING_ONE * KERNEL_ONE))
-
-    def stretch(self, x: NDArray[Any]) -> float:
-        """By how much the length of φ, without its last entry, exceeds that of ψ, on average over inputs ``x``."""
-        lengths = np.linalg.norm(self.centred(x), axis=1) / _FINE
-        return float(np.mean(math.sqrt(_REST) / ONE / np.maximum(lengths, 1e-6)))
 
 
 def of_length(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:

@@ -10,21 +10,22 @@ from numpy.typing import NDArray
 
 from collegium.data import features as plain
 from collegium.data.features import PROJECTION_ONE, Features
-from collegium.data.kernels import KERNEL_ONE, STEPS, TABLE, KernelMap
+from collegium.data.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium.data.task import ImageInputs, Inputs
 from collegium.errors import ConfigurationError
+from collegium.privacy.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11
 _LARGEST = 2.0**15 - 1
 
 
-def scores_of(graph: Any, x: str, kernel: KernelMap, weights: NDArray[np.float64]) -> str:
-    """Add the scores k(x)ᵀ·weights of encoded inputs ``x`` to an `onnx_export.OnnxGraph`; returns their name.
+def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.float64]) -> str:
+    """Add the scores φ(x)ᵀ·coefficients of encoded inputs ``x`` to an `onnx_export.OnnxGraph`; returns their name.
 
     Parameters
     ----------
     kernel : of the inputs and the landmarks.
-    weights : ``[landmarks, classes]``.
+    coefficients : ``[dimensions, classes]``, for φ of length 1.
     """
     steps = _Steps(graph)
     own, other = steps.features(kernel.features, kernel.inputs, x), kernel.landmarks.astype(np.float64)
@@ -34,7 +35,12 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, weights: NDArray[np.float64
     at = steps.do("Floor", steps.do("Min", steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)), last))
     values = steps.do("Round", steps.do("Mul", steps.do("Exp", steps.do("Div", at, -float(STEPS))), float(KERNEL_ONE)))
     near = steps.do("Cast", steps.do("Less", at, last), to=_DOUBLE)
-    return steps.product(steps.do("Mul", values, near), weights)
+    centred = steps.product(steps.do("Sub", steps.do("Mul", values, near), kernel.centre), kernel.whitening * FINER)
+    centred = steps.cut_off(centred)
+    squared = steps.do("Max", steps.sum(steps.do("Mul", centred, centred), 1), 1.0)
+    scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(REST), squared)), 1.0 - 1e-9)
+    vectors = steps.cut_off(steps.do("Mul", centred, scale))
+    return steps.do("Add", steps.product(vectors, coefficients[:-1] / ONE), coefficients[-1] * (CONSTANT / ONE))
 
 
 def shares_of(graph: Any, scores: str, classes: int, smallest: float) -> str:
@@ -60,6 +66,10 @@ class _Steps:
 
     def product(self, values: str, matrix: Any) -> str:
         return self.do("MatMul", values, matrix.astype(np.float64))
+
+    def cut_off(self, values: str) -> str:
+        """Towards 0."""
+        return self.do("Mul", self.do("Sign", values), self.do("Floor", self.do("Abs", values)))
 
     def slice(self, values: str, axis: int, start: int, stop: int) -> str:
         return self.do("Slice", values, np.array([start]), np.array([stop]), np.array([axis]))

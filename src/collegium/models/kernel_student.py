@@ -30,7 +30,7 @@ from collegium.models.arrays import load_arrays, save_arrays
 from collegium.privacy.mechanisms.class_sums import ONE, count_of_one
 from collegium.privacy.units import IntArray
 
-KERNEL_FORMAT = "collegium-kernel-v1"
+KERNEL_FORMAT = "collegium-kernel-v2"
 """The key of a file's metadata that describes a kernel student."""
 
 _AT_ONCE = 2048
@@ -83,16 +83,7 @@ class NoisySums:
         frequent = sums[-1] * ONE / (CONSTANT * count)
         variance = classes * (noise * ONE / (CONSTANT * count)) ** 2
         frequent *= max(0.0, 1.0 - variance / max(float(frequent @ frequent), 1e-300))
-        weights = found.kernel.weights_of(coefficients * found.stretch)
-        return KernelStudent(
-            task,
-            self.kernel.features,
-            self.kernel.bandwidth_squared,
-            found.kernel.landmarks,
-            weights,
-            found.kernel.centre @ weights - frequent,
-            device,
-        )
+        return KernelStudent(task, found.kernel, np.concatenate([coefficients, frequent[None] * ONE / CONSTANT]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +92,11 @@ class PoolSpectrum:
 
     Parameters
     ----------
-    stretch : see `KernelMap.stretch`.
     eigenvalues : ``[landmarks]``.
     axes : ``[landmarks, landmarks]``.
     """
 
     kernel: KernelMap
-    stretch: float
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
 
@@ -120,39 +109,28 @@ class PoolSpectrum:
             vectors = kernel(pool[start : start + _AT_ONCE])[:, :-1] / ONE
             moment += vectors.T @ vectors
         eigenvalues, axes = np.linalg.eigh(moment / len(pool))
-        return cls(kernel, kernel.stretch(pool[:_AT_ONCE]), np.maximum(eigenvalues, 0.0), axes)
+        return cls(kernel, np.maximum(eigenvalues, 0.0), axes)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelStudent:
-    """Scores k(x)ᵀ·weights − offset; k(x) is the Gaussian kernel of an input and the landmarks (`KernelMap.kernel`).
+    """Scores φ(x)ᵀ·coefficients by the kernel map φ.
 
     Parameters
     ----------
-    landmarks : their features, int16 ``[landmarks, features]``.
-    weights : float64 ``[landmarks, classes]``.
-    offset : float64 ``[classes]``.
+    coefficients : float64 ``[dimensions, classes]``, for φ of length 1.
     """
 
     task: Task
-    features: Features
-    bandwidth_squared: int
-    landmarks: NDArray[np.int16]
-    weights: NDArray[np.float64]
-    offset: NDArray[np.float64]
-    device: str = "cpu"
+    kernel: KernelMap
+    coefficients: NDArray[np.float64]
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``."""
-        kernel = self._kernel()
-        blocks = [kernel.kernel(x[start : start + _AT_ONCE]) for start in range(0, len(x), _AT_ONCE)]
-        scores = [np.empty((0, len(self.offset))), *(block @ self.weights - self.offset for block in blocks)]
-        return np.concatenate(scores)
-
-    def _kernel(self) -> KernelMap:
-        nothing = np.empty((len(self.landmarks), 0))
-        inputs, bandwidth = self.task.inputs, self.bandwidth_squared
-        return KernelMap(self.features, inputs, bandwidth, self.landmarks, nothing, nothing, self.device)
+        blocks = [self.kernel(x[start : start + _AT_ONCE]) for start in range(0, len(x), _AT_ONCE)]
+        return np.concatenate(
+            [np.empty((0, self.coefficients.shape[1])), *(b @ self.coefficients / ONE for b in blocks)]
+        )
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The scores + 1/C, at least 0.05/C, made to add up to 1; ``[n, classes]``."""
@@ -168,19 +146,20 @@ class KernelStudent:
         """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
         from collegium.models.kernel_onnx import scores_of, shares_of
 
-        scores = graph.add("Sub", scores_of(graph, x, self._kernel(), self.weights), graph.constant(self.offset))
+        scores = scores_of(graph, x, self.kernel, self.coefficients)
         return shares_of(graph, scores, len(self.task.classes), _SMALLEST)
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""
-        arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "weights": self.weights, "offset": self.offset}
+        kernel = self.kernel
+        arrays: dict[str, NDArray[Any]] = {"landmarks": kernel.landmarks, "coefficients": self.coefficients}
         for name in ("projection", "scaling"):
-            if (array := getattr(self.features, name)) is not None:
+            if (array := getattr(kernel.features, name)) is not None:
                 arrays[name] = array
-        if self.features.network is not None:
-            arrays["network"] = np.frombuffer(self.features.network, dtype=np.uint8)
-        task, features = self.task.model_dump(mode="json"), self.features.name
-        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, bandwidth_squared=self.bandwidth_squared)
+        if kernel.features.network is not None:
+            arrays["network"] = np.frombuffer(kernel.features.network, dtype=np.uint8)
+        task, features, bandwidth = self.task.model_dump(mode="json"), kernel.features.name, kernel.bandwidth_squared
+        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, bandwidth_squared=bandwidth)
 
 
 def read_student(path: Path, *, device: str) -> KernelStudent:
@@ -190,22 +169,22 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         task = Task.model_validate(about["task"])
         network = arrays["network"].tobytes() if "network" in arrays else None
         features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
-        landmarks, weights, offset = (arrays[name] for name in ("landmarks", "weights", "offset"))
+        landmarks, coefficients = arrays["landmarks"], arrays["coefficients"]
         bandwidth = int(about["bandwidth_squared"])
     except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
     fits = (
         landmarks.dtype == np.int16
-        and weights.dtype == np.float64
-        and landmarks.ndim == weights.ndim == 2
-        and 1 <= len(landmarks) == len(weights) <= MAX_LANDMARKS
+        and coefficients.dtype == np.float64
+        and landmarks.ndim == coefficients.ndim == 2
+        and 1 <= len(landmarks) == len(coefficients) - 1 <= MAX_LANDMARKS
         and landmarks.shape[1] == dimensions(features, task.inputs)
-        and weights.shape[1] == len(task.classes)
-        and offset.dtype == np.float64
-        and offset.shape == weights.shape[1:]
-        and bool(np.isfinite(weights).all() and np.isfinite(offset).all())
+        and coefficients.shape[1] == len(task.classes)
+        and bool(np.isfinite(coefficients).all())
         and 1 <= bandwidth < 2**40
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
-    return KernelStudent(task, features, bandwidth, landmarks, weights, offset, device)
+    return KernelStudent(
+        task, KernelMap.of_landmarks(features, task.inputs, bandwidth, landmarks, device), coefficients
+    )

@@ -20,6 +20,7 @@ from collegium.coordinator.students.published import PublishedStudent
 from collegium.data import DataSource
 from collegium.data.encoding import encode_table
 from collegium.data.features import Features, dimensions, distances_squared, extract
+from collegium.data.kernels import KernelMap
 from collegium.data.task import CategoryColumn, ImageInputs, Inputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
 from collegium.models.kernel_student import KernelStudent
@@ -269,11 +270,10 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
     features = Features(name, None if projection is None else projection.astype(np.float32), plain.scaling)
     landmarks = extract(features, x[:20], inputs)
     apart = distances_squared(landmarks, landmarks)
-    weights = draws.normal(size=(20, 3)) * 0.2
+    coefficients = draws.normal(size=(21, 3)) * 0.2
     task = Task(classes=("ill", "well", "unsure"), inputs=inputs)
-    student = KernelStudent(
-        task, features, int(np.median(apart[apart > 0])), landmarks, weights, np.zeros(weights.shape[1])
-    )
+    kernel = KernelMap.of_landmarks(features, inputs, int(np.median(apart[apart > 0])), landmarks)
+    student = KernelStudent(task, kernel, coefficients)
     raw = frame_of(60) if isinstance(inputs, TableInputs) else x
     assert np.ptp(student.probabilities(x)) > 0.2
     assert export.export_onnx(student, tmp_path / "student.onnx", raw)[1] < 1e-6
