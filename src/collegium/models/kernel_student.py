@@ -1,7 +1,7 @@
 """Noisy class sums, and the classifier that they are filtered into, which scores any input; its file is safetensors.
 
-With b the sum of φ(x) ⊗ (e_y − 1/C) over n records, and M the sum of φφᵀ over the same records, M⁻¹b is the
-least-squares estimate of Pr[y | x] − Pr[y]. M is estimated by n times the pool's own second moment of φ. In its
+With b the sum of φ(x) ⊗ (e_y − Pr[y]) over n records, and M the sum of φφᵀ over the same records, M⁻¹b is the
+least-squares estimate of Pr[y | x] − Pr[y] where φ has mean 0. Mean and M are estimated by the pool's own. In M's
 eigenbasis, b is multiplied by λ/(λ² + λ + κ²) in a direction of eigenvalue λ: a Wiener filter. The λ beside κ² stands
 for what the sample of records itself adds to the noise. κ is 3 times the noise on an entry; the factor, like
 the other constants of the default, was chosen on records that were held out from the parties' own, never on a test set.
@@ -75,28 +75,31 @@ class NoisySums:
         sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
         sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
         noise = self.noise / (ONE * classes)
-        eigenvalues = found.eigenvalues * count
-        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + (_KAPPA * noise) ** 2)
-        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ sums[:-1]))
         # How frequent each class is. Where noise hides that, it would decide the class of every input: so much of it
         # is taken off as noise explains (James and Stein 1961).
         frequent = sums[-1] * ONE / (CONSTANT * count)
         variance = classes * (noise * ONE / (CONSTANT * count)) ** 2
         frequent *= max(0.0, 1.0 - variance / max(float(frequent @ frequent), 1e-300))
-        return KernelStudent(task, found.kernel, np.concatenate([coefficients, frequent[None] * ONE / CONSTANT]))
+        eigenvalues = found.eigenvalues * count
+        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + (_KAPPA * noise) ** 2)
+        differing = sums[:-1] - count * np.outer(found.mean, frequent)
+        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ differing))
+        constant = (frequent - found.mean @ coefficients) * ONE / CONSTANT
+        return KernelStudent(task, found.kernel, np.concatenate([coefficients, constant[None]]))
 
 
 @dataclass(frozen=True, eq=False)
 class PoolSpectrum:
-    """The second moment over the pool of φ without its constant entry, by eigenvalues and axes.
+    """Mean and covariance over the pool of φ without its constant entry, the latter by eigenvalues and axes.
 
     Parameters
     ----------
-    eigenvalues : ``[landmarks]``.
+    mean, eigenvalues : ``[landmarks]``.
     axes : ``[landmarks, landmarks]``.
     """
 
     kernel: KernelMap
+    mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
 
@@ -104,12 +107,13 @@ class PoolSpectrum:
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
         """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
         size = len(kernel.landmarks)
-        moment = np.zeros((size, size))
+        mean, moment = np.zeros(size), np.zeros((size, size))
         for start in range(0, len(pool), _AT_ONCE):
             vectors = kernel(pool[start : start + _AT_ONCE])[:, :-1] / ONE
-            moment += vectors.T @ vectors
-        eigenvalues, axes = np.linalg.eigh(moment / len(pool))
-        return cls(kernel, np.maximum(eigenvalues, 0.0), axes)
+            mean += vectors.sum(axis=0) / len(pool)
+            moment += vectors.T @ vectors / len(pool)
+        eigenvalues, axes = np.linalg.eigh(moment - np.outer(mean, mean))
+        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from collegium.data.features import Features
+from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.data.features import Features, extract
 from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec, of_length, shortened
-from collegium.data.task import ImageInputs, NumberColumn, TableInputs
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.privacy.mechanisms.class_sums import ONE
 
@@ -129,3 +131,20 @@ def test_the_totals_of_a_gpu_are_the_same_whole_numbers(bandwidth_squared: int) 
     expected = np.stack([each[labels == label].sum(axis=0) for label in range(3)])
     assert (kernel.totals(x, labels, shares, 3) == expected).all()
     assert (kernel._totals_on_gpu(x, labels, shares, 3, "cpu") == expected).all()
+
+
+def test_a_column_of_a_table_counts_by_the_root_of_its_deviation() -> None:
+    """Squared distances of a column's inputs: as much as its deviation before it counted, whatever its kind."""
+    columns = (NumberColumn(name="age", low=0, high=1), CategoryColumn(name="work", categories=("a", "b", "c")))
+    inputs, generator = TableInputs(columns=columns), np.random.default_rng(8)
+    kinds = np.eye(4, dtype=np.float32)[generator.integers(0, 3, 3000)]
+    flags = np.zeros((3000, 1), dtype=np.float32)
+    pool = np.concatenate([generator.random((3000, 1), dtype=np.float32), flags, kinds], axis=1)
+    features = kernel_spec(SumsConfig(), pool, inputs, 2, 0).features
+    before = extract(replace(features, projection=None), pool, inputs).astype(np.float64)
+    after = extract(features, pool, inputs).astype(np.float64)
+    deviations, balanced = (
+        np.sqrt([values[:, :2].var(axis=0).sum(), values[:, 2:].var(axis=0).sum()]) for values in (before, after)
+    )
+    assert balanced[1] / balanced[0] == pytest.approx(np.sqrt(deviations[1] / deviations[0]), rel=0.02)
+    assert deviations[1] / deviations[0] > 2.0

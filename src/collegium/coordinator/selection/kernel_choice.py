@@ -1,6 +1,7 @@
 """Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from collegium.coordinator.selection.pool_geometry import fit_features, principa
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
 from collegium.data.kernels import KernelMap, KernelSpec
-from collegium.data.task import ImageInputs, Inputs
+from collegium.data.task import ImageInputs, Inputs, TableInputs
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
 from collegium.privacy.mechanisms.class_sums import ONE
 
 _SOME = 512
+_LEAST_VARIANCE = 1024.0
+"""Of a column of a table: a thousandth of the square of its range."""
 
 
 def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, seed: int) -> KernelSpec:
@@ -36,7 +39,8 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
     some = extract(features, pool[order[:_SOME]], inputs)
     squared = distances_squared(some, extract(features, pool[landmarks], inputs))
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
-    bandwidth_squared = max(1, round((settings.bandwidth * median) ** 2))
+    bandwidth = settings.bandwidth or (0.6 if inputs.kind == "table" else 0.4)
+    bandwidth_squared = max(1, round((bandwidth * median) ** 2))
     return KernelSpec(features, tuple(int(position) for position in landmarks), bandwidth_squared)
 
 
@@ -44,6 +48,8 @@ def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Featu
     name = settings.features or {"image": "pyramid", "vector": "raw"}.get(inputs.kind, "ranks")
     if inputs.kind == "vector" and name == "raw":
         return Features("standard", scaling=_one_scale(pool))
+    if isinstance(inputs, TableInputs) and name == "ranks":
+        return _balanced(fit_features(name, None, pool, inputs), pool, inputs)
     if not isinstance(inputs, ImageInputs):
         return fit_features(name, None, pool, inputs)
     plain = Features(name)
@@ -59,6 +65,18 @@ def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Featu
     axes = principal_axes(values * weights, kept) * weights[:, None]
     projection = np.rint(axes * (PROJECTION_ONE / np.abs(axes).max())).astype(np.float32)
     return Features(name, projection)
+
+
+def _balanced(ranks: Features, pool: NDArray[Any], inputs: TableInputs) -> Features:
+    """Ranks of which each column counts by the root of its deviation: neither many categories nor few decide alone."""
+    variances = extract(ranks, pool, inputs).var(axis=0)
+    if len(variances) ** 2 > MAX_PROJECTION_ENTRIES:
+        return ranks
+    widths = [column.width for column in inputs.columns]
+    of_columns = np.add.reduceat(variances, np.cumsum([0, *widths[:-1]]))
+    weights = np.maximum(of_columns, _LEAST_VARIANCE) ** -0.25
+    weights = np.rint(weights * (PROJECTION_ONE / weights.max()))
+    return replace(ranks, projection=np.diag(np.repeat(weights, widths)).astype(np.float32))
 
 
 def _one_scale(pool: NDArray[Any]) -> NDArray[np.float32]:

@@ -174,8 +174,9 @@ class SumsConfig(Frozen):
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
     """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
-    bandwidth: float = Field(default=0.4, gt=0, le=100)
-    """Of the Gaussian kernel, in units of the median distance of inputs from landmarks."""
+    bandwidth: float | None = Field(default=None, gt=0, le=100)
+    """Of the Gaussian kernel, in units of the median distance of inputs from landmarks; 0.6 for tables and 0.4 for
+    others where it is left out."""
 
 
 class CountsConfig(Frozen):
