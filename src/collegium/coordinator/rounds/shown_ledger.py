@@ -49,7 +49,7 @@ class ShownLedger:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""
         try:
             reached = Head.parse(head) if head else None
-            digests = self._ledger.digests_after(reached)[:MAX_LEDGER_DIGESTS]
+            digests = self._ledger.digests_after(reached, MAX_LEDGER_DIGESTS)
         except CollegiumError:
             return ShowLedger(str(self._ledger.head()), ()), ""
         for digest in digests:

@@ -16,8 +16,7 @@ from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, block_epsilon
 from collegium.privacy.analysis.epsilons import Bound
-from collegium.privacy.ledger.chain import Entry
-from collegium.privacy.ledger.entry import Charge, Release, queries_digest
+from collegium.privacy.ledger.entry import queries_digest
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import (
     NEXT_STAGE,
@@ -108,7 +107,7 @@ class Labeller:
             self._blocks = [f"{name}, paid with the run" for name in self._blocks]
             self._laws |= {name: {} for name in self._blocks}
         self._name = mechanism.name
-        self._open = open_charges(ledger.entries()) if take_up else {}
+        self._open = open_charges(ledger) if take_up else {}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
         """The labels given out already among ``queries``: class, or ABSTAIN."""
@@ -333,16 +332,9 @@ class Claim:
     queries_sha256: str
 
 
-def open_charges(entries: Iterable[Entry]) -> dict[Claim, int]:
+def open_charges(ledger: Ledger) -> dict[Claim, int]:
     """The charges under which nothing was released: paid for, and lost with the process that made them."""
-    found: dict[int, Claim] = {}
-    for entry in entries:
-        match entry.content:
-            case Charge(purpose, queries, queries_sha256) if queries_sha256:
-                laws = frozenset(entry.terms.blocks[purpose].laws.items())
-                found[entry.seq] = Claim(purpose, laws, queries, queries_sha256)
-            case Release(charge):
-                found.pop(charge, None)
-            case _:
-                pass
-    return {paid_for: seq for seq, paid_for in found.items()}
+    return {
+        Claim(paid.purpose, frozenset(terms.blocks[paid.purpose].laws.items()), paid.queries, paid.queries_sha256): seq
+        for seq, (terms, paid) in ledger.untouched().items()
+    }

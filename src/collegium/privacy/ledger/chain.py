@@ -87,23 +87,35 @@ class Chain:
     """What the entries so far add up to. ``absorb`` them in order; each is checked against all before it."""
 
     def __init__(self) -> None:
+        self.first = b""
+        """The hash of the first entry."""
         self.head: Head | None = None
         self.labels: dict[str, int] = {}
-        self.charges = 0
-        self.queries_charged = 0
-        self.terms = Terms()
-        """Those in force; the default ones before the first."""
+        self.periods: list[tuple[Terms, dict[str, int]]] = [(Terms(), {})]
+        """Terms in order, and the queries that were charged under each by purpose; default ones before the first."""
+        self.unreleased: dict[int, int] = {}
+        """The labels that a charge still pays for, by charge; no charge that has paid for all of them."""
+        self.untouched: dict[int, tuple[Terms, Charge]] = {}
+        """Charges that name their queries and under which nothing was released, with their terms."""
         self.time_utc: datetime | None = None
         """When the last entry was made."""
         self.spending = Spending()
-        self._settings: Settings | None = None
-        self._unreleased: dict[int, int] = {}
+        self.stated: Settings | None = None
 
     @property
     def settings(self) -> Settings:
-        if self._settings is None:
+        if self.stated is None:
             raise LedgerCorrupt("the ledger is empty: its first entry is missing; restore it from a backup")
-        return self._settings
+        return self.stated
+
+    @property
+    def terms(self) -> Terms:
+        """Those in force."""
+        return self.periods[-1][0]
+
+    @property
+    def queries_charged(self) -> int:
+        return sum(sum(charged.values()) for _, charged in self.periods)
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that a cost is stated for, the budget's own first."""
@@ -114,10 +126,6 @@ class Chain:
         """The unit of the budget: ``replace`` where every charge is about that, else ``add-remove``."""
         added = any(adjacency == "add-remove" for _, adjacency in self.spending.units())
         return terms.unit, "add-remove" if added else terms.adjacency
-
-    def unreleased(self, charge: int) -> int | None:
-        """Queries of this charge whose label is not out yet; None where no such charge was made."""
-        return self._unreleased.get(charge)
 
     def epsilon(
         self, unit: ProtectedUnit | None = None, terms: Terms | None = None, more: Mapping[str, int] | None = None
@@ -134,7 +142,7 @@ class Chain:
             content, time_utc = self._checked(row)
             match content:
                 case Settings():
-                    self._settings = content
+                    self.stated, self.first = content, row.hash
                 case Terms():
                     self._take_terms(content)
                 case Charge():
@@ -175,23 +183,26 @@ class Chain:
         return content, time_utc
 
     def _take_terms(self, terms: Terms) -> None:
-        if self.charges and terms.seeded != self.terms.seeded:
+        if self.queries_charged and terms.seeded != self.terms.seeded:
             raise LedgerCorrupt("it mixes noise from a seed with noise from the system's randomness")
-        self.terms = terms
+        self.periods.append((terms, {}))
 
     def _take_charge(self, seq: int, charge: Charge) -> None:
-        self.spending.take(self.terms, charge.purpose, charge.queries)
-        self._unreleased[seq] = charge.queries
-        self.charges += 1
-        self.queries_charged += charge.queries
+        terms, charged = self.periods[-1]
+        self.spending.take(terms, charge.purpose, charge.queries)
+        charged[charge.purpose] = charged.get(charge.purpose, 0) + charge.queries
+        self.unreleased[seq] = charge.queries
+        if charge.queries_sha256:
+            self.untouched[seq] = terms, charge
 
     def _take_release(self, release: Release) -> None:
-        left = self._unreleased.get(release.charge)
-        if left is None:
-            raise LedgerCorrupt(f"it releases labels under entry {release.charge}, which is no charge")
-        if left < len(release.labels):
-            raise LedgerCorrupt(f"it releases more labels than entry {release.charge} paid for")
+        left = self.unreleased.get(release.charge, 0) - len(release.labels)
+        if left < 0:
+            raise LedgerCorrupt(f"it releases labels that entry {release.charge} does not pay for")
         if not release.labels.keys().isdisjoint(self.labels.keys()):
             raise LedgerCorrupt("it releases a label for a query that already has one")
-        self._unreleased[release.charge] = left - len(release.labels)
+        self.untouched.pop(release.charge, None)
+        self.unreleased[release.charge] = left
+        if not left:
+            self.unreleased.pop(release.charge, None)
         self.labels.update(release.labels)

@@ -2,17 +2,15 @@
 
 A charge is on the disk before ``charge`` returns, and a label is released only under a charge that is
 already there: a crash may waste budget, never overspend it. A query has one label for good. The
-entries form a signed chain (``ledger_chain``) in one SQLite file (``ledger_store``). Nothing secret is
-kept: no votes, counts, gaps or private keys.
+entries form a signed chain (``chain``) in one SQLite file (``store``). Nothing secret is kept: no votes,
+counts, gaps or private keys.
 """
 
-import hashlib
 import math
 import operator
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,15 +18,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.clock import utc_now
-from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
+from collegium.errors import BudgetExceeded, CollegiumError, ConfigurationError, LabelConflict, StorageError
 from collegium.privacy.accounting.game.laws import Law
-from collegium.privacy.ledger.chain import Chain, Entry, Head, sign
+from collegium.privacy.ledger import checkpoint
+from collegium.privacy.ledger.chain import Chain, Head, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Block,
     Charge,
     Content,
-    ProtectedUnit,
     Release,
     Settings,
     Terms,
@@ -36,10 +34,14 @@ from collegium.privacy.ledger.entry import (
     queries_digest,
 )
 from collegium.privacy.ledger.limits import most_rounds
+from collegium.privacy.ledger.reading import LedgerReader
 from collegium.privacy.ledger.store import EntryStore
 
+CHECKPOINT_EVERY = 1000
+"""Entries that a start checks again at most after an orderly end."""
 
-class Ledger:
+
+class Ledger(LedgerReader):
     """A budget, what was charged to it, and the labels it paid for. Safe for threads and processes.
 
     Make one with ``Ledger.open`` (to write) or ``Ledger.read`` (to look).
@@ -54,14 +56,12 @@ class Ledger:
         budget_setting: str = "",
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.path = store.path
+        super().__init__(store)
         self._terms = terms
         self._budget_setting = budget_setting
-        self._store = store
         self._signer = signer
         self._clock = clock
-        self._lock = threading.RLock()
-        self._chain = Chain()
+        self._kept_at = -1
 
     @classmethod
     def open(
@@ -76,7 +76,10 @@ class Ledger:
         clock: Callable[[], datetime] = utc_now,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
     ) -> "Ledger":
-        """Open the ledger at ``path``, or create it; every entry of an existing one is checked.
+        """Open the ledger at ``path``, or create it.
+
+        Every entry of an existing one is checked, after the owner's own checkpoint where there is one: what lies
+        before it counts as it did when it was checked, whatever became of it in the file (`verify` tells).
 
         Parameters
         ----------
@@ -106,21 +109,12 @@ class Ledger:
             with store.writing():
                 if store.begin():
                     ledger._append(settings)
+                ledger._recall()
                 _check_same(path, ledger.settings, settings)
                 ledger._agree()
+                ledger._keep()
         except BaseException:
             store.close()
-            raise
-        return ledger
-
-    @classmethod
-    def read(cls, path: Path) -> "Ledger":
-        """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt."""
-        ledger = cls(EntryStore.read(path))
-        try:
-            _ = ledger.settings
-        except BaseException:
-            ledger.close()
             raise
         return ledger
 
@@ -141,7 +135,7 @@ class Ledger:
         terms = replace(terms, blocks={**terms.blocks, **held.blocks} if same else terms.blocks)
         if terms == held:
             return
-        if chain.charges and terms.seeded != held.seeded:
+        if chain.queries_charged and terms.seeded != held.seeded:
             raise ConfigurationError(
                 "the labels of this ledger were drawn with a seed and would be drawn without one, or the reverse: "
                 "keep the seed as it was, or start in another folder"
@@ -149,84 +143,32 @@ class Ledger:
         self._append(terms)
 
     def close(self) -> None:
-        """Let go of the file. Everything was already durable."""
+        """Let go of the file. Everything was already durable; a checkpoint saves time at the next start."""
         with self._lock:
-            self._store.close()
+            if self._much_added():
+                with suppress(CollegiumError), self._writing():
+                    self._keep()
+            super().close()
 
-    def __enter__(self) -> "Ledger":
-        return self
+    def _recall(self) -> None:
+        """Go on from the owner's checkpoint, where the file holds the entry that it was taken at."""
+        kept = None if self._signer is None else self._store.checkpoint()
+        chain = None if kept is None or self._signer is None else checkpoint.recalled(*kept, self._signer)
+        if chain is not None and chain.head is not None:
+            rows = self._store.rows(chain.head.seq, 1)
+            if [(row.seq, row.hash) for row in rows] == [(chain.head.seq, chain.head.hash)]:
+                self._chain, self._kept_at = chain, chain.head.seq
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _keep(self) -> None:
+        """Put a checkpoint of the chain into the file, inside ``_writing``, where much was added since the last."""
+        head = self._chain.head
+        if self._signer is not None and head is not None and self._much_added():
+            self._store.keep(*checkpoint.taken(self._chain, self._signer))
+            self._kept_at = head.seq
 
-    @property
-    def settings(self) -> Settings:
-        """What this ledger was created with."""
-        with self._reading() as chain:
-            return chain.settings
-
-    def epsilon(self, unit: ProtectedUnit | None = None) -> float:
-        """ε that the entries promise to the budget's own ``unit`` unless another is named; zero before any charge.
-
-        It is that of the rounds that were charged; where answers decide how much is used of several blocks, it is
-        that of the largest numbers of rounds that were stated. Infinite where a charge says nothing of that unit.
-        """
-        with self._reading() as chain:
-            return chain.epsilon(unit)
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether answers decide how much is used of several blocks: ε is then that of what was stated for them."""
-        with self._reading() as chain:
-            return chain.spending.adaptive
-
-    def terms(self) -> Terms:
-        """What charges are made under now."""
-        with self._reading() as chain:
-            return chain.terms
-
-    def units(self) -> list[ProtectedUnit]:
-        """Every unit that charges are stated for, the budget's own first."""
-        with self._reading() as chain:
-            return chain.units()
-
-    def queries_charged(self) -> int:
-        """Answers paid for so far, over all charges."""
-        with self._reading() as chain:
-            return chain.queries_charged
-
-    def labels(self) -> dict[str, int]:
-        """Every label released so far: query key to class, -1 for an abstention."""
-        with self._reading() as chain:
-            return dict(chain.labels)
-
-    def head(self) -> Head:
-        """The last entry; print it in reports, so that an auditor can tell a shortened ledger."""
-        with self._reading() as chain:
-            _ = chain.settings
-            assert chain.head is not None  # there are settings, hence a first entry
-            return chain.head
-
-    def require(self, head: Head) -> None:
-        """LedgerCorrupt unless the ledger still holds this entry: it was cut, or an older copy took its place."""
-        with self._lock:
-            rows = self._store.rows(head.seq)
-        if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
-            raise LedgerCorrupt(
-                f"the ledger {self.path} lacks entry {head.seq}, which it had: it was cut, or an older copy was put in "
-                "its place; restore the newest one, or start in another folder"
-            )
-
-    def digests_after(self, head: Head | None) -> list[bytes]:
-        """SHA-256 of the line of every entry after ``head``, in order; LedgerCorrupt where ``head`` is not there.
-
-        They prove that the ledger still holds ``head``, to somebody who kept it (`chain.following`).
-        """
-        if head is not None:
-            self.require(head)
-        with self._lock:
-            rows = self._store.rows(0 if head is None else head.seq + 1)
-        return [hashlib.sha256(row.body).digest() for row in rows]
+    def _much_added(self) -> bool:
+        head = self._chain.head
+        return self._signer is not None and head is not None and head.seq >= self._kept_at + CHECKPOINT_EVERY
 
     def allow(self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int]) -> None:
         """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
@@ -248,19 +190,6 @@ class Ledger:
             self._agree()
             if chain.terms.blocks != blocks:
                 self._append(replace(chain.terms, blocks=blocks))
-
-    def used(self, purpose: str) -> int:
-        """Rounds of this block that were charged; 0 where the terms in force do not state it."""
-        with self._reading() as chain:
-            return chain.spending.used(chain.terms, purpose) if purpose in chain.terms.blocks else 0
-
-    def left(self, purpose: str) -> float:
-        """Rounds of this block that its number still allows; 0 where the terms in force do not state it."""
-        with self._reading() as chain:
-            block = chain.terms.blocks.get(purpose)
-            if block is None:
-                return 0
-            return math.inf if block.rounds is None else block.rounds - chain.spending.used(chain.terms, purpose)
 
     def affordable(self, purpose: str, at_most: int) -> int:
         """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer."""
@@ -328,13 +257,12 @@ class Ledger:
         if any(not isinstance(query, str) or label < ABSTENTION for query, label in asked.items()):
             raise ConfigurationError("a label is a class of 0 or more, or -1 for an abstention, under a query's key")
         with self._writing() as chain:
-            left = chain.unreleased(charge)
-            if left is None:
-                raise ConfigurationError(f"entry {charge} of the ledger is no charge: charge first, then release")
+            left = chain.unreleased.get(charge, 0)
             fresh = {query: label for query, label in asked.items() if query not in chain.labels}
             if len(fresh) > left:
                 raise ConfigurationError(
-                    f"{len(fresh)} labels to release, but only {left} are left of what entry {charge} paid for"
+                    f"{len(fresh)} labels to release, but only {left} are left of what entry {charge} paid for: "
+                    "charge first, then release"
                 )
             if fresh:
                 self._append(Release(charge, fresh))
@@ -342,13 +270,6 @@ class Ledger:
         if held != asked:
             conflicts = sum(held[query] != label for query, label in asked.items())
             raise LabelConflict(f"{conflicts} queries already have another label, and keep it", held)
-
-    def entries(self) -> Iterator[Entry]:
-        """Every entry from the first; each is checked as it is read, so this may raise LedgerCorrupt."""
-        with self._lock:
-            rows = self._store.rows()
-        chain = Chain()
-        return (chain.absorb(row) for row in rows)
 
     def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
         block = terms.blocks.get(purpose)
@@ -386,12 +307,6 @@ class Ledger:
         return row.seq
 
     @contextmanager
-    def _reading(self) -> Iterator[Chain]:
-        with self._lock:
-            self._catch_up()
-            yield self._chain
-
-    @contextmanager
     def _writing(self) -> Iterator[Chain]:
         """The chain as it is now, with every other writer kept out until what is appended is durable."""
         with self._lock:
@@ -405,21 +320,6 @@ class Ledger:
                 if self._chain.head != caught_up:
                     self._chain = Chain()  # what was appended did not reach the disk: read again
                 raise
-
-    def _catch_up(self) -> None:
-        """Check and take in what other processes appended."""
-        head = self._chain.head
-        rows = self._store.rows(0 if head is None else head.seq)
-        if head is not None:
-            if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
-                raise LedgerCorrupt(f"entry {head.seq}: it was changed or removed while the ledger was open")
-            rows = rows[1:]
-        try:
-            for row in rows:
-                self._chain.absorb(row)
-        except LedgerCorrupt:
-            self._chain = Chain()
-            raise
 
 
 def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law]) -> Terms:

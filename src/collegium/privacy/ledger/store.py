@@ -20,11 +20,12 @@ BUSY_TIMEOUT_S = 60.0
 _RETRY_S = 0.01
 _SCHEMA = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
-    " STRICT"
+    " STRICT",
+    "CREATE TABLE checkpoint (one INTEGER PRIMARY KEY, state BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
 )
 
 _ALL = "SELECT seq, body, hash, signature FROM entries WHERE seq"
-ROWS = f"{_ALL} < 0 UNION ALL {_ALL} >= ? ORDER BY seq"
+ROWS = f"{_ALL} < 0 UNION ALL {_ALL} >= ? ORDER BY seq LIMIT ?"
 """The entries from one on, and such as no honest ledger has. With OR in place of UNION SQLite reads the whole table."""
 
 
@@ -72,7 +73,7 @@ class EntryStore:
         return store
 
     def begin(self) -> bool:
-        """Make the table where there is none, and tell whether there was none.
+        """Make the tables where there are none, and tell whether there were none.
 
         Call it inside ``writing`` and let the first row follow, so that both become durable together: a
         table without rows is a damaged ledger, not a new one.
@@ -80,13 +81,25 @@ class EntryStore:
         if self._has_table():
             return False
         with _reported(self.path):
-            self._connection.execute(_SCHEMA)
+            for table in _SCHEMA:
+                self._connection.execute(table)
         return True
 
-    def rows(self, from_seq: int = 0) -> list[Row]:
-        """All rows from ``from_seq`` on, in order, as of one moment."""
+    def rows(self, from_seq: int = 0, at_most: int = -1) -> list[Row]:
+        """Rows from ``from_seq`` on, in order, as of one moment; all of them where ``at_most`` is -1."""
         with _reported(self.path):
-            return [Row(*row) for row in self._connection.execute(ROWS, (from_seq,))]
+            return [Row(*row) for row in self._connection.execute(ROWS, (from_seq, at_most))]
+
+    def checkpoint(self) -> tuple[bytes, bytes] | None:
+        """State and signature as `keep` was given them, or as somebody has changed them since."""
+        with _reported(self.path):
+            rows = self._connection.execute("SELECT state, signature FROM checkpoint").fetchall()
+        return tuple(rows[0]) if rows else None
+
+    def keep(self, state: bytes, signature: bytes) -> None:
+        """Put this checkpoint in the place of the one before, inside ``writing``."""
+        with _reported(self.path):
+            self._connection.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", (state, signature))
 
     def insert(self, row: Row) -> None:
         """Add one row, inside ``writing``."""

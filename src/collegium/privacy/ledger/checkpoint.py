@@ -1,0 +1,76 @@
+"""What the entries of a ledger came to, signed by its owner, so that a start need not walk them again.
+
+A checkpoint is taken of a chain whose entries were all checked. It holds for the ledger whose entry, of the number and
+with the hash that it names, is still there; every entry after that one is checked as always. Whoever lacks the owner's
+key can make it useless, or put an older one in its place, and both cost time alone.
+"""
+
+import hashlib
+import json
+from datetime import datetime
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from collegium.privacy.ledger.chain import Chain, Head
+from collegium.privacy.ledger.entry import FORMAT, Charge, Content, Settings, Terms, decode, encode
+
+_PURPOSE = f"collegium ledger checkpoint of format {FORMAT}\0".encode()
+
+
+def taken(chain: Chain, owner: Ed25519PrivateKey) -> tuple[bytes, bytes]:
+    """State and signature of a checkpoint of ``chain``, which holds an entry or more."""
+    assert chain.time_utc is not None
+    made = chain.time_utc.isoformat()
+
+    def line(content: Content) -> str:
+        return encode(content, made).decode()
+
+    state = json.dumps(
+        {
+            "settings": line(chain.settings),
+            "first": chain.first.hex(),
+            "head": str(chain.head),
+            "time_utc": made,
+            "periods": [(line(terms), charged) for terms, charged in chain.periods],
+            "unreleased": list(chain.unreleased.items()),
+            "untouched": [(seq, line(terms), line(charge)) for seq, (terms, charge) in chain.untouched.items()],
+            "labels": chain.labels,
+        }
+    ).encode()
+    return state, owner.sign(_signed(state))
+
+
+def recalled(state: bytes, signature: bytes, owner: Ed25519PrivateKey) -> Chain | None:
+    """The chain that a checkpoint was taken of; None unless this owner signed it."""
+    try:
+        owner.public_key().verify(signature, _signed(state))
+    except InvalidSignature:
+        return None
+    held, chain = json.loads(state), Chain()
+    settings, _ = decode(held["settings"].encode(), None)
+    assert isinstance(settings, Settings)
+
+    def read(line: str) -> Content:
+        return decode(line.encode(), settings)[0]
+
+    chain.stated, chain.first, chain.head = settings, bytes.fromhex(held["first"]), Head.parse(held["head"])
+    chain.time_utc = datetime.fromisoformat(held["time_utc"])
+    chain.periods = []
+    for line, charged in held["periods"]:
+        terms = read(line)
+        assert isinstance(terms, Terms)
+        chain.periods.append((terms, charged))
+        for purpose, queries in charged.items():
+            chain.spending.take(terms, purpose, queries)
+    chain.unreleased = dict(held["unreleased"])
+    for seq, stated, paid in held["untouched"]:
+        terms, charge = read(stated), read(paid)
+        assert isinstance(terms, Terms) and isinstance(charge, Charge)
+        chain.untouched[seq] = terms, charge
+    chain.labels = held["labels"]
+    return chain
+
+
+def _signed(state: bytes) -> bytes:
+    return _PURPOSE + hashlib.sha256(state).digest()

@@ -1,0 +1,166 @@
+"""What the entries of a ledger's file say so far; every look first checks and takes in what others appended."""
+
+import hashlib
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from collegium.errors import LedgerCorrupt
+from collegium.privacy.ledger.chain import Chain, Entry, Head
+from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms
+from collegium.privacy.ledger.store import EntryStore
+
+
+class LedgerReader:
+    """A budget, what was charged to it, and the labels it paid for, as they stand. Safe for threads and processes."""
+
+    def __init__(self, store: EntryStore) -> None:
+        self.path = store.path
+        self._store = store
+        self._lock = threading.RLock()
+        self._chain = Chain()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt."""
+        ledger = cls(EntryStore.read(path))
+        try:
+            _ = ledger.settings
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def close(self) -> None:
+        """Let go of the file. Everything was already durable."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def settings(self) -> Settings:
+        """What this ledger was created with."""
+        with self._reading() as chain:
+            return chain.settings
+
+    def epsilon(self, unit: ProtectedUnit | None = None) -> float:
+        """ε that the entries promise to the budget's own ``unit`` unless another is named; zero before any charge.
+
+        It is that of the rounds that were charged; where answers decide how much is used of several blocks, it is
+        that of the largest numbers of rounds that were stated. Infinite where a charge says nothing of that unit.
+        """
+        with self._reading() as chain:
+            return chain.epsilon(unit)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether answers decide how much is used of several blocks: ε is then that of what was stated for them."""
+        with self._reading() as chain:
+            return chain.spending.adaptive
+
+    def terms(self) -> Terms:
+        """What charges are made under now."""
+        with self._reading() as chain:
+            return chain.terms
+
+    def units(self) -> list[ProtectedUnit]:
+        """Every unit that charges are stated for, the budget's own first."""
+        with self._reading() as chain:
+            return chain.units()
+
+    def identity(self) -> bytes:
+        """The first entry's hash: it holds the time, so that a ledger made afresh has another one."""
+        with self._reading() as chain:
+            return chain.first
+
+    def untouched(self) -> dict[int, tuple[Terms, Charge]]:
+        """Charges that name their queries and under which nothing was released, by number, with their terms."""
+        with self._reading() as chain:
+            return dict(chain.untouched)
+
+    def queries_charged(self) -> int:
+        """Answers paid for so far, over all charges."""
+        with self._reading() as chain:
+            return chain.queries_charged
+
+    def labels(self) -> dict[str, int]:
+        """Every label released so far: query key to class, -1 for an abstention."""
+        with self._reading() as chain:
+            return dict(chain.labels)
+
+    def head(self) -> Head:
+        """The last entry; print it in reports, so that an auditor can tell a shortened ledger."""
+        with self._reading() as chain:
+            _ = chain.settings
+            assert chain.head is not None  # there are settings, hence a first entry
+            return chain.head
+
+    def require(self, head: Head) -> None:
+        """LedgerCorrupt unless the ledger still holds this entry: it was cut, or an older copy took its place."""
+        with self._lock:
+            rows = self._store.rows(head.seq, 1)
+        if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
+            raise LedgerCorrupt(
+                f"the ledger {self.path} lacks entry {head.seq}, which it had: it was cut, or an older copy was put in "
+                "its place; restore the newest one, or start in another folder"
+            )
+
+    def digests_after(self, head: Head | None, at_most: int) -> list[bytes]:
+        """SHA-256 of the lines of the entries after ``head``, in order; LedgerCorrupt where ``head`` is not there.
+
+        They prove that the ledger still holds ``head``, to somebody who kept it (`chain.following`).
+        """
+        if head is not None:
+            self.require(head)
+        with self._lock:
+            rows = self._store.rows(0 if head is None else head.seq + 1, at_most)
+        return [hashlib.sha256(row.body).digest() for row in rows]
+
+    def used(self, purpose: str) -> int:
+        """Rounds of this block that were charged; 0 where the terms in force do not state it."""
+        with self._reading() as chain:
+            return chain.spending.used(chain.terms, purpose) if purpose in chain.terms.blocks else 0
+
+    def left(self, purpose: str) -> float:
+        """Rounds of this block that its number still allows; 0 where the terms in force do not state it."""
+        with self._reading() as chain:
+            block = chain.terms.blocks.get(purpose)
+            if block is None:
+                return 0
+            return math.inf if block.rounds is None else block.rounds - chain.spending.used(chain.terms, purpose)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry from the first; each is checked as it is read, so this may raise LedgerCorrupt."""
+        with self._lock:
+            rows = self._store.rows()
+        chain = Chain()
+        return (chain.absorb(row) for row in rows)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Chain]:
+        with self._lock:
+            self._catch_up()
+            yield self._chain
+
+    def _catch_up(self) -> None:
+        """Check and take in what other processes appended."""
+        head = self._chain.head
+        rows = self._store.rows(0 if head is None else head.seq)
+        if head is not None:
+            if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
+                raise LedgerCorrupt(f"entry {head.seq}: it was changed or removed while the ledger was open")
+            rows = rows[1:]
+        try:
+            for row in rows:
+                self._chain.absorb(row)
+        except LedgerCorrupt:
+            self._chain = Chain()
+            raise
