@@ -47,6 +47,7 @@ def walk(rows: list[Row], public_key: bytes | None = None, head: Head | None = N
         try:
             for row in rows:
                 chain.absorb(row)
+            chain.settle()
         except LedgerCorrupt as error:
             complaint = error
         try:

@@ -8,7 +8,9 @@ so whoever holds a chain holds only facts that were checked.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -61,14 +63,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as it is read; ``terms`` are those in force after it, ``spent`` is ε after it in their unit."""
+    """An entry as it is read; ``terms`` are those in force after it, ``spent`` is ε then in their unit, if known."""
 
     seq: int
     time_utc: str
     content: Content
     hash: bytes
     terms: Terms
-    spent: float
+    spent: float = math.nan
 
 
 def sign(previous: Head | None, body: bytes, signer: Ed25519PrivateKey | None) -> Row:
@@ -138,8 +140,11 @@ class Chain:
 
     def absorb(self, row: Row) -> Entry:
         """Take in the next entry; raises LedgerCorrupt, naming it, when it cannot be the next one."""
-        try:
+        with _naming(row.seq):
             content, time_utc = self._checked(row)
+        if isinstance(content, Terms):
+            self.settle()
+        with _naming(row.seq):
             match content:
                 case Settings():
                     self.stated, self.first = content, row.hash
@@ -149,17 +154,18 @@ class Chain:
                     self._take_charge(row.seq, content)
                 case Release():
                     self._take_release(content)
-            spent = self.epsilon()
-        except LedgerCorrupt as error:
-            raise LedgerCorrupt(f"entry {row.seq}: {error}") from None
-        except (CollegiumError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            raise LedgerCorrupt(f"entry {row.seq}: it cannot be read; restore the ledger from a backup") from None
-        budget = self.terms.epsilon_budget if isinstance(content, Charge) else None
-        slack = _SLACK_OF_GAMES if self.spending.games else _SLACK
-        if budget is not None and spent > budget * (1 + slack):
-            raise LedgerCorrupt(f"entry {row.seq}: ε reaches {spent:.6g}, past the budget of {budget:.6g}")
         self.head = Head(row.seq, row.hash)
-        return Entry(row.seq, time_utc, content, row.hash, self.terms, spent)
+        return Entry(row.seq, time_utc, content, row.hash, self.terms)
+
+    def settle(self) -> None:
+        """LedgerCorrupt where the charges took ε past the budget of the terms in force; to be called after the last."""
+        terms, charged = self.periods[-1]
+        if self.head is None or terms.epsilon_budget is None or not charged:
+            return
+        with _naming(self.head.seq):
+            spent, slack = self.epsilon(), _SLACK_OF_GAMES if self.spending.games else _SLACK
+            if spent > terms.epsilon_budget * (1 + slack):
+                raise LedgerCorrupt(f"ε reaches {spent:.6g}, past the budget of {terms.epsilon_budget:.6g}")
 
     def _checked(self, row: Row) -> tuple[Content, str]:
         expected = 0 if self.head is None else self.head.seq + 1
@@ -206,3 +212,14 @@ class Chain:
         if not left:
             self.unreleased.pop(release.charge, None)
         self.labels.update(release.labels)
+
+
+@contextmanager
+def _naming(seq: int) -> Iterator[None]:
+    """Turn what is wrong with an entry into LedgerCorrupt that names it."""
+    try:
+        yield
+    except LedgerCorrupt as error:
+        raise LedgerCorrupt(f"entry {seq}: {error}") from None
+    except (CollegiumError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise LedgerCorrupt(f"entry {seq}: it cannot be read; restore the ledger from a backup") from None

@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -142,7 +143,10 @@ class LedgerReader:
         with self._lock:
             rows = self._store.rows()
         chain = Chain()
-        return (chain.absorb(row) for row in rows)
+        for row in rows:
+            entry = chain.absorb(row)
+            yield replace(entry, spent=chain.epsilon())
+        chain.settle()
 
     @contextmanager
     def _reading(self) -> Iterator[Chain]:
@@ -161,6 +165,8 @@ class LedgerReader:
         try:
             for row in rows:
                 self._chain.absorb(row)
+            if rows:
+                self._chain.settle()
         except LedgerCorrupt:
             self._chain = Chain()
             raise
