@@ -63,7 +63,7 @@ def walk(rows: list[Row], public_key: bytes | None = None, head: Head | None = N
             assert public_key is not None or head is not None, f"the chain accepts what the verifier refuses: {error}"
             raise
     assert complaint is None, f"the verifier accepts what the chain refuses: {complaint}"
-    least, most = found.bounds(*chain.terms.protected)
+    least, most = found.bounds(*chain.protected(chain.terms))
     assert least * (1.0 - 1e-6) <= chain.epsilon() <= most * (1.0 + 1e-6)
     return found
 
