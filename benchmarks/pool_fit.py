@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=0.05)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--excess", type=float, default=1.0)
+    parser.add_argument("--records", type=int, default=10**9, help="private records of a trial, at most")
     asked = parser.parse_args()
     noise = noise_of(asked.epsilon) * asked.excess
     print(f"ε = {asked.epsilon:g}: noise of {noise:.1f} records on each count", flush=True)
@@ -113,10 +114,12 @@ def main() -> None:
             "foreign": lambda trial, split=split, name=name: foreign(name, split, trial),  # type: ignore[misc]
         }
         for kind, pools in kinds.items():
-            found = [checked(split, pools(trial), noise, trial) for trial in range(asked.trials)]
+            drawn = ((trial, pools(trial)) for trial in range(asked.trials))
+            kept = ((trial, (pool, private[: asked.records])) for trial, (pool, private) in drawn)
+            found = [checked(split, one, noise, trial) for trial, one in kept]
             flagged, untold = sum(one.flagged for one in found), sum(one.p_value is None for one in found)
             gap = 100.0 * float(np.median([one.missing for one in found]))
-            records = len(split.private) - len(split.pool)
+            records = min(len(split.private) - len(split.pool), asked.records)
             print(f"| {name} | {records} | {kind} | {flagged}/{asked.trials} | {untold} | {gap:.0f} % |", flush=True)
 
 

@@ -42,14 +42,14 @@ class Consortium:
     pool_sha256: str
     roster: dict[str, bytes]
 
-    def request(self, mode: str, *, sigma: float = 5.0, scale: float = 0.0, **fields: Any) -> SumClasses:
+    def request(self, mode: str, *, sigma: float = 5.0, per_party: bool = False, **fields: Any) -> SumClasses:
         mechanism: Any = ClassSums(sigma, 3)
         stage = ""
         if mode == "masked+noised":
             mechanism = mechanism.noised_by_parties(self.plan.honest_survivors)
             stage = mechanism.stages[0].name
         asked = {"round_id": "round-1", "ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
-        return SumClasses(**({"terms": Terms.of(mechanism, mode, stage), "scale": scale} | asked | fields))
+        return SumClasses(**({"terms": Terms.of(mechanism, mode, stage), "per_party": per_party} | asked | fields))
 
     @property
     def plan(self) -> Any:

@@ -252,21 +252,6 @@ def of_length(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64
     return np.asarray(np.trunc(values * scale[:, None]).astype(np.int64))
 
 
-def shortened(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:
-    """Rows of whole numbers, each of squared length at most ``most_squared``; a longer one is scaled down.
-
-    Double precision knows a squared length to one part in 2^40. So a row that seems shorter by one part in 10^9 is
-    not too long; every other row is scaled to a length that is shorter by that much and then cut off towards 0, which
-    makes no row longer.
-    """
-    values, result = vectors.astype(np.float64), vectors.copy()
-    length_squared = np.einsum("ij,ij->i", values, values)
-    long = np.flatnonzero(length_squared > most_squared * (1.0 - 1e-9))
-    scale = np.sqrt(most_squared / length_squared[long]) * (1.0 - 1e-9)
-    result[long] = np.trunc(values[long] * scale[:, None])
-    return result
-
-
 class KernelMaps:
     """The latest kernel maps by what they were made from: parties that share a process share them."""
 

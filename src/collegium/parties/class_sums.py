@@ -5,14 +5,13 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.features import dimensions
-from collegium.data.kernels import KERNEL_MAPS, KernelMap, shortened
+from collegium.data.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.data.task import Task
 from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
@@ -24,6 +23,9 @@ from collegium.protocol.requests import SumClasses
 
 if TYPE_CHECKING:
     from collegium.data import Examples
+
+_FINE = 2.0**40
+"""The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""
 
 
 class RecordsOfClasses:
@@ -49,16 +51,19 @@ class RecordsOfClasses:
         count = (count_of_one(classes) // records_of_person).sum()
         return np.concatenate([codes.reshape(-1), [count]])
 
-    def mean(self, kernel: KernelMap, scale: float) -> IntArray:
-        """``scale`` times the mean of the records' contributions, shortened to the length of one; the count is 0."""
-        summed = self.sums(kernel)
-        summed[-1] = 0
-        scaled = np.trunc(summed * (scale / len(self._examples)))
-        bound = math.sqrt(bound_squared(self._classes))
-        most = float(np.abs(scaled).max())
-        if most > bound:  # so that whole numbers of 64 bits hold it; it is shortened to the bound in any case
-            scaled = np.trunc(scaled * (bound / most))
-        return np.asarray(shortened(scaled.astype(np.int64)[None], bound_squared(self._classes))[0])
+    def direction(self, kernel: KernelMap) -> IntArray:
+        """The party's one vector where it is protected as a whole, as long as one contribution; the count is 0.
+
+        It points where the mean vectors of its classes do, each weighted by the root of its number of records, so
+        that few records of a class are heard beside many of another. Without records it is 0.
+        """
+        classes, labels = self._classes, self._examples.labels()
+        records = np.bincount(labels, minlength=classes)
+        per_class = kernel.totals(self._examples.x, labels, np.ones_like(labels), classes)
+        weighted = per_class / np.sqrt(np.maximum(records, 1))[:, None]
+        codes = classes * weighted - weighted.sum(axis=0)
+        fine = np.rint(codes * (_FINE / max(float(np.abs(codes).max()), 1.0))).astype(np.int64)
+        return np.append(of_length(fine.reshape(1, -1), bound_squared(classes))[0], 0)
 
     def _records_of_person(self) -> IntArray:
         """For each record, how many records its person has; 1 without groups."""
@@ -81,7 +86,6 @@ class ClassSumsHandler(VotesHandler[SumClasses, RecordsOfClasses]):
         self._gate.check(request)
         pool = self._pools.open(body.pool_sha256)
         kernel = KERNEL_MAPS.of(body.kernel, body.pool_sha256, pool, inputs, self._voters.device)
-        scaled = body.scale > 0.0
-        vector = self._voters.mean(kernel, body.scale) if scaled else self._voters.sums(kernel)
+        vector = self._voters.direction(kernel) if body.per_party else self._voters.sums(kernel)
         # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
         return np.clip(vector, -body.highest, body.highest)[None]

@@ -310,18 +310,17 @@ class SumClasses(SumRecords):
     ----------
     terms : with the parameter ``classes``.
     kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
-    scale : 0 where every record contributes; else the party sends this multiple of the records' mean, shortened to
-        the length of one contribution.
+    per_party : whether the party sends one vector of the length of one contribution, and so protects itself as a
+        whole, in place of the sum of its records' contributions.
     """
 
     kernel: KernelSpec
     pool_sha256: str
-    scale: float
+    per_party: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
-        require(0.0 <= self.scale <= 2**16, "the scale of a mean lies between 0 and 65,536")
 
     @property
     def classes(self) -> int:
@@ -336,12 +335,12 @@ class SumClasses(SumRecords):
 
     @property
     def question(self) -> bytes:
-        asked = f"collegium-class-sums-v1|{self.kernel.digest()}|{self.pool_sha256}|{self.classes}|{self.scale.hex()}"
+        asked = f"collegium-class-sums-v2|{self.kernel.digest()}|{self.pool_sha256}|{self.classes}|{self.per_party}"
         return hashlib.sha256(asked.encode()).digest()
 
     @property
     def protects_party(self) -> bool:
-        return self.scale > 0.0
+        return self.per_party
 
 
 @dataclass(frozen=True)

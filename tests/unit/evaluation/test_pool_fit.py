@@ -97,7 +97,7 @@ def drawn(generator: np.random.Generator, size: int, groups: int) -> np.ndarray:
 
 
 def test_a_pool_that_fits_is_seldom_flagged_and_one_without_a_group_always() -> None:
-    """Of 15 fits of level 1/20 more than 7 are flagged but once in 10⁶. Planted: noise that is not accounted for."""
+    """Of 15 fits of level 1/50 more than 5 are flagged but once in 10⁶. Planted: noise that is not accounted for."""
     flagged = missed = careless = 0
     for seed in range(15):
         generator = np.random.default_rng(seed)

@@ -117,20 +117,25 @@ def test_a_person_with_many_records_moves_the_sum_by_no_more_than_one_record(ker
     assert apart > BOUND_SQUARED  # three persons
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0, 2.0**16])
-@pytest.mark.parametrize("count", [1, 3, 50])
-def test_a_party_that_sends_its_mean_moves_one_unit(kernel: KernelMap, scale: float, count: int) -> None:
-    alike = [SMALL[5]] * count  # the longest mean that there is
-    rows, labels = (np.array(part) for part in zip(*alike, strict=True))
-    for examples in (Examples(GRID[rows], labels), records(3, count)):
-        vector = RecordsOfClasses(examples, TASK).mean(kernel, scale)
+@pytest.mark.parametrize("count", [0, 1, 3, 50])
+def test_a_whole_party_moves_one_unit_whatever_its_records(kernel: KernelMap, count: int) -> None:
+    alike = Examples(np.repeat(GRID[SMALL[5][0] : SMALL[5][0] + 1], count, 0), np.full(count, SMALL[5][1]))
+    for examples in (alike, records(3, count)):
+        vector = RecordsOfClasses(examples, TASK).direction(kernel)
         assert vector[-1] == 0 and squared(vector) <= BOUND_SQUARED
-        if scale >= 4.0:
-            assert squared(vector) > 0.2 * BOUND_SQUARED
+        assert count == 0 or squared(vector) > 0.999 * BOUND_SQUARED
+
+
+def test_few_records_of_a_class_are_heard_beside_many_of_another(kernel: KernelMap) -> None:
+    """Of 1 and 100 records the one has a tenth of the other's weight, not a hundredth."""
+    labels = np.array([0] + [1] * 100)
+    vector = RecordsOfClasses(Examples(np.repeat(GRID[:1], 101, 0), labels), TASK).direction(kernel)
+    first, second, third = vector[:-1].reshape(3, -1).astype(np.float64)
+    assert np.linalg.norm(first - third) == pytest.approx(0.1 * np.linalg.norm(second - third), rel=1e-3)
 
 
 def test_a_sum_where_the_party_is_protected_would_move_too_far(kernel: KernelMap) -> None:
-    """The planted bug: a party sends its sum in place of its mean."""
+    """The planted bug: a party sends its sum in place of one vector."""
     assert squared(RecordsOfClasses(records(3, 50), TASK).sums(kernel)) > BOUND_SQUARED
 
 
@@ -204,15 +209,15 @@ def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
     [
         ({"sigma": 1.5}, "refused-noise"),
         ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-queries"),
-        ({"scale": 3.0}, "refused-queries"),
+        ({"per_party": True}, "refused-queries"),
         ({"mode": "masked+noised", "kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
-        ({"mode": "masked+noised", "scale": 3.0}, "refused-cost"),
+        ({"mode": "masked+noised", "per_party": True}, "refused-cost"),
     ],
 )
 def test_weak_noise_and_further_sums_are_refused(
     consortium: Callable[..., Consortium], tmp_path: Path, changed: dict[str, Any], code: str
 ) -> None:
-    """Another kernel is another question, and so is a mean: both cost again, to the records or to the party.
+    """Another kernel is another question, and so is a whole party's vector: both cost again, to records or party.
 
     Exact sums are given once, whatever the question: two of them over other parties would differ by one party's.
     """
@@ -231,12 +236,12 @@ def test_a_request_that_does_not_fit_the_task_is_refused(consortium: Callable[..
         parties.request("masked", pool_sha256="0" * 64),
     ):
         assert isinstance(parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"], Failure)
-    with pytest.raises(ProtocolViolation, match="scale"):
-        parties.request("masked", scale=-1.0)
+    with pytest.raises(ProtocolViolation, match="64 hexadecimal digits"):
+        parties.request("masked", pool_sha256="0")
 
 
 def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> None:
-    asked = Request("id", "run-1", consortium().request("masked", scale=2.5))
+    asked = Request("id", "run-1", consortium().request("masked", per_party=True))
     read = Request.from_bytes(asked.to_bytes())
     assert read.to_bytes() == asked.to_bytes()
     assert read.body.question == asked.body.question  # type: ignore[union-attr]

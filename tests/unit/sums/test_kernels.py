@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.features import Features, extract
-from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec, of_length, shortened
+from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec, of_length
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.privacy.mechanisms.class_sums import ONE
@@ -84,16 +84,6 @@ def test_a_map_whose_whitening_is_wrong_makes_no_longer_vector(table_map: Kernel
         table_map.whitening * 1000.0,
     )
     assert max(lengths(wrong(POOL))) <= ONE**2
-
-
-def test_a_vector_that_is_too_long_is_shortened_and_others_are_kept() -> None:
-    generator = np.random.default_rng(4)
-    rows = np.trunc(generator.normal(size=(200, 50)) * ONE).astype(np.int64)
-    rows[::2] //= 20
-    short = shortened(rows, ONE**2)
-    found = np.sqrt(lengths(short).astype(np.float64))
-    assert max(lengths(short)) <= ONE**2 and (found[1::2] > 0.999 * ONE).all()
-    assert (short[::2] == rows[::2]).all()
 
 
 def test_vectors_are_brought_to_a_length_that_none_exceeds() -> None:

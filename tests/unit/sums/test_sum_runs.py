@@ -83,7 +83,7 @@ def test_one_round_labels_the_whole_pool_and_makes_the_student(
     assert len(again.rounds) == 1 and again.privacy == record.privacy
 
 
-def test_a_party_unit_is_served_by_means(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
+def test_a_party_unit_is_served_by_a_vector_of_each(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
     """Five parties cannot hide one of them and show a digit: what counts is that the round is paid per party."""
     asked = config(budget={"epsilon": 4.0, "unit": "party"})
     record = driven(asked, parties, public, tmp_path).label()

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import round_id
-from collegium.coordinator.selection.kernel_choice import kernel_spec, mean_scale
+from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
 from collegium.data.features import Features, dimensions, extract
-from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.kernels import KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
@@ -207,17 +207,15 @@ class SumRequests(RoundRequests):
         task = self._config.task
         return kernel_spec(self._config.sums, self._pool, task.inputs, len(task.classes), self._config.seed or 0)
 
-    @cached_property
-    def scale(self) -> float:
-        """What a party multiplies its mean contribution by where the unit is the party; else 0."""
-        if self._config.budget.unit == "record":
-            return 0.0
-        return mean_scale(KernelMap.of_pool(self.spec, self._pool, self._config.task.inputs), self._pool)
+    @property
+    def per_party(self) -> bool:
+        """Whether each party sends one vector for all of its records."""
+        return self._config.budget.unit == "party"
 
     @cached_property
     def question(self) -> str:
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
-        asked = [self.spec.digest(), self._pool_sha256, self.scale, self._ledger_id]
+        asked = [self.spec.digest(), self._pool_sha256, self._ledger_id]
         noise = self._config.mechanism.model_dump(mode="json")
         return json.dumps([*asked, noise, self._config.votes.mode, self._config.budget.unit], sort_keys=True)
 
@@ -225,7 +223,7 @@ class SumRequests(RoundRequests):
         """The request; ``asked`` does not matter, as the one sum labels every input."""
         terms = Terms.of(mechanism, mode, stage)
         name = round_id(self._pool_sha256, (), (terms, self.question))
-        return SumClasses(terms, name, self._ledger_id, self.spec, self._pool_sha256, self.scale)
+        return SumClasses(terms, name, self._ledger_id, self.spec, self._pool_sha256, self.per_party)
 
 
 def build_requests(

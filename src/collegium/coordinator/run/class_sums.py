@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from collegium.coordinator.rounds.round_requests import SumRequests
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.errors import StorageError
-from collegium.models.kernel_student import NoisySums
+from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
 from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
 from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.whole_files import replacing
@@ -72,4 +72,4 @@ def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise
 
 
 def _contributions(requests: SumRequests, answered: int) -> float | None:
-    return answered * requests.scale if requests.scale else None
+    return answered * PARTY_CONTRIBUTIONS if requests.per_party else None

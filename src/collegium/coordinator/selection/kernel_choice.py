@@ -1,6 +1,5 @@
 """Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,9 @@ from numpy.typing import NDArray
 from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
-from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.kernels import KernelSpec
 from collegium.data.task import ImageInputs, Inputs, TableInputs
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
-from collegium.privacy.mechanisms.class_sums import ONE
 
 _SOME = 512
 _LEAST_VARIANCE = 1024.0
@@ -90,13 +88,3 @@ def _median_distance(values: NDArray[np.float64]) -> float:
     squared = np.square(values).sum(axis=1)
     apart = squared[:, None] + squared - 2.0 * values @ values.T
     return max(1.0, float(np.sqrt(max(0.0, float(np.median(apart))))))
-
-
-def mean_scale(kernel: KernelMap, pool: NDArray[Any]) -> float:
-    """The public factor on a party's mean contribution: 1 / the root mean square of φ along its strongest axis.
-
-    A party whose records of a class lie to one side of it then sends about one contribution's length.
-    """
-    vectors = kernel(pool[:: max(1, len(pool) // 2048)])[:, :-1] / ONE
-    strongest = float(np.linalg.norm(vectors, 2)) / math.sqrt(len(vectors))
-    return 1.0 / max(strongest, 2.0**-16)

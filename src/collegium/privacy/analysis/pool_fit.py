@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
 
-LEVEL = 0.05
+LEVEL = 0.02
 """The share of pools that fit and are flagged all the same."""
 _DRAWS = 2_000
 _SIGNAL = 3.0

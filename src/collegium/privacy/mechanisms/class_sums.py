@@ -11,7 +11,8 @@ no rounding left to argue about:
   a record whose label is turned contributes −φ(x) ⊗ c_y;
 * a person with g records: each contributes trunc(φ(x)/g) ⊗ c_y and ⌊COUNT/g⌋. Truncation shortens, and the g vectors
   add up to one of length at most Δ by the triangle inequality;
-* the unit party: a party sends a multiple of the mean of its records' contributions that is shortened to Δ.
+* the unit party: a party sends one vector, whichever follows from its records, that is brought to a length of at most
+  Δ. So adding or removing the party, with all of its records, moves the sum by at most Δ.
 
 ``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
 and noise σ. Labels, scores and students are computed from it and cost nothing more.
@@ -111,7 +112,7 @@ class ClassSums(Mechanism):
         return min(1, queries)
 
     def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        """A party moves the sum by as much as a record does, where parties send means."""
+        """A party moves the sum by as much as a record does, where each sends one vector."""
         return self.unit(1, adjacency)
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
