@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: docs demo check test style types fast-tests dist audit stubs schemas clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml

@@ -29,6 +29,11 @@ PROCESSES_S = 600
 """A test of integration, with the real processes that it starts, has this long on a busy machine."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where no slow test is wanted, the modules of slow folders are not even imported."""
+    return True if config.option.markexpr == "not slow" and collection_path in SLOW_FOLDERS else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(folder in item.path.parents for folder in SLOW_FOLDERS):

@@ -6,6 +6,7 @@ A method gives a function that computes the loss of one step; the loop minimises
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,19 @@ StepLoss = Callable[[int], tuple[Tensor, Mapping[str, Value]]]
 
 StepCallback = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
+
+
+def _undecorated(method: Any) -> Any:
+    """The method without torch's decorator, which imports torch's compiler: a second and 70 MB in every process."""
+    return getattr(method, "__wrapped__", method)
+
+
+class _AdamW(torch.optim.AdamW):
+    """AdamW for networks that are not compiled; its numbers are torch's own."""
+
+    add_param_group = _undecorated(torch.optim.AdamW.add_param_group)
+    zero_grad = _undecorated(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(_undecorated(torch.optim.AdamW.step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +57,7 @@ class Learner:
         learning_rate : float
             The largest one, reached after the fraction ``warm_up`` of the steps.
         """
-        optimiser = torch.optim.AdamW(list(parameters), lr=learning_rate, weight_decay=weight_decay, fused=True)
+        optimiser = _AdamW(list(parameters), lr=learning_rate, weight_decay=weight_decay, fused=True)
         return cls(
             optimiser,
             torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=steps, pct_start=warm_up),

@@ -162,7 +162,9 @@ def _votes_of(fits: tuple[dict[str, Any], ...], kind: str, task: Task, options: 
                 "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
                 "OMP_NUM_THREADS": str(fit["threads"]),
             }
-            command = [sys.executable, "-m", "collegium.testing.teachers", json.dumps(asked)]
+            # Not by -m: the processes that fit teachers would import the main module, this suite, as well.
+            program = "import sys; from collegium.testing.teachers import fit_alone; fit_alone(sys.argv[1])"
+            command = [sys.executable, "-c", program, json.dumps(asked)]
             processes.append(
                 subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             )
@@ -177,8 +179,12 @@ def _votes_of(fits: tuple[dict[str, Any], ...], kind: str, task: Task, options: 
         return [np.load(file) for file in files]
 
 
-def _fit_in_this_process(asked: dict[str, Any]) -> None:
-    """What one of the processes does: fit ``data``, after ``before`` if there is any; the votes go to ``out``."""
+def fit_alone(request: str) -> None:
+    """What one of the processes does: fit ``data``, after ``before`` if there is any; the votes go to ``out``.
+
+    ``before`` is fitted in this very process, where it leaves behind what it can.
+    """
+    asked = json.loads(request)
     task = Task.model_validate(asked["task"])
     random.seed(asked["random_state"])
     np.random.seed(asked["random_state"])
@@ -187,7 +193,7 @@ def _fit_in_this_process(asked: dict[str, Any]) -> None:
     probes = easy_examples(task, _PROBES, seed=6, spread=0.5).x
     settings = TeacherSettings(kind=asked["kind"], per_party=_TEACHERS, seed=11, options=asked["options"])
 
-    def votes(name: str) -> IntArray:
+    def votes(name: str, threads: int) -> IntArray:
         ensemble = TeacherEnsemble(
             "party",
             _records(name, task),
@@ -196,16 +202,12 @@ def _fit_in_this_process(asked: dict[str, Any]) -> None:
             key=_KEY,
             store=TeacherStore(None),
             device="cpu",
-            threads=asked["threads"],
+            threads=threads,
             allowed_imports=(asked["kind"],),
             progress=lambda ready: None,
         )
         return ensemble.votes(probes)
 
     if asked["before"] is not None:
-        votes(asked["before"])
-    np.save(asked["out"], votes(asked["data"]))
-
-
-if __name__ == "__main__":
-    _fit_in_this_process(json.loads(sys.argv[1]))
+        votes(asked["before"], 1)
+    np.save(asked["out"], votes(asked["data"], asked["threads"]))

@@ -43,7 +43,7 @@ def test_a_line_comes_after_a_second_and_another_every_five() -> None:
 
 @pytest.mark.slow
 def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "collegium.cli", "account", "-m", "gnmax", "--sigma", "37", "--queries", "30"]
+    command = [sys.executable, "-m", "collegium.cli", "account", "-m", "lnmax", "--gamma", "0.15", "--queries", "40"]
     run = [
         subprocess.run(
             [*command, "--json"],
@@ -55,6 +55,6 @@ def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> N
         )
         for _ in range(2)
     ]
-    assert "the exact accountant's 30 rounds under discrete-gaussian noise of 37 votes" in run[0].stderr
+    assert "the exact accountant's 40 rounds under discrete-laplace noise of 6.66667 votes" in run[0].stderr
     assert run[1].stderr == ""
     assert json.loads(run[0].stdout) == json.loads(run[1].stdout)

@@ -43,7 +43,6 @@ def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, mos
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "scale", "rounds", "most"),
     [("gaussian", 40.0, 25, 0.516), ("laplace", 20.0, 40, 1.379), ("discrete-gaussian", 8.0, 25, 3.06)],

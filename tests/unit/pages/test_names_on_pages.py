@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,16 +62,27 @@ def our_modules() -> dict[str, set[str]]:
     return modules
 
 
-MODULES = our_modules()
-DEFINED = {name for names in MODULES.values() for name in names}
-MEMBERS = {name.rpartition(".")[2] for name in DEFINED if "." in name}
-LAST_NAMES = {name.rpartition(".")[2] for name in DEFINED}
-WIRE_NAMES = {
-    name
-    for path in (ROOT / "src").rglob("*.proto")
-    for name in re.findall(r"^\s*(?:message|service|enum|rpc) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-}
-FILES = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+class Ours:
+    """Every name that is ours, read once where it is first needed."""
+
+    def __init__(self) -> None:
+        self.modules = our_modules()
+        self.defined = {name for names in self.modules.values() for name in names}
+        self.members = {name.rpartition(".")[2] for name in self.defined if "." in name}
+        self.last_names = {name.rpartition(".")[2] for name in self.defined}
+        self.wire_names = {
+            name
+            for path in (ROOT / "src").rglob("*.proto")
+            for name in re.findall(
+                r"^\s*(?:message|service|enum|rpc) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+            )
+        }
+        self.files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+
+
+@cache
+def ours() -> Ours:
+    return Ours()
 
 
 def ends_with(name: str, end: str) -> bool:
@@ -80,16 +92,18 @@ def ends_with(name: str, end: str) -> bool:
 def dotted_name_exists(name: str) -> bool:
     """Whether a dotted name is a module of ours (its first packages may be left out) or something that one defines."""
     if name.startswith("collegium.v1."):
-        return name.removeprefix("collegium.v1.") in WIRE_NAMES
+        return name.removeprefix("collegium.v1.") in ours().wire_names
     if name.startswith("cg."):
-        return name.removeprefix("cg.") in MODULES["collegium"] | LAST_NAMES or dotted_name_exists(name[3:])
+        return name.removeprefix("cg.") in ours().modules["collegium"] | ours().last_names or dotted_name_exists(
+            name[3:]
+        )
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         member = ".".join(parts[end:])
-        for module, defined in MODULES.items():
+        for module, defined in ours().modules.items():
             if ends_with(module, ".".join(parts[:end])) and (not member or member in defined):
                 return True
-    return name in DEFINED
+    return name in ours().defined
 
 
 def missing(text: str) -> list[str]:
@@ -102,17 +116,17 @@ def missing(text: str) -> list[str]:
             continue
         if re.fullmatch(r"test_\w+\*?", name):
             pattern = re.compile(re.escape(name).replace(r"\*", r"\w*"))
-            names = {*LAST_NAMES, *(Path(path).stem for path in FILES)}
+            names = {*ours().last_names, *(Path(path).stem for path in ours().files)}
             found = any(pattern.fullmatch(other) for other in names)
         elif re.fullmatch(r"[\w/-]+\.py", name):
-            found = any(f"/{path}".endswith(f"/{name}") for path in FILES)
+            found = any(f"/{path}".endswith(f"/{name}") for path in ours().files)
         elif re.fullmatch(r"(src|tests|docs|examples|reproduction|benchmarks)(/[\w.-]+)+/?", name):
             found = (ROOT / name).exists()
         elif re.fullmatch(r"[a-z]\w*(\.[A-Za-z]\w*)+", name) and looks_like_code(name):
             found = dotted_name_exists(name)
         elif re.fullmatch(r"(?=\w*[a-z])[A-Z]\w*([A-Z]\w*(\.\w+)?|\.[a-z_]\w*)", name):
             owner, _, member = name.partition(".")
-            found = owner in LAST_NAMES | WIRE_NAMES and (not member or member in MEMBERS)
+            found = owner in ours().last_names | ours().wire_names and (not member or member in ours().members)
         else:
             continue
         if not found:

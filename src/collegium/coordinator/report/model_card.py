@@ -39,7 +39,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     -------
     The card's path. StorageError if it cannot be written.
     """
-    environment = templates("coordinator.report").overlay(autoescape=False)
+    environment = templates("coordinator.report")
     environment.filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
     quality = quality if quality is not None and quality.accuracy is not None else None
     own = student.stem == "student"  # what the parties measured is the run's own student

@@ -98,10 +98,13 @@ def render(run: RunRecord, *, research: bool = False) -> str:
 
 @cache
 def templates(package: str) -> Environment:
-    """The templates in the folder of ``collegium.<package>``; whatever they show is escaped."""
-    loader = PackageLoader(f"collegium.{package}", ".")
+    """The templates in the folder of ``collegium.<package>``; whatever they show is escaped, except in Markdown."""
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader(f"collegium.{package}", "."),
+        autoescape=lambda name: name is None or not name.endswith(".md.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters.update(number=number, percent=_percent, printed=printed, value=value_of, log10=math.log10)
     environment.globals["ticks"] = ticks

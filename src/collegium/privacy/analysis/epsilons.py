@@ -5,6 +5,7 @@ What a mechanism's stages cost does not depend on the votes and may be published
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from collegium.errors import UnsupportedAccounting
@@ -121,8 +122,9 @@ def _published(charges: Iterable[StageCharge], orders: tuple[float, ...]) -> Ren
     return total
 
 
-def loss_distribution_epsilon(charges: Sequence[StageCharge], delta: float) -> float | None:
-    """ε by privacy loss distributions; None where a stage has none."""
+@lru_cache(maxsize=64)
+def loss_distribution_epsilon(charges: tuple[StageCharge, ...], delta: float) -> float | None:
+    """ε by privacy loss distributions; None where a stage has none. It is slow, and a run's reports repeat it."""
     losses = [one.stage.privacy_loss(one.unit) for one in charges]
     if any(loss is None for loss in losses):
         return None
@@ -178,7 +180,7 @@ def all_epsilons(
         charged.attained,
         published=published,
         moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
-        loss_distribution=loss_distribution_epsilon(charges, delta) if finite else None,
+        loss_distribution=loss_distribution_epsilon(tuple(charges), delta) if finite else None,
     )
 
 
