@@ -5,7 +5,7 @@ Every decoder raises ProtocolViolation.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from collegium import limits
@@ -53,7 +53,7 @@ class LabelJob(Translated):
     message = jobs_pb.LabelJob
 
     def __post_init__(self) -> None:
-        check_job_id(self.job_id)
+        require(_JOB_ID.fullmatch(self.job_id) is not None, "a job is named by 32 hexadecimal digits")
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
         require(1 <= len(self.positions) <= MAX_JOB_INPUTS, f"a job asks for 1 to {MAX_JOB_INPUTS} inputs")
         require(len(set(self.positions)) == len(self.positions), "a job asks for each input once")
@@ -75,41 +75,19 @@ class JobStatus(Translated):
     """How many jobs come before this one."""
     reason: str = ""
     """Why the job stopped."""
+    labels: Mapping[int, int] = field(default_factory=dict)
+    """Once the job has ended: the class of each position that was asked about, -1 for an abstention."""
     message = jobs_pb.JobStatus
 
     def __post_init__(self) -> None:
-        check_job_id(self.job_id)
+        require(_JOB_ID.fullmatch(self.job_id) is not None, "a job is named by 32 hexadecimal digits")
         require(self.state in get_args(JobState), "a job in a state that is not known here: update Collegium")
         require(len(self.reason) <= limits.MAX_TEXT_CHARS, "the reason why a job stopped is a short text")
+        require(all(-1 <= label < limits.MAX_CLASSES for label in self.labels.values()), "a label is a class or -1")
 
     @property
     def ended(self) -> bool:
         return self.state in ("done", "stopped")
-
-
-@dataclass(frozen=True)
-class JobLabels:
-    """The class of each position that was asked about; -1 is an abstention."""
-
-    labels: Mapping[int, int]
-
-    def to_bytes(self) -> bytes:
-        return jobs_pb.JobLabels(
-            positions=list(self.labels.keys()), labels=list(self.labels.values())
-        ).SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "JobLabels":
-        message = parse(jobs_pb.JobLabels, data)
-        require(len(message.positions) == len(message.labels), "a label for each position")
-        require(all(-1 <= label < limits.MAX_CLASSES for label in message.labels), "a label is a class or -1")
-        return cls(dict(zip(message.positions, message.labels, strict=True)))
-
-
-def check_job_id(job_id: str) -> str:
-    """The id itself; ProtocolViolation unless it is 32 hexadecimal digits."""
-    require(_JOB_ID.fullmatch(job_id) is not None, "a job is named by 32 hexadecimal digits")
-    return job_id
 
 
 def piece_to_bytes(piece: PoolChunk) -> bytes:

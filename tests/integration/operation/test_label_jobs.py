@@ -123,19 +123,16 @@ def test_a_student_is_held_to_its_limit_and_others_are_not(served: dict[str, Ord
 def test_a_job_is_shown_to_its_own_student_alone(served: dict[str, Order], service: JobScene) -> None:
     firm = service.client(service.scene.folder / "keys-firm")
     job_id = served["first"].heard[0].job_id
-    for peek in (firm.collect, lambda job: firm.follow(job, lambda status: None)):
-        with pytest.raises(Refused, match="firm has no job"):
-            peek(job_id)
     with pytest.raises(Refused, match="queued with other inputs"):
-        firm.submit(LabelJob(job_id, firm.describe().pool.sha256, (4, 2, 9, 7)))
+        firm.order(LabelJob(job_id, firm.describe().pool.sha256, (4, 2, 9, 7)), lambda status: pytest.fail("shown"))
 
 
 def test_inputs_that_are_not_in_the_pool_are_refused(served: dict[str, Order], service: JobScene) -> None:
     lab = service.client(service.scene.folder / "keys-lab")
     with pytest.raises(PoolMismatch, match="100 inputs"):
-        lab.submit(LabelJob("ab" * 16, lab.describe().pool.sha256, (100,)))
+        lab.order(LabelJob("ab" * 16, lab.describe().pool.sha256, (100,)), print)
     with pytest.raises(PoolMismatch, match="ask anew"):
-        lab.submit(LabelJob("ab" * 16, "0" * 64, (1,)))
+        lab.order(LabelJob("ab" * 16, "0" * 64, (1,)), print)
 
 
 # -- who may call ----------------------------------------------------------------------------------
@@ -214,17 +211,17 @@ def test_what_is_malformed_or_too_long_is_refused_and_the_service_goes_on(servic
     with raw(service) as ask:
         for method, question, words in (
             ("Describe", b"\xff\xff\xff", "no message of this protocol"),
-            ("Submit", long.SerializeToString(), "at most"),
-            ("Submit", twice.SerializeToString(), "each input once"),
-            ("Submit", jobs_pb.LabelJob(job_id="ab" * 16, pool_sha256="0" * 64).SerializeToString(), "asks for 1 to"),
-            ("Follow", jobs_pb.JobName(job_id="../../etc").SerializeToString(), "hexadecimal"),
+            ("Order", long.SerializeToString(), "at most"),
+            ("Order", twice.SerializeToString(), "each input once"),
+            ("Order", jobs_pb.LabelJob(job_id="ab" * 16, pool_sha256="0" * 64).SerializeToString(), "asks for 1 to"),
+            ("Order", jobs_pb.LabelJob(job_id="../../etc").SerializeToString(), "hexadecimal"),
         ):
             with pytest.raises(ProtocolViolation, match=words):
                 ask(method, question)
         with pytest.raises(ProtocolViolation, match="before its question"):
-            ask("Collect")
+            ask("Order")
         with pytest.raises(Unreachable):  # gRPC's own limit ends the call
-            ask("Submit", bytes(80 * 1024 * 1024))
+            ask("Order", bytes(80 * 1024 * 1024))
         assert ask("Describe", jobs_pb.DescribeJobService(protocol_version=PROTOCOL_VERSION).SerializeToString())
 
 

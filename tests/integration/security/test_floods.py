@@ -33,7 +33,7 @@ MOST_GROWTH_BYTES = 256 * 1024 * 1024
 CROWD, MOST_OF_ONE_BYTES = 200, 256 * 1024
 MOST_CPU_S = 10.0
 CONNECTIONS, STREAMS = 14, 4
-SUBMIT = f"/{label_jobs.SERVICE}/Submit"
+ORDER = f"/{label_jobs.SERVICE}/Order"
 
 Open = Callable[[Iterable[bytes]], Any]
 
@@ -68,7 +68,7 @@ def bounded(fortress: Fortress) -> Iterator[None]:
     assert fortress.ask() == dict.fromkeys(HONEST, "Description")
 
 
-@pytest.mark.parametrize(("name", "method"), [(INSIDER, ATTEND), (STUDENT, SUBMIT)])
+@pytest.mark.parametrize(("name", "method"), [(INSIDER, ATTEND), (STUDENT, ORDER)])
 def test_a_message_far_too_long_is_refused_by_its_length_alone(name: str, method: str, fortress: Fortress) -> None:
     """480 MiB in all, one after the other."""
     long = bytes(FAR_TOO_LONG_BYTES)
@@ -80,7 +80,7 @@ def test_a_message_far_too_long_is_refused_by_its_length_alone(name: str, method
 
 @pytest.mark.parametrize(
     ("name", "method", "turned_away", "rounds"),
-    [(INSIDER, ATTEND, grpc.StatusCode.UNAVAILABLE, 10), (STUDENT, SUBMIT, grpc.StatusCode.PERMISSION_DENIED, 3)],
+    [(INSIDER, ATTEND, grpc.StatusCode.UNAVAILABLE, 10), (STUDENT, ORDER, grpc.StatusCode.PERMISSION_DENIED, 3)],
 )
 def test_of_one_peer_few_messages_are_read_however_many_streams_it_opens(
     name: str, method: str, turned_away: grpc.StatusCode, rounds: int, fortress: Fortress

@@ -14,7 +14,7 @@ import pytest
 from collegium.coordinator.label_jobs.queue import MAX_OPEN_JOBS, JobQueue
 from collegium.data.values import ArraySpec
 from collegium.errors import ProtocolViolation, Refused, StorageError
-from collegium.protocol.label_jobs import JobLabels, JobServiceDescription, JobStatus, LabelJob
+from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
 
 POOL = "ab" * 32
 
@@ -154,9 +154,9 @@ def test_messages_come_back_as_they_went() -> None:
         JobServiceDescription("trial", "{}", spec, "{}", None),
         JobServiceDescription("trial", "{}", spec, "{}", 0),
         JobStatus("0" * 32, "stopped", 5, 2, 1, "no budget"),
-        JobLabels({3: -1, 1: 9}),
+        JobStatus("0" * 32, "done", 2, 2, labels={3: -1, 1: 9}),
     ):
         assert type(sent).from_bytes(sent.to_bytes()) == sent
-    for kind in (LabelJob, JobServiceDescription, JobStatus, JobLabels):
+    for kind in (LabelJob, JobServiceDescription, JobStatus):
         with pytest.raises(ProtocolViolation):
             kind.from_bytes(b"\xff\xff\xff")

@@ -24,7 +24,6 @@ from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 from collegium.protocol.label_jobs import (
     SERVICE,
-    JobLabels,
     JobServiceDescription,
     JobStatus,
     LabelJob,
@@ -35,7 +34,7 @@ from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
 logger = logging.getLogger("collegium.student")
 
 ANSWER_S = 120.0
-"""How long an answer of one message may take: a whole job is looked up in the ledger for it."""
+"""How long the answer of one message may take."""
 
 Result = TypeVar("Result")
 
@@ -70,7 +69,13 @@ class LabelJobClient:
     def describe(self) -> JobServiceDescription:
         """What the consortium has to offer; VersionMismatch when it speaks another version of the protocol."""
         question = jobs_pb.DescribeJobService(protocol_version=limits.PROTOCOL_VERSION).SerializeToString()
-        said = JobServiceDescription.from_bytes(self._one("Describe", question))
+
+        def ask(call: _Call) -> bytes:
+            for data in call("Describe", question, timeout_s=ANSWER_S):
+                return data
+            raise Unreachable("the coordinator ended the call without an answer")
+
+        said = JobServiceDescription.from_bytes(self._patiently(ask))
         if said.protocol_version != limits.PROTOCOL_VERSION:
             raise VersionMismatch(
                 f"the coordinator speaks version {said.protocol_version} of the protocol, this student "
@@ -97,17 +102,15 @@ class LabelJobClient:
 
         return self._patiently(fetch)
 
-    def submit(self, job: LabelJob) -> JobStatus:
-        """Queue the job; once, however often this is called."""
-        return JobStatus.from_bytes(self._one("Submit", job.to_bytes()))
+    def order(self, job: LabelJob, on_status: Callable[[JobStatus], None]) -> JobStatus:
+        """Queue the job, once however often this is called, and wait until it has ended; its state, with the labels.
 
-    def follow(self, job_id: str, on_status: Callable[[JobStatus], None]) -> JobStatus:
-        """Wait until the job has ended, and return how; ``on_status`` is called whenever something is new."""
-        question = jobs_pb.JobName(job_id=job_id).SerializeToString()
+        ``on_status`` is called whenever something is new.
+        """
 
         def listen(call: _Call) -> JobStatus:
             told: JobStatus | None = None
-            for data in call("Follow", question):
+            for data in call("Order", job.to_bytes()):
                 status = JobStatus.from_bytes(data)
                 if status != told:
                     on_status(told := status)
@@ -116,18 +119,6 @@ class LabelJobClient:
             raise Unreachable("the coordinator ended the call")
 
         return self._patiently(listen)
-
-    def collect(self, job_id: str) -> JobLabels:
-        """The labels that the job's inputs have so far."""
-        return JobLabels.from_bytes(self._one("Collect", jobs_pb.JobName(job_id=job_id).SerializeToString()))
-
-    def _one(self, method: str, question: bytes) -> bytes:
-        def ask(call: _Call) -> bytes:
-            for data in call(method, question, timeout_s=ANSWER_S):
-                return data
-            raise Unreachable("the coordinator ended the call without an answer")
-
-        return self._patiently(ask)
 
     def _patiently(self, work: "Callable[[_Call], Result]") -> Result:
         """Do it over a connection of its own, and again while the coordinator cannot be reached."""

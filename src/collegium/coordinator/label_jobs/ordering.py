@@ -101,9 +101,8 @@ def order_labels(
     make_folder(folder)
     pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
     job = _job_of(folder, described.pool.sha256, tuple(choose(len(pool))), note)
-    client.submit(job)
-    status = client.follow(job.job_id, on_status)
-    labels = dict(client.collect(job.job_id).labels)
+    status = client.order(job, on_status)
+    labels = dict(status.labels)
     if not labels.keys() <= set(job.positions) or max(labels.values(), default=0) >= len(task.classes):
         raise ProtocolViolation("the coordinator sent labels that were not asked for: update Collegium")
     rows = [(at, labels[at] if labels.get(at, -1) >= 0 else None) for at in job.positions if at in labels]

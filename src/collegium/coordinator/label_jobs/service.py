@@ -19,7 +19,7 @@ from collegium.data.values import PoolChunk, array_spec, chunks
 from collegium.errors import PoolMismatch
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import Subject
-from collegium.protocol.label_jobs import JobLabels, JobServiceDescription, JobStatus, LabelJob
+from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
 
 
 class LabelJobService:
@@ -74,7 +74,7 @@ class LabelJobService:
         self._require_pool(sha256)
         return chunks(self._pool, self._spec, offset_bytes)
 
-    def submit(self, subject: Subject, job: LabelJob) -> JobStatus:
+    def submit(self, subject: Subject, job: LabelJob) -> None:
         """Queue it; Refused or PoolMismatch says why not. Again under the same id, it changes nothing."""
         student = self._members().admit_student(subject)
         self._require_pool(job.pool_sha256)
@@ -82,19 +82,15 @@ class LabelJobService:
             raise PoolMismatch(f"the pool has {len(self._pool)} inputs, and the job names number {max(job.positions)}")
         self._queue.add(job, subject.name, student.queries)
         self.tell()
-        return self.status(subject, job.job_id)
 
     def status(self, subject: Subject, job_id: str) -> JobStatus:
+        """The state of the student's own job; with its labels, once it has ended."""
         self.admit(subject)
         job, ahead = self._queue.job(job_id, subject.name)
         labelled = job.labelled if job.ended else self._progress.get(job_id, 0)
-        return JobStatus(job.id, job.state, len(job.positions), labelled, ahead, job.reason[: limits.MAX_TEXT_CHARS])
-
-    def collect(self, subject: Subject, job_id: str) -> JobLabels:
-        """The labels that the inputs of the student's own job have so far."""
-        self.admit(subject)
-        job, _ = self._queue.job(job_id, subject.name)
-        return JobLabels(self.released(job))
+        labels = self.released(job) if job.ended else {}
+        reason = job.reason[: limits.MAX_TEXT_CHARS]
+        return JobStatus(job.id, job.state, len(job.positions), labelled, ahead, reason, labels)
 
     # -- what the coordinator does ---------------------------------------------------------------
 

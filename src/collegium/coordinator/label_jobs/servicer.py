@@ -23,7 +23,6 @@ from collegium.protocol.label_jobs import (
     MAX_QUESTION_BYTES,
     SERVICE,
     LabelJob,
-    check_job_id,
     piece_to_bytes,
 )
 from collegium.protocol.v1 import label_jobs_pb2 as jobs_pb
@@ -59,9 +58,7 @@ class LabelServicer:
         answers: dict[str, Answering] = {
             "Describe": self._describe,
             "FetchPool": self._fetch_pool,
-            "Submit": self._submit,
-            "Follow": self._follow,
-            "Collect": self._collect,
+            "Order": self._order,
         }
         methods = {
             name: grpc.stream_stream_rpc_method_handler(self._answering(answer)) for name, answer in answers.items()
@@ -112,7 +109,7 @@ class LabelServicer:
             raise ProtocolViolation(f"a student's message has at most {MAX_QUESTION_BYTES} bytes")
         return bytes(data)
 
-    # -- the five questions ----------------------------------------------------------------------
+    # -- the three questions ---------------------------------------------------------------------
 
     async def _describe(self, subject: Subject, data: bytes, context: Context) -> None:
         spoken = parse(jobs_pb.DescribeJobService, data).protocol_version
@@ -129,14 +126,12 @@ class LabelServicer:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await context.write(piece_to_bytes(piece))
 
-    async def _submit(self, subject: Subject, data: bytes, context: Context) -> None:
+    async def _order(self, subject: Subject, data: bytes, context: Context) -> None:
         job = LabelJob.from_bytes(data)
-        status = await asyncio.to_thread(self._jobs.submit, subject, job)
-        logger.info("%s: job %s, %d inputs: %s", subject.name, job.job_id[:8], len(job.positions), status.state)
-        await context.write(status.to_bytes())
-
-    async def _follow(self, subject: Subject, data: bytes, context: Context) -> None:
-        job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
+        await asyncio.to_thread(self._jobs.submit, subject, job)
+        job_id, inputs = job.job_id, len(job.positions)
+        del data, job  # the call may stay open for days, and needs the id alone
+        logger.info("%s: job %s, %d inputs", subject.name, job_id[:8], inputs)
         while True:
             bell = self._bell  # taken before looking, so that no change is missed
             status = await asyncio.to_thread(self._jobs.status, subject, job_id)
@@ -145,10 +140,6 @@ class LabelServicer:
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(bell.wait(), HEARTBEAT_S)
-
-    async def _collect(self, subject: Subject, data: bytes, context: Context) -> None:
-        job_id = check_job_id(parse(jobs_pb.JobName, data).job_id)
-        await context.write((await asyncio.to_thread(self._jobs.collect, subject, job_id)).to_bytes())
 
     def _ring_from_anywhere(self) -> None:
         if (loop := self._loop) is not None:

@@ -49,32 +49,27 @@ class LabelJob(_message.Message):
     note: str
     def __init__(self, job_id: _Optional[str] = ..., pool_sha256: _Optional[str] = ..., positions: _Optional[_Iterable[int]] = ..., note: _Optional[str] = ...) -> None: ...
 
-class JobName(_message.Message):
-    __slots__ = ("job_id",)
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
-
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "state", "reason", "inputs", "labelled", "ahead")
+    __slots__ = ("job_id", "state", "reason", "inputs", "labelled", "ahead", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     LABELLED_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     state: str
     reason: str
     inputs: int
     labelled: int
     ahead: int
-    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., inputs: _Optional[int] = ..., labelled: _Optional[int] = ..., ahead: _Optional[int] = ...) -> None: ...
-
-class JobLabels(_message.Message):
-    __slots__ = ("positions", "labels")
-    POSITIONS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    positions: _containers.RepeatedScalarFieldContainer[int]
-    labels: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, positions: _Optional[_Iterable[int]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+    labels: _containers.ScalarMap[int, int]
+    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., inputs: _Optional[int] = ..., labelled: _Optional[int] = ..., ahead: _Optional[int] = ..., labels: _Optional[_Mapping[int, int]] = ...) -> None: ...
