@@ -1,8 +1,8 @@
 """The suite for mechanisms: what is released costs no more than the mechanism says.
 
 The empirical part runs the mechanism on neighbouring vote histograms. The event whose rates differ most is chosen
-on a pilot; fresh runs then give the two rates with Clopper-Pearson bounds, and by data processing the Rényi
-divergence of the mechanism is at least the divergence of that one event. A charge below it is refuted.
+on a pilot; fresh runs then give the two rates p and q with Clopper-Pearson bounds. The law that the ledger charges
+states δ for every ε, and p − e^ε·q above that δ refutes it.
 """
 
 import dataclasses
@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError, UnsupportedAccounting
-from collegium.privacy.analysis.audit import Histogram, clopper_pearson, histograms, neighbours, outcomes
+from collegium.privacy.accounting.game.laws import block_profile
+from collegium.privacy.accounting.game.profile import Profile
+from collegium.privacy.analysis.attack import Histogram, histograms, neighbours, outcomes
+from collegium.privacy.analysis.audit import clopper_pearson
+from collegium.privacy.analysis.epsilons import planned_charges, rounds_of
 from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism
 from collegium.privacy.mechanisms.registry import create, known_names
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
@@ -21,6 +25,8 @@ from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.testing.promises import promise, refuses
 
+DELTAS = (0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+"""The stated law is tested at the ε of each δ, and at ε = 0."""
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
 FAILURE_PROBABILITY = 1e-6
 _PILOT_RUNS = 20_000
@@ -66,13 +72,13 @@ def check_mechanism(
     ------
     AssertionError
         With the promise that is broken: a name or source is missing; the parameters do not make the same mechanism
-        again; a charge is no valid curve, falls as a unit gets more votes, or lies below what was measured or below
-        the mechanism's own exact loss; wrong votes are not refused; ties go to another class than the lowest;
-        noise is reused. A mechanism that keeps its promises fails with probability at most 1e-6.
+        again; a charge is no valid curve, falls as a unit gets more votes, or lies below the mechanism's own exact
+        loss; the law that a ledger charges states less than what was measured; wrong votes are not refused; ties
+        go to another class than the lowest; noise is reused. A mechanism that keeps its promises fails with probability at most 1e-6.
 
     References
     ----------
-    Clopper and Pearson 1934; data processing of the Rényi divergence: van Erven and Harremoës 2014, Theorem 1.
+    Clopper and Pearson 1934; δ at every ε: docs/privacy.md, "The exact accountant".
     """
     promise(runs >= 1000 and teachers >= 2 and classes >= 2, "the suite needs 1000 runs, 2 teachers and 2 classes")
     _check_description(mechanism)
@@ -86,7 +92,7 @@ def check_mechanism(
     for adjacency, curve in curves.items():
         if sums is None:
             _check_exact_loss(mechanism, adjacency, curve, teachers, classes, seed)
-        _check_measured_loss(mechanism, adjacency, curve, teachers, classes, drawn, runs, seed)
+        _check_measured_loss(mechanism, adjacency, teachers, classes, drawn, runs, seed)
 
 
 def _as_it_is(histogram: Histogram, runs: int, generator: np.random.Generator) -> IntArray:
@@ -213,13 +219,13 @@ def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed:
     """
     histogram = _undecided(mechanism, teachers, classes, seed)
     calls, rows = 2_000, 10
-    once, again = (outcomes(mechanism, SeededNoise(seed), histogram, calls) for _ in range(2))
+    once, again = (outcomes(mechanism, SeededNoise(seed), np.tile(histogram, (calls, 1))) for _ in range(2))
     promise(
         bool((once == again).all()),
         f"{mechanism.name} draws randomness beside the noise that it is given: equal seeds give other labels",
     )
     noise = SeededNoise(seed + 1)
-    drawn = np.stack([outcomes(mechanism, noise, histogram, rows) for _ in range(calls)])
+    drawn = np.stack([outcomes(mechanism, noise, np.tile(histogram, (rows, 1))) for _ in range(calls)])
     across = drawn[0::2, 0::2] == drawn[1::2, 1::2]
     for shared, what in (
         (drawn[:, 0::2] == drawn[:, 1::2], "for several queries of one release"),
@@ -239,7 +245,9 @@ def _undecided(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> 
     """Among the histograms that are tried, the one whose most frequent outcome is the least frequent."""
     noise = SeededNoise(seed)
     tried = [np.array(one, dtype=np.int64) for one in histograms(teachers, classes)]
-    frequent = [np.unique(outcomes(mechanism, noise, one, 500), return_counts=True)[1].max() for one in tried]
+    frequent = [
+        np.unique(outcomes(mechanism, noise, np.tile(one, (500, 1))), return_counts=True)[1].max() for one in tried
+    ]
     return tried[int(np.argmin(frequent))]
 
 
@@ -272,40 +280,32 @@ class _Rates:
     other_low: float
     other_high: float
 
-    def least_divergence(self, order: float) -> float:
-        """The smallest Rényi divergence of ``order`` that fits the bounds; 0 where they overlap."""
-        if self.low > self.other_high:
-            return _divergence(self.low, self.other_high, order)
-        if self.high < self.other_low:
-            return _divergence(1.0 - self.high, 1.0 - self.other_low, order)
-        return 0.0
-
     def least_failure(self, epsilon: float) -> float:
         """The smallest δ that fits the bounds at ``epsilon``."""
         first = self.low - math.exp(epsilon) * self.other_high
         return max(first, (1.0 - self.high) - math.exp(epsilon) * (1.0 - self.other_low))
 
 
-def _divergence(p: float, q: float, order: float) -> float:
-    """The Rényi divergence of two coins with the rates p > q."""
-    if q <= 0.0:
-        return math.inf
-    both = [order * math.log(p) + (1.0 - order) * math.log(q)]
-    if p < 1.0:
-        both.append(order * math.log1p(-p) + (1.0 - order) * math.log1p(-q))
-    return math.log(math.fsum(math.exp(one - max(both)) for one in both)) / (order - 1.0) + max(both) / (order - 1.0)
+def _stated_profile(mechanism: Mechanism, adjacency: Adjacency, classes: int) -> Profile | None:
+    """What one answer costs by the laws that a ledger charges; None where nothing finite is stated."""
+    try:
+        return block_profile(rounds_of(planned_charges(mechanism, Unit(1, adjacency), 1), classes), DELTAS[-1])
+    except UnsupportedAccounting:
+        return None
 
 
 def _check_measured_loss(
     mechanism: Mechanism,
     adjacency: Adjacency,
-    curve: RenyiCurve,
     teachers: int,
     classes: int,
     sums: Sums,
     runs: int,
     seed: int,
 ) -> None:
+    profile = _stated_profile(mechanism, adjacency, classes)
+    if profile is None:
+        return
     noise, generator = SeededNoise(seed + 2), np.random.default_rng(seed)
 
     def draw(histogram: Histogram, number: int) -> IntArray:
@@ -313,21 +313,21 @@ def _check_measured_loss(
         return np.concatenate([outcomes(mechanism, noise, sums(histogram, part, generator)) for part in parts])
 
     pilots = []
-    for pair in neighbours(teachers, classes, adjacency):
+    for pair in neighbours(histograms(teachers, classes), adjacency):
         first, second = (draw(histogram, _PILOT_RUNS) for histogram in pair)
         for event in _events(first, second):
             for one, other, order in ((first, second, pair), (second, first, pair[::-1])):
-                statements = _statements(curve, _rates(one, other, event, 1e-3))
+                statements = _statements(profile, _rates(one, other, event, 1e-3))
                 excess = max((least / max(charged, 1e-300) for least, charged, _ in statements), default=-math.inf)
                 pilots.append((excess, order, event))
     pilots.sort(key=lambda pilot: pilot[0], reverse=True)
     for _, (base, moved), event in pilots[:_PAIRS_TESTED]:
         rates = _rates(draw(base, runs), draw(moved, runs), event, FAILURE_PROBABILITY / (4 * _PAIRS_TESTED))
-        for least, charged, where in _statements(curve, rates):
+        for least, charged, where in _statements(profile, rates):
             promise(
                 least <= charged,
-                f"{mechanism.name} charges {charged:.4g} {where}, but at least {least:.4g} was measured between {base} "
-                f"and {moved} under {adjacency.value}: the noise is too small or reused, or the charge too small",
+                f"{mechanism.name} states δ = {charged:.4g} at {where}, but at least {least:.4g} was measured between "
+                f"{base} and {moved} under {adjacency.value}: the noise is too small or reused, or the law too small",
             )
 
 
@@ -343,14 +343,11 @@ def _rates(first: IntArray, second: IntArray, event: NDArray[np.int64], failure:
     return _Rates(*bounds[0], *bounds[1])
 
 
-def _statements(curve: RenyiCurve, rates: _Rates) -> list[tuple[float, float, str]]:
-    """For each order, or for the δ of a curve that has one: the least that fits ``rates``, the charge, and where."""
-    if curve.delta == 0.0:
-        charges = zip(ORDERS, curve.values.tolist(), strict=True)
-        return [
-            (rates.least_divergence(order), charge * (1.0 + _ROUNDING), f"at order {order:g}")
-            for order, charge in charges
-        ]
-    delta = min(0.5, 2.0 * curve.delta)
-    epsilon = curve.to_epsilon(delta).epsilon
-    return [(rates.least_failure(epsilon), delta, f"as δ at ε = {epsilon:.4g}")] if math.isfinite(epsilon) else []
+def _statements(profile: Profile, rates: _Rates) -> list[tuple[float, float, str]]:
+    """For each ε: the least δ that fits ``rates``, the δ that is stated, and where."""
+    never = profile.delta(700.0)  # what stays, however large ε is
+    epsilons = {0.0, *(profile.epsilon(max(delta, 2.0 * never)) for delta in DELTAS)}
+    return [
+        (rates.least_failure(epsilon), profile.delta(epsilon) * (1.0 + _ROUNDING), f"ε = {epsilon:.4g}")
+        for epsilon in sorted(epsilons)
+    ]

@@ -146,7 +146,7 @@ def test_the_mechanism_is_accounted_for_planned_and_audited(run: Run) -> None:
     assert planned.returncode == 0 and "Best: gnmax-unless-unsure" in planned.stdout, planned.stderr
 
     audit = ("-m", "collegium", "audit", "-m", "gnmax-unless-unsure", "--sigma", "4", "--teachers", "20", "--seed", "1")
-    audited = run(*audit, "--json")
+    audited = run(*audit, "--rounds", "2", "--json")
     assert audited.returncode == 0 and json.loads(audited.stdout)["consistent"], audited.stderr
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.mechanisms import IntArray, Mechanism, Noise, SeededNoise, Unit, create, register, registry
 from collegium.privacy.mechanisms.gnmax import GaussianRelease, GNMax
 from collegium.privacy.renyi import RenyiCurve
@@ -80,6 +81,11 @@ class ChargeTooSmall(GaussianRelease):
         return RenyiCurve(honest.orders, honest.values / 2)
 
 
+class LawTooSmall(GaussianRelease):
+    def law(self, unit: Unit, classes: int | None = None) -> Law:
+        return VectorLaw(0.5 / self.sigma)
+
+
 class HighestOfTies(GaussianRelease):
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         turned = np.ascontiguousarray(counts[:, ::-1]) if np.ndim(counts) == 2 else counts
@@ -125,6 +131,7 @@ def planted() -> Iterator[None]:
         (HalfTheNoise, "was measured"),
         (NoNoise, "was measured"),
         (ChargeTooSmall, "charge"),
+        (LawTooSmall, "was measured"),
         (HighestOfTies, "lowest class must win"),
         (OneDrawPerRelease, "same noise for several queries"),
         (SameDrawsAgain, "same noise in two releases"),
@@ -150,4 +157,4 @@ def test_the_same_mechanism_without_a_bug_passes() -> None:
 def test_half_the_noise_is_caught_at_the_noise_of_a_real_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Planted, "bug", HalfTheNoise)
     with pytest.raises(AssertionError, match="was measured"):
-        check_mechanism(Planted(20.0), teachers=100)
+        check_mechanism(Planted(20.0), teachers=100, classes=2)

@@ -99,15 +99,22 @@ def win_log_probabilities(levels: Levels, table: Tables) -> FloatArray:
     return total
 
 
-def top_class_probability(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
-    """Pr[the first class wins] for histograms ``[queries, classes]`` whose first class has most votes."""
+def win_probabilities(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
+    """Pr[the class wins] for ``histograms`` ``[queries, classes]``, in that shape.
+
+    Under continuous noise it is per level, the largest count first; see `Levels`.
+    """
     if noise.kind == "gumbel":
-        score = (histograms - histograms.max(axis=1, keepdims=True)) / noise.scale
-        return np.asarray(np.exp(score[:, 0] - np.log(np.exp(score).sum(axis=1))), dtype=np.float64)
+        score = np.exp((histograms - histograms.max(axis=1, keepdims=True)) / noise.scale)
+        return np.asarray(score / score.sum(axis=1, keepdims=True))
     levels = levels_of(histograms, noise)
     table = tables(noise, int(histograms.max()), levels.classes)
-    won: FloatArray = np.exp(win_log_probabilities(levels, table)[:, 0])
-    return won
+    return np.asarray(np.exp(win_log_probabilities(levels, table)))
+
+
+def top_class_probability(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
+    """Pr[the first class wins] for histograms ``[queries, classes]`` whose first class has most votes."""
+    return np.asarray(win_probabilities(histograms, noise)[:, 0])
 
 
 def _moves(width: int, adjacency: Adjacency) -> tuple[IntArray, IntArray]:

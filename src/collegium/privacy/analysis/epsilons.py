@@ -131,6 +131,15 @@ def loss_distribution_epsilon(charges: tuple[StageCharge, ...], delta: float) ->
     return composed_epsilon([(loss, one.queries) for loss, one in zip(losses, charges, strict=True)], delta)
 
 
+def rounds_of(charges: Iterable[StageCharge], classes: int | None = None) -> dict[Law, int]:
+    """The rounds of each law that ``charges`` are; ``classes`` as for `exact_epsilon`."""
+    rounds: dict[Law, int] = {}
+    for one in charges:
+        law = one.stage.law(one.unit, classes)
+        rounds[law] = rounds.get(law, 0) + one.queries
+    return rounds
+
+
 def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon:
     """ε of ``charges`` by the exact accountant; infinite where nothing finite is known.
 
@@ -147,10 +156,7 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
     ----------
     docs/privacy.md, "The exact accountant".
     """
-    rounds: dict[Law, int] = {}
-    for one in charges:
-        law = one.stage.law(one.unit, classes)
-        rounds[law] = rounds.get(law, 0) + one.queries
+    rounds = rounds_of(charges, classes)
     try:
         attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
     except UnsupportedAccounting:
