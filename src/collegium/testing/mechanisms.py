@@ -74,7 +74,8 @@ def check_mechanism(
         With the promise that is broken: a name or source is missing; the parameters do not make the same mechanism
         again; a charge is no valid curve, falls as a unit gets more votes, or lies below the mechanism's own exact
         loss; the law that a ledger charges states less than what was measured; wrong votes are not refused; ties
-        go to another class than the lowest; noise is reused. A mechanism that keeps its promises fails with probability at most 1e-6.
+        go to another class than the lowest; noise is reused. A mechanism that keeps its promises fails with
+        probability at most 1e-6.
 
     References
     ----------

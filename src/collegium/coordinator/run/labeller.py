@@ -14,7 +14,7 @@ import numpy as np
 
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.limits import MAX_POOL_INPUTS
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, block_epsilon
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.ledger.entry import queries_digest
 from collegium.privacy.ledger.ledger import Ledger
@@ -73,6 +73,8 @@ class Labeller:
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
     classes : their number where it is known; two cost less.
+    beside : by purpose, the laws of vectors that are fixed with this run and released once each, at any time. All
+        count together with the labels, unless labels are vectors themselves: those add up in any case.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
         that parties noised is an answer in its own right, and asking again is paid again.
     """
@@ -88,6 +90,7 @@ class Labeller:
         queries: int = 1,
         bound: Bound = "exact",
         classes: int | None = None,
+        beside: Mapping[str, Law] = {},
         take_up: bool = True,
     ) -> None:
         self._ledger = ledger
@@ -98,6 +101,9 @@ class Labeller:
             stage.name: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
             for stage in self._stages
         }
+        vectors = all(isinstance(law, VectorLaw) for laws in self._laws.values() for law in laws.values())
+        self._beside = {} if vectors else {name: {ledger.terms().unit: law} for name, law in beside.items()}
+        self._laws = self._beside | self._laws
         self._queries = queries
         self._blocks = [stage.name for stage in self._stages]
         self._for_the_run: tuple[str, int] | None = None
@@ -206,7 +212,7 @@ class Labeller:
             return False
         try:
             if again and self._for_the_run is not None and self._run_is_paid():
-                self._ledger.allow(self._laws, dict.fromkeys(self._blocks, 0) | dict([self._for_the_run]))
+                self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | dict([self._for_the_run]), self._beside)
                 self._ledger.charge(*self._for_the_run)
             charge = self.pay(0, queries)
         except BudgetExceeded:
@@ -253,16 +259,42 @@ class Labeller:
         needed = self._blocks[number:]
 
         if any(self._ledger.left(block) < queries for block in needed):
-            self._allow(max(queries, self._queries - self._ledger.used(needed[0])), number)
+            room = max(queries, self._queries - self._ledger.used(needed[0]))
+            self._allow(room)
+            if number and not self._ledger.affordable(needed[0], 1):
+                self._allow(room, number)
         return min(self._ledger.affordable(block, queries) for block in needed)
 
+    def pay_beside(self, purpose: str) -> bool:
+        """Charge a vector that is released beside the labels; False where it counts apart or was released before.
+
+        Where the budget does not take all such vectors together, the last of them are left to count apart.
+        """
+        while purpose in self._beside:
+            if not self._laws.keys() <= self._ledger.terms().blocks.keys():
+                self._allow(self._queries)
+            if self._ledger.used(purpose):
+                return False
+            if self._ledger.affordable(purpose, 1):
+                self._ledger.charge(purpose, 1)
+                return True
+            left_out = self._beside.popitem()[0]
+            self._laws = {name: laws for name, laws in self._laws.items() if name != left_out}
+            self._allow(self._queries)
+        return False
+
     def _allow(self, queries: int, entry: int = 0) -> None:
-        """State this mechanism's blocks in the ledger, with room for so many more queries that enter at this stage."""
+        """State this mechanism's blocks in the ledger, with room for so many more queries that enter at this stage.
+
+        Answers decide which queries skip a stage. The numbers that count are those that were fixed beforehand, so
+        that all stages get the same room, unless the budget takes none of the first.
+        """
         rounds = dict.fromkeys(self._laws, queries) | dict.fromkeys(self._blocks[:entry], 0)
+        rounds |= {purpose: 1 - min(1, self._ledger.used(purpose)) for purpose in self._beside}
         if self._for_the_run is not None:
             purpose, whole = self._for_the_run
             rounds[purpose] = max(0, whole - self._ledger.used(purpose))
-        self._ledger.allow(self._laws, rounds)
+        self._ledger.allow(self._laws, rounds, self._beside)
 
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""

@@ -114,8 +114,8 @@ class OpenRun:
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
-        self._evaluation.pay()
-        self._pool_check.pay()
+        self._evaluation.pay(self._labeller)
+        self._pool_check.pay(self._labeller)
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
@@ -137,6 +137,7 @@ class OpenRun:
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
+            beside=self._evaluation.beside() | self._pool_check.beside(),
             take_up=not self._setup.noised_sum,
         )
 

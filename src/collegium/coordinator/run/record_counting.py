@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound, VoteSum, quorum_count, round_id
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
+from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
@@ -46,10 +48,20 @@ class RecordCounting(ABC):
     def _parts_and_cells(self) -> tuple[int, int]:
         """The cells that a record adds to, and all cells, of counts as they are paid for."""
 
-    def pay(self) -> None:
-        """Charge the counts, unless that was done; where the budget does not take them, note that."""
+    def beside(self) -> dict[str, Law]:
+        """What these counts release once beside the labels, by purpose; empty where nothing is to be paid for them."""
+        held = getattr(self._notes.record, self.part)
+        if self._settings is None or (held is not None and not held.paid):
+            return {}
+        return {self.part: self.mechanism(*self._parts_and_cells()).stages[0].law(counted_unit(self._config))}
+
+    def pay(self, labeller: Labeller) -> None:
+        """Charge the counts, unless that was done; where the budget does not take them, note that.
+
+        The terms of ``labeller`` state them with the labels, before the first answer to either.
+        """
         if self._settings is not None and getattr(self._notes.record, self.part) is None:
-            self._note(self._paid())
+            self._note(self._paid(labeller))
 
     def mechanism(self, parts: int, cells: int) -> Mechanism:
         """Counts in which a record adds to ``parts`` of ``cells``, as they are summed."""
@@ -68,12 +80,14 @@ class RecordCounting(ABC):
         plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum)
         return MaskedSum(reach.parties, self._config.name, keys, plan, mode == SumMode.MASKED_AND_NOISED)
 
-    def _paid(self) -> dict[str, Any]:
+    def _paid(self, labeller: Labeller | None = None) -> dict[str, Any]:
         """Charge one release; what to note of it."""
         mechanism, unit = self.mechanism(*self._parts_and_cells()), counted_unit(self._config)
         noted = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"]}
         try:
-            self._ledger.charge(self.part, 1, {self._ledger.terms().unit: mechanism.stages[0].law(unit)})
+            if labeller is None or not labeller.pay_beside(self.part):
+                purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
+                self._ledger.charge(purpose, 1, {self._ledger.terms().unit: mechanism.stages[0].law(unit)})
         except BudgetExceeded as error:
             return {**noted, "why_not": str(error)}
         return {**noted, "paid": True}

@@ -12,7 +12,7 @@ from typing import Any
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.accounting.game.laws import Law, law_as_json, law_from_json
 
-FORMAT = 3
+FORMAT = 4
 ABSTENTION = -1
 """What a ledger holds for a query that was charged and got no label (⊥)."""
 
@@ -48,10 +48,13 @@ class Block:
         nothing, because another block pays for the run as a whole.
     rounds : the most rounds that may be charged; None where the budget alone limits them. Blocks of the same terms
         that state a number are fixed together: answers may decide how much is used of each.
+    fixed : that number counts in full and is never raised once something was charged, so that another block of the
+        same terms may cost what was used of it.
     """
 
     laws: Mapping[str, Law]
     rounds: int | None = None
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def encode(content: Content, time_utc: str) -> bytes:
                     purpose: {
                         "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
                         "rounds": block.rounds,
+                        "fixed": block.fixed,
                     }
                     for purpose, block in content.blocks.items()
                 },
@@ -194,7 +198,7 @@ def _decode_settings(read: dict[str, Any]) -> Settings:
 
 def _block(read: Mapping[str, Any]) -> Block:
     rounds = None if read["rounds"] is None else _whole(read["rounds"], at_least=0)
-    return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds)
+    return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds, read["fixed"] is True)
 
 
 def _hex(value: float | None) -> str | None:

@@ -9,7 +9,7 @@ counts, gaps or private keys.
 import math
 import operator
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -170,7 +170,9 @@ class Ledger(LedgerReader):
         head = self._chain.head
         return self._signer is not None and head is not None and head.seq >= self._kept_at + CHECKPOINT_EVERY
 
-    def allow(self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int]) -> None:
+    def allow(
+        self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int], fixed: Container[str] = ()
+    ) -> None:
         """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
 
         Parameters
@@ -179,13 +181,14 @@ class Ledger(LedgerReader):
             for one that costs nothing because another pays for the run.
         rounds : by purpose, how many more rounds are wanted. The first block gets all of them where the budget takes
             that; the others get what is left.
+        fixed : the purposes whose numbers are never raised; see `Block`.
         """
         with self._reading() as chain:
-            terms = replace(self._terms or chain.terms, blocks={p: Block(held, 0) for p, held in laws.items()})
+            terms = replace(self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()})
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
             wanted = {purpose: used[purpose] + rounds[purpose] for purpose in laws}
             most = most_rounds(chain, terms, wanted)
-        blocks = {p: Block(held, most[p] if held else None) for p, held in laws.items()}
+        blocks = {p: Block(held, most[p] if held else None, p in fixed) for p, held in laws.items()}
         with self._writing() as chain:
             self._agree()
             if chain.terms.blocks != blocks:

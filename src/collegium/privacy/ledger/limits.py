@@ -18,8 +18,9 @@ _MOST_STEPS = 12
 def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
     """The rounds of each block of ``terms`` that are stated, ``wanted`` or fewer.
 
-    A block on its own may get more than the budget takes: its charges are tested one by one. Several blocks get
-    numbers that fit the budget together: the first block all that is wanted if it can, and the others what is left.
+    A block on its own, or beside fixed ones, may get more than the budget takes: its charges are tested one by one.
+    Several blocks get numbers that fit the budget together: the first ones all that is wanted if they can, and the
+    others what is left.
     """
     paid = {purpose: block.laws[terms.unit] for purpose, block in terms.blocks.items() if block.laws}
     if terms.epsilon_budget is None or not paid:
@@ -39,8 +40,9 @@ def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[s
         most = max(wanted[purpose] for purpose in changed)
         return min(most, _CLOSER * _largest(lambda number: loosely(number) <= budget, most) + _SPARE)
 
-    if len(paid) == 1:
-        (only,) = paid
+    flexible = [purpose for purpose in paid if not terms.blocks[purpose].fixed]
+    if len(flexible) == 1:
+        (only,) = flexible
         return {**wanted, only: within(wanted, [only])}
 
     def epsilon(rounds: Mapping[str, int]) -> float:
@@ -50,7 +52,7 @@ def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[s
     def with_all(changed: list[str], number: int) -> dict[str, int]:
         return {**wanted, **{purpose: min(number, wanted[purpose]) for purpose in changed}}
 
-    for changed in (list(paid)[1:], list(paid)):
+    for changed in (flexible[start:] for start in reversed(range(len(flexible)))):
         bracket = within(wanted, changed)
         number = _close_to_largest(lambda n, these=changed: epsilon(with_all(these, n)), budget, 0, bracket)  # type: ignore[misc]
         if number:

@@ -1,9 +1,10 @@
 """What was charged: rounds of blocks, and the ε that they add up to for each privacy unit.
 
 Blocks whose largest numbers of rounds were fixed together may be interleaved and stopped in any way that depends on
-the answers: their ε is that of the largest numbers, whatever was used of them. A block on its own costs what was used
-of it. Blocks that were chosen after labels of others had been given out add up ε by ε, each at its share of δ.
-docs/privacy.md, "The ledger's filter", has the proof.
+the answers: their ε is that of the largest numbers, whatever was used of them. Numbers that are raised after answers
+count as if all had been raised in proportion. A block on its own, or beside blocks whose numbers never change, costs
+what was used of it. Blocks that were chosen after labels of others had been given out add up ε by ε, each at its
+share of δ. docs/privacy.md, "The ledger's filter", has the proof.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.entry import Block, ProtectedUnit, Terms
 from collegium.privacy.mechanisms import AnsweredBy, known_names, mechanism_named
 
-Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]]]]
-"""Blocks that were fixed together: purpose, adjacency and the laws by unit of each."""
+Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]], bool]]
+"""Blocks that were fixed together: purpose, adjacency, the laws by unit, and whether the number never changes."""
 
 Laws = dict[Law, tuple[int, int]]
 """Rounds of each law: those that count, and the most that were stated."""
@@ -30,6 +31,7 @@ class Spending:
     def __init__(self) -> None:
         self._used: dict[Family, dict[str, int]] = {}
         self._stated: dict[Family, dict[str, int]] = {}
+        self._first: dict[Family, dict[str, int]] = {}
 
     def used(self, terms: Terms, purpose: str) -> int:
         """Rounds of this block that were charged under these terms, or under others that state the same blocks."""
@@ -42,7 +44,7 @@ class Spending:
             raise LedgerCorrupt(f"it charges {purpose!r}, which the terms in force do not state")
         if not block.laws:
             whole = [other for other, stated in terms.blocks.items() if stated.laws]
-            if not any(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
+            if not all(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
                 raise LedgerCorrupt(f"it charges nothing for {purpose!r}, but the whole run is not paid for")
             return
         if terms.unit not in block.laws:
@@ -55,21 +57,22 @@ class Spending:
         stated = self._stated.setdefault(family, {})
         for other, number in _members(terms, purpose).items():
             stated[other] = max(stated.get(other, 0), number.rounds or 0)
+        self._first.setdefault(family, dict(stated))
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that a cost was stated for."""
-        stated = {(unit, adjacency) for family in self._used for _, adjacency, laws in family for unit, _ in laws}
+        stated = {(unit, adjacency) for family in self._used for _, adjacency, laws, _ in family for unit, _ in laws}
         return sorted(stated, reverse=True)  # records first
 
     @property
     def games(self) -> bool:
         """Whether some ε comes from a game rather than from a formula."""
-        return any(isinstance(law, RoundLaw) for family in self._used for *_, laws in family for _, law in laws)
+        return any(isinstance(law, RoundLaw) for family in self._used for *_, laws, _ in family for _, law in laws)
 
     @property
     def adaptive(self) -> bool:
         """Whether several blocks were fixed together, so that answers may decide how much is used of each."""
-        return any(len(family) > 1 for family in self._used)
+        return any(len(family) > 1 and len(_flexible(family)) != 1 for family in self._used)
 
     def epsilon(
         self, unit: ProtectedUnit, delta: float, terms: Terms | None = None, more: Mapping[str, int] | None = None
@@ -104,21 +107,46 @@ class Spending:
         groups: dict[object, Laws] = {}
         for family, counts in used.items():
             holds = (unit[1], _EITHER)
-            laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held in family if adjacency in holds}
+            laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held, _ in family if adjacency in holds}
             if len(laws) < len(family) or None in laws.values():
                 return None
-            together = len(family) > 1
             key: object = frozenset(laws.values())
-            if not together and isinstance(next(iter(laws.values())), VectorLaw):
+            if len(family) == 1 and isinstance(next(iter(laws.values())), VectorLaw):
                 key = _ALL_VECTORS
+            bounds = self._bounds(family, stated[family])
+            if bounds is None:
+                return None
+            alone = _flexible(family) if len(_flexible(family)) == 1 else set()
             group = groups.setdefault(key, {})
             for purpose, law in laws.items():
                 assert law is not None  # tested above
-                most = max(stated[family].get(purpose, 0), counts.get(purpose, 0))
-                count = most if together else counts[purpose]
+                most = max(bounds.get(purpose, 0), counts.get(purpose, 0))
+                count = counts.get(purpose, 0) if purpose in alone else most
                 before, limit = group.get(law, (0, 0))
                 group[law] = before + count, limit + most
         return list(groups.values())
+
+    def _bounds(self, family: Family, stated: Mapping[str, int]) -> Mapping[str, int] | None:
+        """The most rounds of each block; None where a number was raised that had to stay.
+
+        Answers may have decided which number was raised. So all numbers follow one path that was fixed by the first
+        of them: where one is raised, all count as raised in proportion. Vectors need none: see docs/privacy.md.
+        """
+        first, flexible = self._first.get(family), _flexible(family)
+        if first is None or all(isinstance(law, VectorLaw) for *_, laws, _ in family for _, law in laws):
+            return stated
+        if any(number > first[purpose] for purpose, number in stated.items() if purpose not in flexible):
+            return None
+        if len(flexible) <= 1:
+            return stated
+        raised = [purpose for purpose in flexible if stated[purpose] > first[purpose]]
+        if any(first[purpose] == 0 for purpose in raised):
+            return None
+        # In whole numbers: ⌈first · stated/first of the block that was raised most⌉.
+        return dict(stated) | {
+            purpose: max([stated[purpose], *(-(-first[purpose] * stated[one] // first[one]) for one in raised)])
+            for purpose in flexible
+        }
 
 
 def _members(terms: Terms, purpose: str) -> dict[str, Block]:
@@ -129,8 +157,8 @@ def _members(terms: Terms, purpose: str) -> dict[str, Block]:
 
 
 def _family(terms: Terms, purpose: str) -> Family:
-    members = _members(terms, purpose).items()
-    return frozenset((other, _adjacency(terms), frozenset(block.laws.items())) for other, block in members)
+    adjacency, members = _adjacency(terms), _members(terms, purpose).items()
+    return frozenset((other, adjacency, frozenset(block.laws.items()), block.fixed) for other, block in members)
 
 
 def _adjacency(terms: Terms) -> str:
@@ -138,3 +166,8 @@ def _adjacency(terms: Terms) -> str:
     name = str(terms.mechanism.get("name"))
     of_teachers = name in known_names() and mechanism_named(name).answered_by is AnsweredBy.TEACHERS
     return _EITHER if of_teachers and terms.adjacency == "replace" else terms.adjacency
+
+
+def _flexible(family: Family) -> set[str]:
+    """The purposes of ``family`` whose numbers of rounds may be raised."""
+    return {purpose for purpose, *_, fixed in family if not fixed}

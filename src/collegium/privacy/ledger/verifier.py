@@ -36,18 +36,20 @@ class Verified:
     charges: dict[int, int] = field(default_factory=dict)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks that were fixed together: adjacency, and by purpose the laws, the rounds charged and the rounds stated."""
+    """Blocks that were fixed together: adjacency, and by purpose the laws, the rounds charged, the rounds stated, and
+    whether that number is fixed."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
-        least, most, delta = 0.0, 0.0, _float(self.settings["delta"])
+        least, highest, delta = 0.0, 0.0, _float(self.settings["delta"])
         for neighbours, family in self.families.values():
-            held = [(laws.get(unit), stated if len(family) > 1 else used) for laws, used, stated in family.values()]
-            # Families add up, each at its share of δ. Where blocks were fixed together, the stated rounds count.
+            alone = sum(not fixed for *_, fixed in family.values()) == 1
+            held = [(law.get(unit), n if alone and not fixed else most) for law, n, most, fixed in family.values()]
+            # Families add up, each at its share of δ. Where several numbers are open, the stated rounds count.
             unstated = neighbours not in (adjacency, "replace") or any(law is None for law, _ in held)
             least = max([least, *(_forced(law, rounds, delta) for law, rounds in held if not unstated)])
-            most += math.inf if unstated else _by_renyi(held, delta / len(self.families))
-        return least, most
+            highest += math.inf if unstated else _by_renyi(held, delta / len(self.families))
+        return least, highest
 
 
 def verify(path: Path, public_key: bytes | None = None, head: str | None = None) -> Verified:
@@ -93,12 +95,12 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             block, adjacency = terms["blocks"][purpose], terms["adjacency"]
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
-            fresh = {name: [one["laws"], 0, 0] for name, one in members.items()}
+            fresh = {name: [one["laws"], 0, 0, one["fixed"]] for name, one in members.items()}
             _, held = found.families.setdefault(json.dumps([adjacency, fresh], sort_keys=True), (adjacency, fresh))
             for name, one in members.items():
                 held[name][1] += queries if name == purpose else 0
                 held[name][2] = max(held[name][2], one["rounds"] or 0)
-            paid = not block["laws"] and any(held[name][1] == one["rounds"] for name, one in members.items())
+            paid = not block["laws"] and all(held[name][1] == one["rounds"] for name, one in members.items())
             stated = terms["unit"] in block["laws"] and (block["rounds"] is None or held[purpose][1] <= block["rounds"])
             _require(stated or paid, "the terms in force do not allow it")
             found.periods[-1], found.charges[seq] = (terms, before + queries), queries

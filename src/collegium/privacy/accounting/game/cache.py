@@ -1,8 +1,8 @@
 """Profiles are kept between runs: in memory, and in the user's cache folder when it can be written.
 
 One ``.npz`` file (arrays only, no pickle) per noise, scale, adjacency, two classes or more, sampling rate and
-number of rounds; a second one per δ holds ε after each round. A file that cannot be read, or whose arrays cannot be a
-profile, is ignored and replaced.
+number of rounds; others hold ε after each round, per δ and per release beside the rounds. A file that cannot be read,
+or whose arrays cannot be a profile, is ignored and replaced.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ Key = tuple[str, float, str, bool, float, int]
 """Noise, scale (votes), adjacency, exactly two classes, sampling rate, rounds."""
 
 _known: dict[Key, tuple[Values, ...]] = {}
-_known_epsilons: dict[tuple[Key, float], FloatArray] = {}
+_known_epsilons: dict[tuple[Key, float, str], FloatArray] = {}
 
 
 def remembered(key: Key, compute: Callable[[], tuple[Values, ...]]) -> tuple[Values, ...]:
@@ -42,19 +42,22 @@ def remembered(key: Key, compute: Callable[[], tuple[Values, ...]]) -> tuple[Val
     return _known[key]
 
 
-def remembered_epsilons(key: Key, delta: float, compute: Callable[[], FloatArray]) -> FloatArray:
-    """ε at ``delta`` after 0, 1, … rounds for ``key``, shape ``[rounds + 1]``; computed where it is not known yet."""
-    if (key, delta) not in _known_epsilons:
-        path = _path((*key, delta))
+def remembered_epsilons(key: Key, delta: float, compute: Callable[[], FloatArray], beside: str = "") -> FloatArray:
+    """ε at ``delta`` after 0, 1, … rounds for ``key``, shape ``[rounds + 1]``; computed where it is not known yet.
+
+    ``beside`` tells apart what is released beside the rounds.
+    """
+    if (key, delta, beside) not in _known_epsilons:
+        path = _path((*key, delta, beside) if beside else (*key, delta))
         found = _read_epsilons(path, key[-1] + 1)
         if found is None:
             found = compute()
             with suppress(OSError, StorageError):  # a result that is not kept is computed again
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with replacing(path, "write") as beside, beside.open("wb") as file:
+                with replacing(path, "write") as temporary, temporary.open("wb") as file:
                     np.savez(file, allow_pickle=False, epsilons=found)
-        _known_epsilons[key, delta] = found
-    return _known_epsilons[key, delta]
+        _known_epsilons[key, delta, beside] = found
+    return _known_epsilons[key, delta, beside]
 
 
 def forget() -> None:

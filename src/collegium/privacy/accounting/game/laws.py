@@ -159,9 +159,11 @@ def _block_epsilon(rounds: frozenset[tuple[Law, int]], limits: frozenset[tuple[L
         counts[coarser(law)] = counts.get(coarser(law), 0) + count
     found = _coarse_epsilon(counts, delta)
     try:
-        if len(played) == 1:
+        if len(winners) == 1:
             ((law, count),) = winners.items()
-            return min(found, float(winner_epsilons(law, most[law], delta)[count]))
+            others = {other: number for other, number in played.items() if other != law}
+            beside = block_profile(others, delta) if others else None
+            return min(found, float(winner_epsilons(law, most[law], delta, beside)[count]))
         return min(found, block_profile(played, delta).epsilon(delta))
     except UnsupportedAccounting:
         return found

@@ -1,5 +1,6 @@
 """A privacy profile: δ for every ε, from above and as attained, on a grid."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,6 +64,11 @@ class Profile:
             best = max(best, float(found.max(initial=0.0)))
         return best
 
+    def digest(self) -> str:
+        """Tells profiles apart, for whoever keeps what follows from one."""
+        parts = [array.tobytes() for v in self.directions for array in (np.array([v.start, v.step]), v.upper)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
     def compose(self, other: "Profile") -> "Profile":
         """The profile of both runs, however their rounds are interleaved and chosen.
 
@@ -88,6 +94,34 @@ def compose(profiles: Sequence[Profile]) -> Profile:
     for profile in profiles[1:]:
         total = total.compose(profile)
     return total
+
+
+def epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
+    """ε at ``delta`` of rounds with these ``values`` and of ``beside``: the composition of both, at one δ.
+
+    With D the loss of the pair that dominates ``beside``, δ(ε) = E[V(e^{ε − D})], solved for ε by halving; chords in r
+    lie above V.
+    """
+    found = 0.0
+    r = np.insert(np.exp(-_grid(values)[::-1]), 0, 0.0)
+    upper = np.insert(values.upper[::-1], 0, 1.0)
+    for other in beside.directions:
+        masses, s = kinks(other.upper, other.step), _grid(other)
+
+        def together(
+            epsilon: float, masses: FloatArray = masses, s: FloatArray = s, lost: float = other.upper[0]
+        ) -> float:
+            exponent = np.minimum(epsilon + s, _LARGEST_EXPONENT)
+            return float(lost + masses @ np.interp(np.exp(exponent), r, upper)) * (1.0 + 1e-9)
+
+        low, high = 0.0, -float(s[0] + values.start)
+        if together(high) > delta:
+            raise UnsupportedAccounting(f"δ = {delta:g} is below what these profiles resolve; ask for a larger delta")
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if together(middle) > delta else (low, middle)
+        found = max(found, high if together(0.0) > delta else 0.0)
+    return found
 
 
 def check_delta(delta: float) -> None:

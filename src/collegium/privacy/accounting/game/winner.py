@@ -12,7 +12,7 @@ from collegium.privacy.accounting.game.curves import Direction, Sampling
 from collegium.privacy.accounting.game.front import Positions
 from collegium.privacy.accounting.game.lines import Line, continuous_line, discrete_line
 from collegium.privacy.accounting.game.planes import Plane
-from collegium.privacy.accounting.game.profile import Profile, check_delta
+from collegium.privacy.accounting.game.profile import Profile, check_delta, epsilon_beside
 from collegium.privacy.accounting.game.recursion import Game, Values, play, play_through
 from collegium.privacy.accounting.progress import SearchStep, report_step
 from collegium.privacy.renyi import FloatArray
@@ -156,11 +156,12 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
     return Profile(remembered(key, lambda: tuple(play(game, rounds, told) for game in law.games())))
 
 
-def winner_epsilons(law: RoundLaw, rounds: int, delta: float) -> FloatArray:
+def winner_epsilons(law: RoundLaw, rounds: int, delta: float, beside: Profile | None = None) -> FloatArray:
     """ε at ``delta`` after 0, 1, …, ``rounds`` rounds of `winner_profile`, shape ``[rounds + 1]``; one recursion.
 
-    Each number holds; the last one is closest. Infinite where nothing is certified. Raises what `winner_profile`
-    raises, and UnsupportedAccounting for a δ that is too small.
+    Each number holds; the last one is closest. Infinite where nothing is certified. ``beside`` is the profile of a
+    release whose law and number are fixed beforehand; it may come before, between or after the rounds, and ε is that
+    of both. Raises what `winner_profile` raises, and UnsupportedAccounting for a δ that is too small.
     """
     check_delta(delta)
     key = _checked_key(law, rounds)
@@ -169,18 +170,18 @@ def winner_epsilons(law: RoundLaw, rounds: int, delta: float) -> FloatArray:
         found, last = np.zeros(rounds + 1), []
         for game in law.games():
             for played, values in enumerate(play_through(game, rounds, _told(law, rounds))):
-                found[played] = max(found[played], _epsilon_or_infinity(values, delta))
+                found[played] = max(found[played], _epsilon_or_infinity(values, delta, beside))
             last.append(values)
         remembered(key, lambda: tuple(last))
         # Fewer rounds cost no more, whatever the grid makes of them.
         return np.asarray(np.minimum.accumulate(found[::-1])[::-1])
 
-    return remembered_epsilons(key, delta, compute)
+    return remembered_epsilons(key, delta, compute, "" if beside is None else beside.digest())
 
 
-def _epsilon_or_infinity(values: Values, delta: float) -> float:
+def _epsilon_or_infinity(values: Values, delta: float, beside: Profile | None) -> float:
     try:
-        return Profile((values,)).epsilon(delta)
+        return Profile((values,)).epsilon(delta) if beside is None else epsilon_beside(values, beside, delta)
     except UnsupportedAccounting:
         return math.inf
 
