@@ -123,7 +123,7 @@ def test_who_chooses_by_answers_which_number_to_raise_gets_more_than_either_choi
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_no_order_of_an_evaluation_and_labels_passes_what_is_counted_for_both(before: int) -> None:
-    """The evaluation, a coin that Gaussian noise dominates, comes after so many rounds; the others follow its answer."""
+    """The evaluation, a coin that Gaussian noise dominates, comes after some rounds; the others follow its answer."""
     pairs = brute_force.moved_votes([(a, 6 - a) for a in range(7)], "discrete-gaussian", 4.0)
     law, mu = RoundLaw("discrete-gaussian", 4.0, Adjacency.REPLACE, classes=2), 0.5
     coin = np.array([0.59, 0.41]), np.array([0.41, 0.59])
