@@ -184,7 +184,9 @@ class Ledger(LedgerReader):
         fixed : the purposes whose numbers are never raised; see `Block`.
         """
         with self._reading() as chain:
-            terms = replace(self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()})
+            terms = replace(
+                self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()}
+            )
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
             wanted = {purpose: used[purpose] + rounds[purpose] for purpose in laws}
             most = most_rounds(chain, terms, wanted)
