@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.party_requests import KEY, LINEAR, Asker
+from threadpoolctl import threadpool_info
 
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings
@@ -18,6 +20,7 @@ from collegium.errors import StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.networks import NetworkTeacher
 from collegium.parties.teachers.splits import assign_teachers
+from collegium.protocol.replies import Fitted
 
 MakeParty = Callable[..., Party]
 
@@ -46,6 +49,33 @@ def test_a_change_of_one_record_refits_one_teacher(make_party: MakeParty, privat
     Asker(make_party(folder=tmp_path)).fit()
     fewer = private.take(np.arange(1, 300))
     assert Asker(make_party(fewer, folder=tmp_path)).reused() == 2
+
+
+def test_the_reply_to_a_fit_does_not_tell_that_records_changed(
+    make_party: MakeParty, private: Examples, tmp_path: Path
+) -> None:
+    fewer = private.take(np.arange(1, 300))
+    replies = [Asker(make_party(records, folder=tmp_path)).fit() for records in (private, private, fewer)]
+    assert replies == [Fitted(3)] * 3 and vars(replies[0]).keys() == {"teachers"}
+
+
+def test_a_lone_teacher_is_fitted_with_one_thread_however_many_the_party_has(
+    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[int, int]] = []
+    fit = NetworkTeacher.fit
+
+    def watched(self: NetworkTeacher, examples: Examples, *, seed: int, device: str) -> None:
+        used.append((torch.get_num_threads(), max(pool["num_threads"] for pool in threadpool_info())))
+        fit(self, examples, seed=seed, device=device)
+
+    monkeypatch.setattr(NetworkTeacher, "fit", watched)
+    alone, kept_by = LINEAR.model_copy(update={"per_party": 1}), []
+    for threads in (1, 3):
+        Asker(make_party(folder=tmp_path / f"{threads}", threads=threads)).fit(alone)
+        (file,) = (path for path in kept(tmp_path / f"{threads}") if path.suffix == ".safetensors")
+        kept_by.append(file.read_bytes())
+    assert used == [(1, 1), (1, 1)] and kept_by[0] == kept_by[1]
 
 
 def test_other_settings_or_another_algorithm_are_fitted_anew(
