@@ -156,28 +156,16 @@ def _number(value: float) -> float | None:
 def _entry_json(entry: Entry) -> dict[str, object]:
     shared: dict[str, object] = {
         "entry": entry.seq,
-        "time_utc": entry.time_utc,
         "hash": entry.hash.hex(),
         "spent": {"epsilon": _number(entry.spent)},
     }
-    if isinstance(entry.content, Charge):
-        return shared | {
-            "kind": "charge",
-            "purpose": entry.content.purpose,
-            "queries": entry.content.queries,
-            "queries_sha256": entry.content.queries_sha256,
-        }
+    shared |= json.loads(encode(entry.content, entry.time_utc))
     if isinstance(entry.content, Terms):
-        written = json.loads(encode(entry.content, entry.time_utc))
-        return {**shared, **written, "epsilon_budget": entry.content.epsilon_budget}
-    assert isinstance(entry.content, Release)  # settings are the first entry alone
-    labels = entry.content.labels
-    return shared | {
-        "kind": "release",
-        "charge": entry.content.charge,
-        "labels": len(labels),
-        "abstentions": sum(label == ABSTENTION for label in labels.values()),
-    }
+        shared["epsilon_budget"] = entry.content.epsilon_budget
+    if isinstance(entry.content, Release):
+        labels = entry.content.labels
+        shared |= {"labels": len(labels), "abstentions": sum(label == ABSTENTION for label in labels.values())}
+    return shared
 
 
 def _report_json(

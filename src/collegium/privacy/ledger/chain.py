@@ -111,6 +111,11 @@ class Chain:
         return self.stated
 
     @property
+    def length(self) -> int:
+        """How many entries there are."""
+        return 0 if self.head is None else self.head.seq + 1
+
+    @property
     def terms(self) -> Terms:
         """Those in force."""
         return self.periods[-1][0]
@@ -168,9 +173,8 @@ class Chain:
                 raise LedgerCorrupt(f"ε reaches {spent:.6g}, past the budget of {terms.epsilon_budget:.6g}")
 
     def _checked(self, row: Row) -> tuple[Content, str]:
-        expected = 0 if self.head is None else self.head.seq + 1
-        if row.seq != expected:
-            raise LedgerCorrupt(f"entry {expected} is missing; restore the ledger from a backup")
+        if row.seq != self.length:
+            raise LedgerCorrupt(f"entry {self.length} is missing; restore the ledger from a backup")
         if following(self.head, hashlib.sha256(row.body).digest()).hash != row.hash:
             raise LedgerCorrupt("its hash does not follow from the entries before it: it or they were changed")
         content, time_utc = decode(row.body, None if self.head is None else self.settings)

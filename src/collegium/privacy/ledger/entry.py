@@ -118,43 +118,24 @@ def queries_digest(queries: Sequence[str]) -> str:
 
 def encode(content: Content, time_utc: str) -> bytes:
     """The canonical line of an entry. Floats that are counted with are written in hexadecimal, exactly."""
+    body = {"kind": type(content).__name__.lower(), "time_utc": time_utc, **vars(content)}
     match content:
         case Settings():
-            body: dict[str, object] = {
-                "kind": "settings",
-                "format": FORMAT,
-                "name": content.name,
-                "delta": content.delta.hex(),
-                "public_key": content.public_key.hex(),
-            }
+            body |= {"format": FORMAT, "delta": content.delta.hex(), "public_key": content.public_key.hex()}
         case Terms():
-            body = {
-                "kind": "terms",
-                "unit": content.unit,
-                "votes_per_unit": dict(content.votes_per_unit),
-                "adjacency": content.adjacency,
-                "noise": content.noise,
-                "epsilon_budget": _hex(content.epsilon_budget),
-                "mechanism": dict(content.mechanism),
-                "blocks": {
-                    purpose: {
-                        "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
-                        "rounds": block.rounds,
-                        "fixed": block.fixed,
-                    }
-                    for purpose, block in content.blocks.items()
-                },
-            }
-        case Charge():
-            body = {
-                "kind": "charge",
-                "purpose": content.purpose,
-                "queries": content.queries,
-                "queries_sha256": content.queries_sha256,
-            }
-        case Release():
-            body = {"kind": "release", "charge": content.charge, "labels": dict(content.labels)}
-    return _canonical(body | {"time_utc": time_utc})
+            body |= {"epsilon_budget": _hex(content.epsilon_budget), "blocks": _written(content.blocks)}
+    return _canonical(body)
+
+
+def _written(blocks: Mapping[str, Block]) -> dict[str, object]:
+    return {
+        purpose: {
+            "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
+            "rounds": block.rounds,
+            "fixed": block.fixed,
+        }
+        for purpose, block in blocks.items()
+    }
 
 
 def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:

@@ -18,7 +18,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.clock import utc_now
-from collegium.errors import BudgetExceeded, CollegiumError, ConfigurationError, LabelConflict, StorageError
+from collegium.errors import (
+    BudgetExceeded,
+    CollegiumError,
+    ConfigurationError,
+    LabelConflict,
+    LedgerCorrupt,
+    StorageError,
+)
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger import checkpoint
 from collegium.privacy.ledger.chain import Chain, Head, sign
@@ -152,23 +159,21 @@ class Ledger(LedgerReader):
 
     def _recall(self) -> None:
         """Go on from the owner's checkpoint, where the file holds the entry that it was taken at."""
-        kept = None if self._signer is None else self._store.checkpoint()
-        chain = None if kept is None or self._signer is None else checkpoint.recalled(*kept, self._signer)
+        kept = self._store.checkpoint()
+        chain = checkpoint.recalled(*kept, self._signer) if kept and self._signer else None
         if chain is not None and chain.head is not None:
-            rows = self._store.rows(chain.head.seq, 1)
-            if [(row.seq, row.hash) for row in rows] == [(chain.head.seq, chain.head.hash)]:
+            with suppress(LedgerCorrupt):
+                self.require(chain.head)
                 self._chain, self._kept_at = chain, chain.head.seq
 
     def _keep(self) -> None:
         """Put a checkpoint of the chain into the file, inside ``_writing``, where much was added since the last."""
-        head = self._chain.head
-        if self._signer is not None and head is not None and self._much_added():
+        if self._signer is not None and self._much_added():
             self._store.keep(*checkpoint.taken(self._chain, self._signer))
-            self._kept_at = head.seq
+            self._kept_at = self._chain.length - 1
 
     def _much_added(self) -> bool:
-        head = self._chain.head
-        return self._signer is not None and head is not None and head.seq >= self._kept_at + CHECKPOINT_EVERY
+        return self._signer is not None and self._chain.length > self._kept_at + CHECKPOINT_EVERY
 
     def allow(
         self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int], fixed: Container[str] = ()
@@ -335,7 +340,7 @@ def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law]) -> Terms:
 def _check_same(path: Path, held: Settings, asked: Settings) -> None:
     if held.public_key != asked.public_key:
         raise ConfigurationError(
-            f"the ledger {path} belongs to another identity; use its owner's key or another folder"
+            f"the ledger {path} belongs to another identity: use its owner's key, or another folder"
         )
     for what in ("name", "delta"):
         old, new = getattr(held, what), getattr(asked, what)
