@@ -36,8 +36,7 @@ class Verified:
     charges: dict[int, int] = field(default_factory=dict)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks that were fixed together: adjacency, and by purpose the laws, the rounds charged, the rounds stated, and
-    whether that number is fixed."""
+    """Blocks stated together: adjacency, and by purpose laws, rounds charged, rounds stated, whether these are fixed."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
@@ -131,7 +130,7 @@ def _by_renyi(rounds: list[Any], delta: float) -> float:
 
 
 def _forced(law: dict[str, Any], n: int, delta: float) -> float:
-    """ε of the best threshold on a sum of vectors, or on how often one of two classes wins that one vote sets apart."""
+    """ε, less 2 % for noise on integers, of the best threshold on a sum of vectors, or on how often a leader wins."""
     if law["kind"] == "renyi":  # nothing more is known of it
         return _by_renyi([(law, n)], delta)
     if law["kind"] == "vector":
@@ -143,8 +142,7 @@ def _forced(law: dict[str, Any], n: int, delta: float) -> float:
         p = wins[law["noise"].split("-")[-1]]
         sampled = 1.0 - p + _float(law["sampling_rate"]) * (2.0 * p - 1.0)
         likely, other = binom.sf(fewer, n, sampled), binom.logsf(fewer, n, 1.0 - p)
-    forced = float((np.log(np.maximum(likely - delta, 1e-300)) - other).max())
-    return max(0.0, 0.98 * forced)  # noise on integers forces less than continuous noise, but not by 2 %
+    return max(0.0, 0.98 * float((np.log(np.maximum(likely - delta, 1e-300)) - other).max()))
 
 
 def _require(holds: bool, why: str) -> None:
