@@ -36,7 +36,7 @@ class Verified:
     charges: dict[int, int] = field(default_factory=dict)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks stated together: adjacency, and by purpose laws, rounds charged, rounds stated, whether these are fixed."""
+    """Blocks stated together: adjacency; by purpose laws, rounds charged, rounds stated, whether these are fixed."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
