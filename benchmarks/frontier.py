@@ -221,13 +221,14 @@ class Methods:
         pool, (asked, votes) = self.split.pool, self.votes
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
         for queries in [one for one in QUERIES if one <= len(asked)]:
-            labels = GNMax(_sigma_of(queries, epsilon)).release(votes[:queries])
+            labels = GNMax(sigma_of(queries, epsilon)).release(votes[:queries])
             found = self._scores(self._sums_of(Examples(pool[asked[:queries]], labels)))
             best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
 
 
-def _sigma_of(queries: int, epsilon: float) -> float:
+def sigma_of(queries: int, epsilon: float) -> float:
+    """The least noise of so many GNMax queries within ε, by the published accounting."""
     low, high = 0.1, 1e5
     while high - low > 1e-3 * high:
         middle = float(np.sqrt(low * high))
