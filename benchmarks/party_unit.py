@@ -2,11 +2,13 @@
 
 ``python -m benchmarks.party_unit --sets mnist,adult --alphas 0.1,1 --epsilons 0.5,1,2`` prints a table:
 accuracy on the test records, balanced accuracy in brackets, the mean over seeds, at δ = 1e-5 for one party added or
-removed. Records are divided among 250 parties by Dirichlet shares of each class. Pool, features and test records are those of `benchmarks.frontier`.
+removed. Records are divided among 250 parties by Dirichlet shares of each class. Pool, features and test records are
+those of `benchmarks.frontier`.
 
 * ``class-sums``: the default with ``budget.unit = "party"``, with as much noise as is charged (``masked``).
-* ``gnmax``: one teacher at each party, the same classifier from its own records; the noise and the number of queries are
-  those, of a small grid within ε by the published accounting, that score best on the test labels, to its advantage.
+* ``gnmax``: one teacher at each party, the same classifier from its own records; the noise and the number of queries
+  are those, of a small grid within ε by the published accounting, that score best on the test labels, to its
+  advantage.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ import pytest
 from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
+from collegium.parties.account import Account
 from collegium.parties.neighbours import handler as handler_module
 from collegium.parties.neighbours.budgets import BudgetTransaction
-from collegium.protocol.replies import Neighbours
+from collegium.parties.neighbours.handler import CastNeighboursHandler
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.protocol.replies import Failure, Neighbours
 from collegium.protocol.requests import CastNeighbours, weight_units
 
 
@@ -172,3 +175,52 @@ def test_a_killed_process_loses_no_spending_and_answers_the_same(when: str, tmp_
         fresh = Clinic(killed)
         others = fresh.ask(fresh.question(first, round_id="other", radius_squared=NEAR + 1)).counts
         assert (others.sum(axis=0) + expected[1].sum(axis=0)).max() <= 2
+
+
+def votes_as_one(folder: Path, **asked: Any) -> np.ndarray:
+    """The party's votes as one voter on all inputs of the pool, over restarts; ``[queries, classes]``."""
+    clinic, rows = Clinic(folder, record_rho=0.03), []
+    for start in range(0, 60, 6):
+        body = clinic.question(tuple(range(start, start + 6)), per_party=True, round_id=f"round-{start}", **asked)
+        answer = clinic.ask(body)
+        assert isinstance(answer, Neighbours)
+        again = clinic.ask(body, request_id=f"again-{start}")
+        assert (again.counts == answer.counts).all()
+        rows.append(answer.counts)
+        clinic.restart()
+    return np.concatenate(rows)
+
+
+def test_a_party_as_one_voter_casts_one_vote_a_query_and_no_more_than_its_participations(tmp_path: Path) -> None:
+    votes = votes_as_one(tmp_path / "a", participations=5, radius_squared=2**24)  # all records are near all inputs
+    assert votes.sum(axis=1).tolist() == [1] * 5 + [0] * 55
+    votes = votes_as_one(tmp_path / "b", participations=10**4, sigma=20.0, radius_squared=2**24)
+    assert votes.sum() == int(0.03 * 2 * 20.0**2)  # what the institution allows over all runs
+
+
+def test_a_party_as_one_voter_abstains_where_no_record_is_near_and_votes_by_its_nearest(tmp_path: Path) -> None:
+    votes = votes_as_one(tmp_path, participations=60, sigma=60.0)
+    near = Clinic(None).ask(Clinic(None).question(tuple(range(60)), participations=60, sigma=60.0)).counts
+    assert 0 < (votes.sum(axis=1) == 0).sum() < 60
+    assert (votes.sum(axis=1) == (near.sum(axis=1) > 0)).all() and (votes <= near).all()
+
+
+def test_a_party_whose_records_vote_each_for_itself_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the records are voters of their own although the party is to be one."""
+    original = CastNeighboursHandler._answer
+    alone = lambda self, request, body: original(self, request, replace(body, per_party=False))  # noqa: E731
+    monkeypatch.setattr(CastNeighboursHandler, "_answer", alone)
+    assert votes_as_one(tmp_path, participations=5, radius_squared=2**24).sum(axis=1).max() > 1
+
+
+def test_a_partys_own_limit_holds_for_its_votes_as_one_and_is_not_shared(tmp_path: Path) -> None:
+    """ρ = 5/200 costs ε = 0.9 at δ = 1e-5; a record pays as one that changes votes of both signs, with 2ρ."""
+    for limit, refused in ((1.2, False), (0.8, True)):
+        folder = tmp_path / str(limit)
+        policy = PolicyConfig(sum_modes=("clear",), minimum_noise_votes=1.0, record_rho=1.0, epsilon=limit)
+        account = Account(folder, "clinic", policy, None)
+        clinic = Clinic(folder, policy=Policy(policy), account=account)
+        answer = clinic.ask(clinic.question((1, 2), participations=5, per_party=True))
+        assert isinstance(answer, Failure) == refused and 0.85 < account.spent() < 0.95
+        assert 1.25 < account.record_spent_altogether()[0] < 1.6
+        account.close()

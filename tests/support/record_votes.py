@@ -70,6 +70,7 @@ class Clinic:
         features: Features | None = None,
         mechanism: str = "individual-knn",
         adjacency: str = "add-remove",
+        per_party: bool = False,
     ) -> CastNeighbours:
         """A request; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
         parameters = {"sigma": sigma / levels, "participations": participations, "levels": levels}
@@ -85,4 +86,5 @@ class Clinic:
             kernel,
             round_id,
             ledger_id,
+            per_party,
         )

@@ -7,14 +7,14 @@ import numpy as np
 
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused
 from collegium.parties.answers import Answer, AnswerCounts
-from collegium.parties.neighbours.budgets import rho_at_most
+from collegium.parties.neighbours.budgets import WHOLE_PARTY, rho_at_most
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CountNearest, SumRecords, Terms
+from collegium.protocol.requests import CastNeighbours, CountNearest, SumRecords, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -104,7 +104,11 @@ class Account:
         elif isinstance(request, CountNearest) and request.by_class:
             ledger, votes = self._records, 1
         else:
+            if isinstance(request, CastNeighbours) and request.per_party:
+                self._limit_as_one()
             return
+        if ledger is self._ledger and self._policy.epsilon is not None and self._rho_as_one():
+            raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
         unit = Unit(votes, Adjacency.ADD_REMOVE)
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         purpose = f"{terms.stage or 'votes'} of {mechanism.name} ({parameters}; {terms.sum_mode}; {votes} votes)"
@@ -122,8 +126,11 @@ class Account:
             raise CostRefused(f"policy: {error}") from error
 
     def spent(self) -> float:
-        """What this party's own votes have cost it so far, at party level."""
-        return self._ledger.epsilon()
+        """What this party's own votes have cost it so far, at party level: ε at the policy's δ, or at twice that.
+
+        The latter where both teachers or sums and the party as one voter among neighbours have answered.
+        """
+        return self._ledger.epsilon() + _epsilon_of(self._rho_as_one(), self._policy.delta)
 
     def record_spent(self) -> float:
         """What sampled neighbours have cost any one record so far."""
@@ -136,11 +143,20 @@ class Account:
         records, and neighbours within a radius. It depends on no record.
         """
         delta = self._policy.delta
-        rho = rho_at_most(self._folder, self._policy.record_rho)
-        curve = RenyiCurve(WIDE_ORDERS, rho * np.asarray(WIDE_ORDERS))
-        neighbours = curve.to_epsilon(delta).epsilon if rho else 0.0
+        rho = rho_at_most(self._folder, self._policy.record_rho) + 2.0 * self._rho_as_one()
+        neighbours = _epsilon_of(rho, delta)
         parts = [self._ledger.epsilon(("record", "add-remove")), self._records.epsilon(), neighbours]
         return sum(parts), delta * sum(part > 0 for part in parts)
+
+    def _limit_as_one(self) -> None:
+        """CostRefused where the party's votes as one voter would pass its own ε, or share it with other answers."""
+        most = self._policy.epsilon
+        if most is not None and (self._ledger.epsilon() or self.spent() > most):
+            raise CostRefused("policy: votes of the party as one voter would cost it more than its own epsilon")
+
+    def _rho_as_one(self) -> float:
+        """What the party as one voter may have spent; a record that changes its votes moves them by up to √2 as far."""
+        return rho_at_most(self._folder / WHOLE_PARTY, self._policy.record_rho)
 
     def queries_answered(self) -> int:
         """Answers given; in the exact modes one that was asked for again counts once."""
@@ -150,3 +166,8 @@ class Account:
         """Let go of the files."""
         self._ledger.close()
         self._records.close()
+
+
+def _epsilon_of(rho: float, delta: float) -> float:
+    """ε at δ of ``rho``-zero-concentrated privacy."""
+    return RenyiCurve(WIDE_ORDERS, rho * np.asarray(WIDE_ORDERS)).to_epsilon(delta).epsilon if rho else 0.0

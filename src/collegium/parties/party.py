@@ -5,6 +5,7 @@ every kind of request has its own handler.
 """
 
 import functools
+import itertools
 import logging
 import shutil
 import tempfile
@@ -35,7 +36,7 @@ from collegium.parties.handlers import (
 )
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.neighbours.budgets import RecordBudgets
+from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
 from collegium.parties.policy import Policy, PolicyConfig
@@ -111,7 +112,8 @@ class Party:
     own_teacher : OwnTeacher or None
         What it fits where the consortium leaves the kind of teacher to each party.
     record_rho : float
-        Zero-concentrated privacy that one record may spend on neighbours over all runs; its own file keeps count.
+        Zero-concentrated privacy that one record, and the party where it is one voter, may spend on neighbours over
+        all runs; a file of each keeps count.
     membership : Membership or None
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     ledger : KnownLedger or None
@@ -180,9 +182,13 @@ class Party:
         self.rounds = rounds = PreparedRounds()
 
         @functools.cache
-        def neighbourhood() -> tuple[NeighbourIndex, RecordBudgets]:
-            identities, scheme = examples.lasting_identities(task.model_dump_json())
-            budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
+        def neighbourhood(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
+            if per_party:  # all records are one voter, whatever they are
+                own = None if folder is None else folder / WHOLE_PARTY
+                budgets = RecordBudgets(own, key, itertools.repeat(b"", len(examples)), WHOLE_PARTY, record_rho)
+            else:
+                identities, scheme = examples.lasting_identities(task.model_dump_json())
+                budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
 
         self._ledger = ledger or KnownLedger(None)

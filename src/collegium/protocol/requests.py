@@ -150,6 +150,7 @@ class CastNeighbours:
     radii_squared : one per input, in the units of the features.
     kernel : how a record's weight falls with its distance; see `weight_units`.
     ledger_id : the ledger under which the labels are released.
+    per_party : whether all records of the party are one voter with one budget, which protects the party as a whole.
     """
 
     terms: Terms
@@ -159,6 +160,7 @@ class CastNeighbours:
     kernel: str
     round_id: str
     ledger_id: str
+    per_party: bool = False
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")

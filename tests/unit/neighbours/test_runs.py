@@ -31,6 +31,7 @@ from collegium.parties import summing
 from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
+from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import CastNeighbours
@@ -249,12 +250,24 @@ def test_representatives_lie_apart() -> None:
         assert {int(position) // 50 for position in choice(features, 3, NONE, seed=0)} == {0, 1, 2}
 
 
+def test_where_the_unit_is_the_party_each_is_one_voter_and_pays_for_its_participations_alone(
+    go: Callable[..., dict[str, Any]],
+) -> None:
+    record: Any = go(budget__unit="party")
+    asked = go.asked  # type: ignore[attr-defined]
+    assert asked and all(body.per_party for body in asked)
+    assert set(record.privacy.units) == {"party"} and record.privacy.terms.votes_per_unit == {"party": 1}
+    law = IndividualKNN(SIGMA, PARTICIPATIONS).stages[0].law(Unit(1, Adjacency.ADD_REMOVE), len(TASK.classes))
+    expected = block_epsilon({law: PARTICIPATIONS}, 1e-5)
+    assert record.privacy.epsilon == pytest.approx(expected, rel=1e-6)
+    assert max(one.answered for one in record.rounds) == PARTIES
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"neighbours": None}, "belong together"),
         ({"mechanism": {"name": "gnmax", "parameters": {"sigma": 4.0}}}, "belong together"),
-        ({"budget__unit": "party"}, "protects records"),
         ({"neighbours__kernel": "quadratic"}, "levels above 1"),
         ({"neighbours__share": 0.0}, "greater than 0"),
     ],

@@ -139,8 +139,6 @@ class RecordRequests(RoundRequests):
     student : of the labels so far, where the settings want its features.
     """
 
-    votes_per_unit: Mapping[str, int] = {"record": 1}
-
     def __init__(
         self,
         config: RunConfig,
@@ -151,6 +149,7 @@ class RecordRequests(RoundRequests):
         student: "Student | None" = None,
     ) -> None:
         self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
+        self.votes_per_unit = {config.budget.unit: 1}
         self._pretrained = pretrained
         self.want_student = settings.features == STUDENT
         self.features = features_of(settings, pool, config.task.inputs, pretrained, student)
@@ -183,9 +182,9 @@ class NeighbourRequests(RecordRequests):
 
     def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CastNeighbours:
         radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
-        kernel = self._settings.kernel
-        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel))
-        return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id)
+        kernel, per_party = self._settings.kernel, self._config.budget.unit == "party"
+        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel, per_party))
+        return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id, per_party)
 
 
 class SumRequests(RoundRequests):

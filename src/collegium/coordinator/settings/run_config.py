@@ -277,9 +277,9 @@ class RunConfig(Frozen):
             )
         if self.neighbours is None:
             return self
-        if self.budget.unit != "record":
-            raise ValueError(f"{name} protects records: budget.unit must be 'record'")
         sampled = answered_by is AnsweredBy.SAMPLED_RECORDS
+        if sampled and self.budget.unit != "record":
+            raise ValueError(f"{name} protects records: budget.unit must be 'record'")
         if sampled != (self.neighbours.k is not None):
             of_samples = _names(AnsweredBy.SAMPLED_RECORDS)
             raise ValueError(f"neighbours.k and the mechanism {' or '.join(of_samples)} belong together")

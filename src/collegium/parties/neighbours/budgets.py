@@ -36,8 +36,12 @@ _TABLES = (
 _ROUNDING = 1e-9
 
 
+WHOLE_PARTY = "whole-party"
+"""The folder within the party's in which the budget of the party as one voter is kept."""
+
+
 def rho_at_most(folder: Path, rho: float) -> float:
-    """Zero-concentrated privacy that one record may have spent on neighbours in all runs that ``folder`` has seen.
+    """Zero-concentrated privacy that one voter may have spent on neighbours in all runs that ``folder`` has seen.
 
     What the runs allowed, and no more than ``rho``, the policy's limit: what records really spent would tell of them.
     Raises StorageError where the file cannot be used.

@@ -66,7 +66,7 @@ class NeighbourIndex:
         return self._person[rows], self._labels[rows], units
 
 
-class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[], tuple[NeighbourIndex, RecordBudgets]]]):
+class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[bool], tuple[NeighbourIndex, RecordBudgets]]]):
     """Lets the records near public inputs vote, within their own budgets."""
 
     def _answer(self, request: Request, body: CastNeighbours) -> NDArray[np.int64]:
@@ -75,7 +75,7 @@ class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[], tuple[Neig
         classes = len(self._task.classes)
         asked = pool_asked(self._pools, body.inputs, classes)[np.array(body.inputs.indices)]
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
-        index, budgets = self._voters()
+        index, budgets = self._voters(body.per_party)
         voters = index.voters(body, asked, allowance.levels)
         questions = _questions(request.run_id, body)
         counts = np.zeros((len(questions), classes), dtype=np.int64)

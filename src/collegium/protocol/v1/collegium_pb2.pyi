@@ -289,7 +289,7 @@ class Features(_message.Message):
     def __init__(self, name: _Optional[str] = ..., projection: _Optional[_Union[ArraySpec, _Mapping]] = ..., projection_data: _Optional[bytes] = ..., scaling: _Optional[_Union[ArraySpec, _Mapping]] = ..., scaling_data: _Optional[bytes] = ..., network: _Optional[bytes] = ...) -> None: ...
 
 class CastNeighboursRequest(_message.Message):
-    __slots__ = ("terms", "features", "inputs", "radii_squared", "kernel", "round_id", "ledger_id")
+    __slots__ = ("terms", "features", "inputs", "radii_squared", "kernel", "round_id", "ledger_id", "per_party")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class CastNeighboursRequest(_message.Message):
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
     features: Features
     inputs: PoolRange
@@ -304,7 +305,8 @@ class CastNeighboursRequest(_message.Message):
     kernel: str
     round_id: str
     ledger_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
+    per_party: bool
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ...) -> None: ...
 
 class CountNearestRequest(_message.Message):
     __slots__ = ("terms", "features", "inputs", "edges", "edges_squared", "by_class", "round_id", "ledger_id")
