@@ -28,7 +28,9 @@ from collegium.protocol.identities import Credentials
 if TYPE_CHECKING:
     from benchmarks.chaos.consortium import Consortium
 
-_LEFT_OVER = re.compile(r"^\.(?!lock$|serving\.lock$|members\.lock$)|\.(tmp|partial|new)$|^tmp")
+_LEFT_OVER = re.compile(
+    r"^\.(?!lock$|serving\.lock$|members\.lock$|(party|policy|consortium|study)\.schema\.json$)|\.(tmp|partial|new)$|^tmp"
+)
 """Names that files have only while they are being written."""
 _ROUNDING = 1e-9
 

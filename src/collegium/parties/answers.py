@@ -4,7 +4,8 @@ In the exact modes the coordinator may ask for the same answer again, as it does
 it tells nothing new: the same counts go to the same request, among the same roster, and the party signs one list of
 survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
 those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
-parties, are never opened. Where the parties add noise, every answer is a new one, and is counted and paid as such.
+parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason.
+Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 
 import hashlib
@@ -21,6 +22,9 @@ from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
+
+_EVERY_KIND = b"exact sums over all records"
+"""Stands where others have an input's key, with the parties that such sums were opened with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +197,17 @@ class AnswerCounts:
                     again = (key, use, survivors, next(iter(held.values())))
                     database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 1)", again)
                     fresh += 1
+            if answer.exact and isinstance(answer.request, SumRecords):
+                self._bind_every_kind(database, survivors)
             self._require_total(before, fresh)
             yield fresh
+
+    def _bind_every_kind(self, database: sqlite3.Connection, survivors: bytes) -> None:
+        """Bind exact sums over all records, of any kind, to these parties: each tells how many records they have."""
+        bound = database.execute("SELECT 1 FROM answered WHERE query = ? AND survivors = ?", (_EVERY_KIND, survivors))
+        if bound.fetchone() is None:
+            self._require_room(database, _EVERY_KIND)
+            database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 0)", (_EVERY_KIND, b"", survivors, b""))
 
     def _require_room(self, database: sqlite3.Connection, key: bytes) -> None:
         times = database.execute("SELECT COUNT(*) FROM answered WHERE query = ?", (key,)).fetchone()[0]

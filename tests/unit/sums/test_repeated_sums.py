@@ -9,11 +9,16 @@ import pytest
 from support.liar import Liar
 from support.sums_scene import LENGTH, NAMES, SPEC, TASK, Consortium
 
+from collegium.data.coverage import CoverageSpec
+from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.privacy.mechanisms.class_sums import count_of_one
+from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
+from collegium.protocol.requests import CountCoverage, Terms
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
 NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)
@@ -47,6 +52,32 @@ def test_exact_sums_by_a_near_copy_of_the_kernel_over_fewer_parties_are_not_open
     with pytest.raises(QuorumNotReached):
         liar.total(again, LENGTH, FEWER)
     assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
+
+
+def test_exact_sums_of_two_kinds_over_other_parties_are_not_opened(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    """The number of all records is in the class sums, that of the others in the counts of a pool's coverage."""
+    cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
+    mechanism = RecordCounts(5.0, 1, cells.cells)
+
+    def counted(parties: Consortium) -> CountCoverage:
+        terms = Terms.of(mechanism, "masked")
+        return CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
+
+    parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
+    everybody = liar.total(parties.request("masked"), LENGTH).counts[0][-1] / count_of_one(3)
+    others = liar.total(counted(parties), cells.cells, FEWER).counts.sum() / ONE
+    assert everybody - others == len(parties.examples["alpha"])
+
+    parties, liar = asked(consortium, tmp_path / "one", LIMITS)
+    liar.total(parties.request("masked"), LENGTH)
+    liar.forget()
+    with pytest.raises(QuorumNotReached):
+        liar.total(counted(parties), cells.cells, FEWER)
+    assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
+    same = replace(counted(parties), round_id="round-3")
+    assert liar.total(same, cells.cells).counts.sum() / ONE == sum(map(len, parties.examples.values()))
 
 
 def test_where_parties_add_the_noise_another_question_is_answered_and_counted(
