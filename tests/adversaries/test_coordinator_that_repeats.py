@@ -240,6 +240,7 @@ def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes
     return opened
 
 
+@pytest.mark.slow
 def test_no_two_sums_over_other_parties_are_ever_opened(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

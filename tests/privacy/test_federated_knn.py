@@ -152,6 +152,7 @@ def test_several_votes_of_one_person_are_caught(monkeypatch: pytest.MonkeyPatch)
     assert farthest_neighbour(people, 3)[0] > 2
 
 
+@pytest.mark.slow
 def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record gone must leave everybody else's coin as it is."""
     assert not caught(rate=0.5)

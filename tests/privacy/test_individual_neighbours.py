@@ -151,6 +151,7 @@ def test_an_answer_that_is_not_kept_is_caught(tmp_path: Path, monkeypatch: pytes
     assert "a question answered twice, differently" in judged(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_process_loses_no_spending_and_answers_the_same(when: str, tmp_path: Path) -> None:
     """Killed around the commit: what was not on the disk was never said, what was is said again at no cost."""

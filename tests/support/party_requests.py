@@ -14,7 +14,7 @@ from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import CastVotes, Fit, PoolRange, RequestBody, Terms
 
 KEY = simulated_key(7, "alpha")
-LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 150})
+LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 20})
 
 
 class Asker:

@@ -18,7 +18,7 @@ DIGITS = Ensemble(
     private=DataSource(source="digits", shuffle_seed=0, stop=600),
     queries=DataSource(source="digits", shuffle_seed=0, start=1500),
     parties=2,
-    kind="linear",
+    kind="random-forest",
     seed=0,
 )
 

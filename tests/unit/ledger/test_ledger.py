@@ -305,6 +305,7 @@ def _race(path: Path, key: bytes, own: int) -> None:
     raise AssertionError("the budget was never reached")
 
 
+@pytest.mark.slow
 def test_two_processes_that_race_share_the_budget_and_agree_on_labels(path: Path, owner: Ed25519PrivateKey) -> None:
     context = get_context("spawn")
     racers = [context.Process(target=_race, args=(path, owner.private_bytes_raw(), own)) for own in (1, 2)]

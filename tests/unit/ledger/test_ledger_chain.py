@@ -79,6 +79,7 @@ def rows(open_ledger: OpenLedger, path: Path) -> list[Row]:
     return EntryStore.read(path).rows()
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_changed_byte_of_any_entry_is_found(rows: list[Row], data: st.DataObject) -> None:
