@@ -1,6 +1,7 @@
 """One party whose records are larger than its memory need be: ``python -m benchmarks.large_party --records 10000000``.
 
-Records of 64 numbers are written to an ``.npz`` file that is not compressed, block by block. A party then loads it,
+Records of 64 numbers are written to an ``.npz`` file that is not compressed, block by block, or with ``--parquet`` a
+table of 16 columns to a Parquet file, which the party reads in batches, whatever its size. A party then loads it,
 answers for neighbours within a radius and sums classes under a kernel map, all in one process. Printed are CPU and
 wall seconds of each step, and the peak of the memory that the process needs, without the pages of the file itself,
 which the system takes back when others need room.
@@ -12,16 +13,18 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.data import DataSource, PoolStore, load
 from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
-from collegium.data.task import Task, VectorInputs
+from collegium.data.loading import files
+from collegium.data.task import NumberColumn, TableInputs, Task, VectorInputs
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import Request
@@ -29,14 +32,42 @@ from collegium.protocol.replies import Failure
 from collegium.protocol.requests import CastNeighbours, PoolRange, SumClasses, Terms
 
 COLUMNS, CLASSES, LANDMARKS, QUERIES = 64, 10, 100, 40
+PARQUET_COLUMNS = 16
 _BLOCK = 2**17
 
 
-def write(path: Path, records: int) -> None:
-    """Records around one centre per class, made block by block."""
-    generator = np.random.default_rng(0)
-    centres = generator.random((CLASSES, COLUMNS), dtype=np.float32)
-    labels = generator.integers(0, CLASSES, records)
+class Blocks:
+    """Labels, and by iteration the records around one centre per class, block by block."""
+
+    def __init__(self, records: int, columns: int) -> None:
+        self._generator = np.random.default_rng(0)
+        self._centres = self._generator.random((CLASSES, columns), dtype=np.float32)
+        self.labels = self._generator.integers(0, CLASSES, records)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        for start in range(0, len(self.labels), _BLOCK):
+            part = self.labels[start : start + _BLOCK]
+            noise = self._generator.random((len(part), self._centres.shape[1]), dtype=np.float32)
+            yield (0.75 * self._centres[part] + 0.25 * noise).astype("<f4"), part
+
+
+def write_parquet(path: Path, records: int) -> None:
+    """A table whose numbers are written with four digits, as measurements are."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    writer = None
+    for block, labels in Blocks(records, PARQUET_COLUMNS):
+        columns = {f"c{number}": block[:, number].round(4) for number in range(PARQUET_COLUMNS)}
+        table = pyarrow.table(columns | {"y": labels})
+        writer = writer or ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def write_npz(path: Path, records: int) -> None:
+    blocks = Blocks(records, COLUMNS)
 
     def header(shape: tuple[int, ...], descr: str) -> dict[str, Any]:
         return {"descr": descr, "fortran_order": False, "shape": shape}
@@ -44,13 +75,11 @@ def write(path: Path, records: int) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(file, header((records, COLUMNS), "<f4"))
-            for start in range(0, records, _BLOCK):
-                part = labels[start : start + _BLOCK]
-                block = centres[part] + 0.3 * generator.random((len(part), COLUMNS), dtype=np.float32)
-                file.write(block.astype("<f4").tobytes())
+            for block, _ in blocks:
+                file.write(block.tobytes())
         with archive.open("y.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(file, header((records,), "<i8"))
-            file.write(labels.astype("<i8").tobytes())
+            file.write(blocks.labels.astype("<i8").tobytes())
 
 
 class Memory:
@@ -71,9 +100,16 @@ class Memory:
         self._over.set()
 
 
-def measure(folder: Path, records: int) -> dict[str, Any]:
+def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     """Load, neighbours and class sums of one party; see this module."""
-    write(folder / "records.npz", records)
+    path = folder / ("records.parquet" if parquet else "records.npz")
+    (write_parquet if parquet else write_npz)(path, records)
+    inputs: TableInputs | VectorInputs = VectorInputs(size=COLUMNS)
+    if parquet:
+        files.LARGE_FROM = 0  # in batches, whatever the size of the file
+        inputs = TableInputs(
+            columns=tuple(NumberColumn(name=f"c{number}", low=0.0, high=1.0) for number in range(PARQUET_COLUMNS))
+        )
     memory, steps = Memory(), dict[str, dict[str, float]]()
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
@@ -82,8 +118,8 @@ def measure(folder: Path, records: int) -> dict[str, Any]:
         steps[name] = {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - wall_s}
         return result
 
-    task = Task(classes=tuple(map(str, range(CLASSES))), inputs=VectorInputs(size=COLUMNS))
-    source = DataSource(source=str(folder / "records.npz"))
+    task = Task(classes=tuple(map(str, range(CLASSES))), inputs=inputs)
+    source = DataSource(source=str(path))
     examples = timed("load", lambda: load(source, task, data_root=None))
     pools = PoolStore(None)
     pool = np.ascontiguousarray(examples.x[: 2 * LANDMARKS])
@@ -108,19 +144,27 @@ def measure(folder: Path, records: int) -> dict[str, Any]:
     timed("class sums", lambda: ask(SumClasses(terms, "sums", "ledger", kernel, spec.sha256, False)))
     memory.close()
     found = int(np.asarray(counts).sum())
-    return {"records": records, "columns": COLUMNS, "queries": QUERIES, "landmarks": LANDMARKS, "neighbours": found,
-            "peak_bytes": memory.peak_bytes, "file_bytes": (folder / "records.npz").stat().st_size,
-            "steps": steps}  # fmt: skip
+    return {
+        "records": records,
+        "columns": PARQUET_COLUMNS if parquet else COLUMNS,
+        "queries": QUERIES,
+        "landmarks": LANDMARKS,
+        "neighbours": found,
+        "peak_bytes": memory.peak_bytes,
+        "file_bytes": path.stat().st_size,
+        "steps": steps,
+    }
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_party", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--parquet", action="store_true", help="a table in a Parquet file, read in batches")
     parser.add_argument("--folder", type=Path, help="where the file of the records goes; a temporary one by default")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collegium-large-", dir=chosen.folder) as folder:
-        print(json.dumps(measure(Path(folder), chosen.records), indent=2))
+        print(json.dumps(measure(Path(folder), chosen.records, parquet=chosen.parquet), indent=2))
 
 
 if __name__ == "__main__":

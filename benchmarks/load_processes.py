@@ -169,16 +169,20 @@ def label(
     return asdict(measured.round) | {"labels_s": record.timings_s["labels"], "labels": reached(record.labels).answered}
 
 
-class SlowParty:
-    """Prepares its votes only after so many seconds."""
+class HostedParty:
+    """One of a host's parties: it answers in its turn, and prepares its votes only after so many seconds.
 
-    def __init__(self, party: Party, delay_s: float) -> None:
-        self._party, self._delay_s = party, delay_s
+    ``turns`` are few: hundreds of threads that compute at once would spend their time on the interpreter's lock.
+    """
+
+    def __init__(self, party: Party, turns: threading.BoundedSemaphore, delay_s: float) -> None:
+        self._party, self._turns, self._delay_s = party, turns, delay_s
 
     def handle(self, request: Request) -> Reply:
         if isinstance(request.body, CastVotes):
             time.sleep(self._delay_s)
-        return self._party.handle(request)
+        with self._turns:
+            return self._party.handle(request)
 
 
 def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow: int, delay_s: float) -> None:
@@ -188,12 +192,13 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
     keys = roster.signing_keys()
     pools = PoolStore(folder / "pools")
     ends: list[str] = []
+    turns = threading.BoundedSemaphore(2)
 
     def serve(index: int) -> None:
         member = cohort[index]
         credentials = Credentials.load(member.credentials, "party")
 
-        def answers(task: Task) -> Party | SlowParty:
+        def answers(task: Task) -> HostedParty:
             sign = credentials.signing_key.sign
             party = Party(
                 member.name,
@@ -205,7 +210,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
                 membership=Membership(roster.consortium, keys, sign, config.votes.collusion),
                 policy=unrestricted,
             )
-            return SlowParty(party, delay_s) if index < slow else party
+            return HostedParty(party, turns, delay_s if index < slow else 0.0)
 
         try:
             PartySession(answers, lambda: credentials, f"{HOST}:{port}").run()

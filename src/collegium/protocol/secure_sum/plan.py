@@ -92,6 +92,7 @@ def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: in
     return np.minimum(0.0, tail)
 
 
+@lru_cache(maxsize=256)
 def secrecy_failure(
     parties: int, quorum: int, colluding: int, neighbours: int, threshold: int, target: float = 0.0
 ) -> tuple[float, int]:
