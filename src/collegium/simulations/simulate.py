@@ -19,9 +19,10 @@ from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
 from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
+from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, read_data_root, read_settings
+from collegium.simulations.cohort import ROSTER, SETTINGS, read_data_root, read_settings
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.local import InProcessParties
 from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
@@ -77,6 +78,9 @@ def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunReco
 def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
     """Call ``drive`` with one virtual party per member of the cohort while Flower's simulation engine is up.
 
+    A cluster's machines that do not have the run's folder get a copy of it as their workers' directory. Not so with
+    neighbours: two copies of what a record has spent would let it spend twice.
+
     Raises Unreachable when the engine does not start or breaks down, and whatever ``drive`` raises.
     """
     _require_cluster(run.config.engine.ray)
@@ -86,18 +90,22 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
 
     from collegium.simulations.flower_parties import FlowerParties, apps_for
 
-    members, stop = len(run.cohort), threading.Event()
+    members, stop, folder = len(run.cohort), threading.Event(), run.folder
+    sends = run.config.engine.ray != "local" and run.config.neighbours is None
+    if sends:
+        for member in run.cohort:
+            load_or_create_key(member.folder)  # else each copy would deal the records to teachers in its own way
 
     def main(grid: "Grid", context: "Context") -> None:
         drive(FlowerParties(grid, run_id=run.config.name, expected=members, stop=stop))
 
-    server, client = apps_for(lambda context: run.folder, main)
+    server, client = apps_for(lambda context: folder if (folder / SETTINGS).is_file() else Path.cwd(), main)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with handlers_kept():  # Ray installs its own, in Python and below it
-                _start_ray(run.config)
+                _start_ray(run.config, folder if sends else None)
             run_simulation(server, client, members, backend_config={"client_resources": {"num_cpus": 1}})
         except RuntimeError as error:
             if error.__cause__ is None:
@@ -163,19 +171,20 @@ def _require_cluster(address: str) -> None:
         raise Unreachable(f"no Ray cluster at {address}: {said}; start it, or leave engine.ray out") from error
 
 
-def _start_ray(config: SimulationConfig) -> None:
-    """Start Ray, or join a cluster; Unreachable when it cannot be done."""
+def _start_ray(config: SimulationConfig, sent: Path | None) -> None:
+    """Start Ray, or join a cluster and send it a folder; Unreachable when it cannot be done."""
     import ray
 
     # Always an address: without one Ray joins whatever cluster it finds on this machine.
     where: dict[str, Any] = {"address": config.engine.ray}
     if config.engine.ray == "local":
         where["num_cpus"] = config.engine.workers  # nobody who joins a cluster may state its cores
+    files = {} if sent is None else {"working_dir": str(sent), "excludes": ["/flower/"]}
     paths = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         ray.init(
             **where,
-            runtime_env={"env_vars": {"PYTHONPATH": paths}},
+            runtime_env={"env_vars": {"PYTHONPATH": paths}, **files},
             include_dashboard=False,
             logging_level=logging.ERROR,
             log_to_driver=False,

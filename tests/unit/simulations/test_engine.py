@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.errors import ConfigurationError, Unreachable
 from collegium.settings import validate_config
 from collegium.simulations import simulate
@@ -47,8 +49,14 @@ def test_ray_is_started_for_the_run_or_a_cluster_joined_whose_cores_are_its_own(
         address = f"127.0.0.1:{cluster.getsockname()[1]}"
         for engine in ({"workers": 3}, {"ray": address, "workers": 3}):
             on_engine(engine_of(run, **engine), lambda parties: None)
-    wanted = [{"address": "local", "num_cpus": 3}, {"address": address}]
+        joined = engine_of(run, ray=address)
+        near = joined.config.model_copy(update={"neighbours": NeighboursConfig(share=0.01)})
+        on_engine(replace(joined, config=near), lambda parties: None)
+    wanted = [{"address": "local", "num_cpus": 3}, {"address": address}, {"address": address}]
     assert [{name: args[name] for name in ("address", "num_cpus") if name in args} for args in asked] == wanted
+    sent = [args["runtime_env"].get("working_dir") for args in asked]
+    assert sent == [None, str(run.folder), None], "the folder goes to a cluster unless a record could spend twice"
+    assert all((member.folder / "split.key").is_file() for member in run.cohort)
 
 
 def test_a_cluster_that_is_not_there_is_told_before_ray_looks_for_it(run: PreparedRun) -> None:
