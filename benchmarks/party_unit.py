@@ -9,9 +9,18 @@ those of `benchmarks.frontier`.
 * ``gnmax``: one teacher at each party, the same classifier from its own records; the noise and the number of queries
   are those, of a small grid within ε by the published accounting, that score best on the test labels, to its
   advantage.
+
+``--labels`` prints another table in its place: how many of 40 labels of representative inputs are right, of images, by
+
+* ``one voter``: individual neighbours with ``budget.unit = "party"`` (20 votes a party at most, 0.8 % of the pool
+  within the radius), by the exact accountant;
+* ``gnmax``: every party votes on every input by its nearest record, by the published accounting.
+
+There the pool is taken from the private records, as its labels must be known. Noise is drawn 20 times.
 """
 
 import argparse
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +28,24 @@ from sklearn.metrics import balanced_accuracy_score
 
 from benchmarks.frontier import DELTA, QUERIES, SETS, Floats, Split, sigma_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
+from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples
+from collegium.data.features import distances_squared, extract
 from collegium.data.kernels import KernelMap
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums, PoolSpectrum
 from collegium.parties.class_sums import RecordsOfClasses
+from collegium.privacy.accounting.game.laws import block_epsilon
+from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium.privacy.mechanisms.gnmax import GNMax
+from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.simulations.partitions import PartitionConfig, partition
 
 Sums = NDArray[np.int64]
+
+ASKED, PARTICIPATIONS, SHARE = 40, 20, 0.008
 
 
 class Consortium:
@@ -77,6 +94,41 @@ class Consortium:
         return best[1]
 
 
+def labels_right(split: Split, parties: int, alpha: float, epsilons: list[float], seed: int) -> list[Floats]:
+    """The shares of 40 labels that are right, ``[epsilons]``: of parties as one voter each, and of GNMax."""
+    task, order = split.task, np.random.default_rng(seed).permutation(len(split.private))
+    pool, private = split.private.take(order[: len(split.pool)]), split.private.take(order[len(split.pool) :])
+    features = fit_features("hog", 64, pool.x, task.inputs)
+    of_pool = extract(features, pool.x, task.inputs)
+    asked = representatives(of_pool, ASKED, np.empty(0, dtype=np.int64), seed=seed)
+    radii = public_radii_squared(of_pool, asked, SHARE)
+    apart = distances_squared(extract(features, private.x, task.inputs), of_pool[asked])
+    near, all_vote = (np.zeros((ASKED, len(task.classes)), dtype=np.int64) for _ in range(2))
+    config = PartitionConfig(kind="dirichlet", parties=parties, alpha=alpha, seed=seed)
+    for own in [part for part in partition(private, config) if len(part)]:
+        classes = private.labels()[own[apart[own].argmin(axis=0)]]
+        voted = np.flatnonzero(apart[own].min(axis=0) <= radii)[:PARTICIPATIONS]
+        near[voted, classes[voted]] += 1
+        all_vote[np.arange(ASKED), classes] += 1
+    truth, shares = pool.labels()[asked], np.zeros((2, len(epsilons)))
+    for column, epsilon in enumerate(epsilons):
+        one_voter, gnmax = IndividualKNN(_sigma_as_one(epsilon), PARTICIPATIONS), GNMax(sigma_of(ASKED, epsilon))
+        for row, (mechanism, votes) in enumerate(((one_voter, near), (gnmax, all_vote))):
+            shares[row, column] = np.mean([(mechanism.release(votes) == truth).mean() for _ in range(20)])
+    return list(shares)
+
+
+@cache
+def _sigma_as_one(epsilon: float) -> float:
+    """The least noise of so many participations of a whole party within ε."""
+    low, high = 0.3, 400.0
+    while high - low > 5e-3 * high:
+        middle = float(np.sqrt(low * high))
+        law = IndividualKNN(middle, PARTICIPATIONS).stages[0].law(Unit(1, Adjacency.ADD_REMOVE))
+        low, high = (low, middle) if block_epsilon({law: PARTICIPATIONS}, DELTA) <= epsilon else (middle, high)
+    return high
+
+
 def main() -> None:
     """Run the sets that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,12 +137,19 @@ def main() -> None:
     parser.add_argument("--epsilons", default="0.5,1,2")
     parser.add_argument("--parties", type=int, default=250)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--labels", action="store_true", help="how many of 40 labels are right")
     asked = parser.parse_args()
     epsilons = [float(text) for text in asked.epsilons.split(",")]
     print("| set | Dirichlet | method | " + " | ".join(f"ε = {one:g}" for one in epsilons) + " |", flush=True)
     print("|" + "---|" * (len(epsilons) + 3))
     for name in asked.sets.split(","):
         for alpha in map(float, asked.alphas.split(",")):
+            if asked.labels:
+                split = SETS[name](0)
+                seeds = [labels_right(split, asked.parties, alpha, epsilons, seed) for seed in range(asked.seeds)]
+                for method, shares in zip(("one voter", "gnmax"), 100.0 * np.mean(seeds, axis=0), strict=True):
+                    print(f"| {name} | {alpha:g} | {method} | " + " | ".join(f"{one:.1f}" for one in shares) + " |")
+                continue
             figures: dict[tuple[str, float], list[tuple[float, float]]] = {}
             for seed in range(asked.seeds):
                 split = SETS[name](seed)

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.record_counting import RecordCounting
-from collegium.coordinator.selection.pool_cover import pool_cover
+from collegium.coordinator.selection.pool_cover import MOST_CELLS, pool_cover
 from collegium.privacy.analysis.pool_fit import pool_fit
 from collegium.protocol.requests import CountCoverage
 
@@ -20,7 +20,7 @@ class PoolCheck(RecordCounting):
     part = "pool_check"
 
     def _parts_and_cells(self) -> tuple[int, int]:
-        return 1, 1  # the number of cells changes neither noise nor charge
+        return 1, MOST_CELLS
 
     @property
     def due(self) -> bool:

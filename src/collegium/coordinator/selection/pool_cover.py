@@ -23,6 +23,7 @@ _INPUTS_PER_REGION = 100
 _FEWEST = 40
 _BELOW = (0.9, 0.97, 0.995)
 """Shares of the pool's inputs that lie nearer to a landmark than each edge."""
+MOST_CELLS = _REGIONS + len(_BELOW)
 
 
 def pool_cover(
