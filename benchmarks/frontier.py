@@ -281,7 +281,7 @@ def _opacus(
     for _ in range(EPOCHS):
         for inputs, labels in batches:
             optimizer.zero_grad()
-            nn.functional.cross_entropy(private(inputs), labels).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(private(inputs), labels))
             optimizer.step()
     with torch.no_grad():
         scores: Floats = private(test).double().numpy()
