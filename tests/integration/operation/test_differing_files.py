@@ -5,21 +5,15 @@ The commands run in this process, each coordinator and party in a thread of its 
 
 from __future__ import annotations
 
-import logging
 import re
-import shlex
-import socket
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from support.pages import ROOT, blocks_of, commands_of, text_of_page
-from support.ports import free_ports
+from support.typist import PATIENCE_S, Typist, reachable, typing
 
-from collegium.cli import main
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import DataError
 from collegium.privacy.ledger.ledger import Ledger
@@ -34,64 +28,13 @@ PROPOSED = {
     "oak": r'absent = "missing"',
 }
 """What `party check` proposes before the settings of the page are there."""
-PATIENCE_S = 240.0
-
-
-class Typist:
-    """Types commands of the page, with the ports of this test."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.ports = dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True))
-        self.ended: dict[str, object] = {}
-
-    def _words(self, command: str, changed: Mapping[str, str]) -> list[str]:
-        for word, other in {**self.ports, **changed}.items():
-            command = command.replace(word, other)
-        return shlex.split(command)[1:]
-
-    def type(self, command: str, *, refused: bool = False, **changed: str) -> str:
-        """Run a command to its end; what it printed."""
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(self._words(command, changed))
-        out, err = self._capsys.readouterr()
-        assert ended.value.code == (DataError.exit_status if refused else 0), err
-        return str(out)
-
-    def begin(self, name: str, command: str, **changed: str) -> threading.Thread:
-        """Run a command in a thread; ``ended`` then has its exit status."""
-
-        def run() -> None:
-            try:
-                main(self._words(command, changed))
-            except SystemExit as ended:
-                self.ended[name] = ended.code
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return thread
 
 
 @pytest.fixture
 def typist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Typist]:
     monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield Typist(capsys)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-def reachable(port: int) -> None:
-    """Wait until something listens there."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        with socket.socket() as trial:
-            if trial.connect_ex(("localhost", port)) == 0:
-                return
-        time.sleep(0.02)  # between two looks at the condition
-    raise AssertionError("the coordinator does not listen")
+    with typing(capsys) as typist:
+        yield typist
 
 
 @pytest.mark.slow
@@ -119,7 +62,7 @@ def test_five_institutions_whose_files_differ_come_to_predictions(typist: Typist
         said = typist.type(line, FILE=f"{name}.csv", COLUMN=label)
         assert PARTY_CHECK.replace("birch", name) in said and PARTY_SERVE.replace("birch", name) in said
         if name in SETTINGS:
-            found = typist.type(PARTY_CHECK, refused=name != "cedar", birch=name)
+            found = typist.type(PARTY_CHECK, status=0 if name == "cedar" else DataError.exit_status, birch=name)
             assert re.search(PROPOSED[name], found), found
             with (Path(name) / "party.toml").open("a", encoding="utf-8") as file:
                 file.write(SETTINGS[name])

@@ -66,6 +66,9 @@ class StandInStudent:
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         return truth_of(x)
 
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return np.eye(4)[truth_of(x)]
+
     def save(self, path: Path) -> None:
         path.write_text(str(self.labels))
 

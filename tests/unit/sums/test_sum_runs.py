@@ -114,6 +114,26 @@ def test_a_crash_before_the_sums_are_kept_pays_again_where_the_parties_noise_was
     assert second > 1.3 * first
 
 
+@pytest.mark.parametrize("mode", ["masked", "masked+noised"])
+def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
+    parties: LocalParties, public: PublicData, tmp_path: Path, mode: str
+) -> None:
+    """The noise and so the charge are the same; whether a sum was released before is what counts."""
+    terms: dict[str, Any] = {"votes": {"mode": mode}, "budget": {"epsilon": 9.0}}
+    terms["mechanism"] = {"name": "class-sums", "parameters": {"sigma": 3.0}}
+    spent = []
+    for study, sums in (("one", {}), ("two", {}), ("three", {"bandwidth": 0.5}), ("four", {})):
+        storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
+        reach = run.Reach(parties, signing_keys=parties.signing_keys)
+        record = run.Coordinator(config(**terms, sums=sums), reach, storage, public=public).label()
+        assert record.labels is not None and record.labels.answered == 300
+        with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+            spent.append(ledger.epsilon())
+    one, two, three, four = spent
+    assert one == two and three > 1.3 * one
+    assert four > three, "the file holds the sums of study three: those of the first are asked for again, and paid"
+
+
 def _dies(*_: Any) -> None:
     raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.run.label_set import prediction_quality
+from collegium.coordinator.run.label_set import student_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import StudentConfig, load_public
@@ -160,7 +160,7 @@ def fit(
     result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
     quality = None
     if lessons.holdout is not None and lessons.holdout.y is not None:
-        quality = prediction_quality(student.predict(lessons.holdout.x), lessons.holdout.y, lessons.task)
+        quality = student_quality(student, lessons.holdout.x, lessons.holdout.y, lessons.task)
         result |= quality.model_dump()
     result["model_card"] = str(write_model_card(target, lessons.task, chosen, quality, lessons.run))
     _show(result, as_json)
@@ -240,10 +240,8 @@ def evaluate(
     examples = load(validate_config(values, DataSource, "options"), model.task, data_root=data_root(root))
     if examples.y is None:
         raise DataError(f"{source} has no labels; name their column with --label")
-    _show(
-        {"student": str(student)} | prediction_quality(model.predict(examples.x), examples.y, model.task).model_dump(),
-        as_json,
-    )
+    quality = student_quality(model, examples.x, examples.y, model.task)
+    _show({"student": str(student)} | quality.model_dump(), as_json)
 
 
 @app.command(
@@ -349,6 +347,8 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
     if "accuracy" not in result:
         return
     typer.echo(f"accuracy  {result['accuracy']:.4f} of {result['inputs']} inputs")
+    if (area := result.get("auroc")) is not None:
+        typer.echo(f"AUROC     {area['value']:.4f} ({area['low']:.4f} to {area['high']:.4f})")
     table = Table("class", "inputs", "accuracy")
     for row in result["per_class"]:
         table.add_row(

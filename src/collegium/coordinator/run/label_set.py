@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.data.task import Task
+from collegium.models.students import Student
+from collegium.privacy.analysis.evaluation import Estimate, measures
+from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.privacy.mechanisms import IntArray
 from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
+
+_MOST_SCORED = 20
+"""With more classes, their areas under the ROC curve would take more memory than they are worth."""
 
 
 class ClassQuality(Frozen):
@@ -31,6 +39,9 @@ class Quality(Frozen):
     per_class: list[ClassQuality]
     confusion: list[list[int]] | None = None
     """Inputs by true class (rows) and predicted class (columns); None where an input holds several classes."""
+    auroc: Estimate | None = None
+    """Area under the ROC curve, and ``calibration_error``: as the institutions would measure them (`Measures`)."""
+    calibration_error: Estimate | None = None
 
     @property
     def balanced(self) -> float | None:
@@ -73,6 +84,17 @@ def prediction_quality(predicted: IntArray, truth: IntArray, task: Task) -> Qual
         cells = np.bincount(truth * classes + predicted, minlength=classes * classes)
         confusion = cells.reshape(classes, classes).tolist()
     return Quality(inputs=len(truth), accuracy=overall, per_class=rows, confusion=confusion)
+
+
+def student_quality(student: Student, inputs: NDArray[Any], truth: IntArray, task: Task) -> Quality:
+    """Quality of a student on public inputs ``[n, …]`` with their labels ``[n]``."""
+    quality, classes = prediction_quality(student.predict(inputs), truth, task), len(task.classes)
+    if task.multilabel or not len(truth) or classes > _MOST_SCORED:
+        return quality
+    layout, others = Layout(classes), other_classes(inputs, truth, classes)
+    cells = layout.cells(truth, student.probabilities(inputs), others).ravel()
+    found = measures(np.bincount(cells, minlength=layout.length).astype(np.float64), 0.0, task.classes)
+    return quality.model_copy(update={"auroc": found.auroc, "calibration_error": found.calibration_error})
 
 
 def _per_class(predicted: IntArray, truth: IntArray, task: Task) -> list[ClassQuality]:

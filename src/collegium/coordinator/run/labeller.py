@@ -291,10 +291,8 @@ class Labeller:
         """
         rounds = dict.fromkeys(self._laws, queries) | dict.fromkeys(self._blocks[:entry], 0)
         rounds |= {purpose: 1 - min(1, self._ledger.used(purpose)) for purpose in self._beside}
-        if self._for_the_run is not None:
-            purpose, whole = self._for_the_run
-            rounds[purpose] = max(0, whole - self._ledger.used(purpose))
-        self._ledger.allow(self._laws, rounds, self._beside)
+        whole = {} if self._for_the_run is None else dict([self._for_the_run])
+        self._ledger.allow(self._laws, rounds | dict.fromkeys(whole, 0), self._beside, whole)
 
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""

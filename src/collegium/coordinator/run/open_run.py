@@ -9,7 +9,7 @@ import numpy as np
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
 from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.factories import ledger_id
-from collegium.coordinator.run.label_set import UNASKED, LabelSet, prediction_quality
+from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.pool_check import PoolCheck
 from collegium.coordinator.run.query_runner import Ending, QueryRunner
@@ -221,10 +221,13 @@ class OpenRun:
         pending = self._labeller.pending(queries)
         if not pending:
             return True
-        path, noised, pool = self._class_sums, self._setup.noised_sum, self._public.pool.x
-        held = self._sums(requests)
+        path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
+        # Another study's payment is not for this sum. One of this run is, if a crash lost it with the noise drawn here.
+        again = held is None and (self._setup.noised_sum or not self.record.sums_paid)
 
         def outcomes() -> IntArray:
+            self.record.sums_paid = True
+            self._notes.write()
             sums = held or released_sums(
                 path, requests, self._setup.mechanism, self._setup.noise, lambda: runner.ask_sum(requests)
             )
@@ -232,7 +235,7 @@ class OpenRun:
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
             return student.predict(pool[[queries[key] for key in pending]])
 
-        fits = self._labeller.give(pending, outcomes, again=noised and held is None)
+        fits = self._labeller.give(pending, outcomes, again=again)
         self._note_batch()
         return fits
 
@@ -319,7 +322,7 @@ class OpenRun:
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
         if holdout is not None:
-            quality = prediction_quality(published.predict(holdout.x), holdout.labels(), self._config.task)
+            quality = student_quality(published, holdout.x, holdout.labels(), self._config.task)
         self.record.student = StudentRecord(method=self._config.student.method, fitted_from=origin, quality=quality)
         self._notes.write()
 

@@ -211,6 +211,8 @@ class RunRecord(Record):
     privacy: LedgerReport | None = None
     """What the ledger's entries came to when the labels were counted."""
     parties: dict[str, PartyRecord] = {}
+    sums_paid: bool = False
+    """Whether the ledger holds this run's payment for class sums."""
     rounds: list[RoundRecord] = []
     chosen: list[ChosenRound] = []
     labels: LabelsRecord | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from collegium.coordinator.report import page as report_page
 from collegium.coordinator.report.page import LOOK, natural, templates
 from collegium.coordinator.run.run_folder import plain
+from collegium.coordinator.watching.consortium_status import code_of
 
 _HERE = files("collegium.coordinator.watching")
 STYLE = LOOK + _HERE.joinpath("status.css").read_text(encoding="utf-8")
@@ -72,6 +73,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
     """The page as text, everything that came from elsewhere escaped."""
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
+    late = {one["party"]: f"; {one['when']}: {_meaning(code_of(one['outcome']))}" for one in snapshot["last_failures"]}
     return (
         templates("coordinator.watching")
         .get_template("status.html.j2")
@@ -82,7 +84,9 @@ def render(snapshot: Mapping[str, Any]) -> str:
             doing=_doing(snapshot),
             stages=_stages(snapshot["phase"]["step"]),
             time=at.strftime("%H:%M:%S"),
-            rows=sorted((_row(name, party, at) for name, party in shown["parties"].items()), key=_place),
+            rows=sorted(
+                (_row(name, party, at, late.get(name, "")) for name, party in shown["parties"].items()), key=_place
+            ),
             troubles=_troubles(snapshot),
         )
     )
@@ -123,14 +127,15 @@ def _stages(step: str) -> list[tuple[str, str]]:
     return [(name, state) for (name, _), state in zip(_STAGES, states, strict=True)]
 
 
-def _row(name: str, party: Mapping[str, Any], at: datetime) -> dict[str, Any]:
+def _row(name: str, party: Mapping[str, Any], at: datetime, late: str) -> dict[str, Any]:
+    """A party's row; ``late`` says in which round it was left out last, and why."""
     since = party["connected_since"]
     if since is not None:
         begun = datetime.fromisoformat(since)
         said = f"connected for {_lasting(at - begun)}, since {_clock(begun, at)}"
     else:
         said = {"enrolled": "not connected", "expected": "not enrolled yet", "left": "has left"}[party["membership"]]
-    return {"name": name, "here": since is not None, "said": said, **party}
+    return {"name": name, "here": since is not None, "said": said + late, **party}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -176,7 +176,11 @@ class Ledger(LedgerReader):
         return self._signer is not None and self._chain.length > self._kept_at + CHECKPOINT_EVERY
 
     def allow(
-        self, laws: Mapping[str, Mapping[str, Law]], rounds: Mapping[str, int], fixed: Container[str] = ()
+        self,
+        laws: Mapping[str, Mapping[str, Law]],
+        rounds: Mapping[str, int],
+        fixed: Container[str] = (),
+        in_all: Mapping[str, int] = {},
     ) -> None:
         """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
 
@@ -187,13 +191,14 @@ class Ledger(LedgerReader):
         rounds : by purpose, how many more rounds are wanted. The first block gets all of them where the budget takes
             that; the others get what is left.
         fixed : the purposes whose numbers are never raised; see `Block`.
+        in_all : the same with the rounds that were charged before, for a block that pays for a run.
         """
         with self._reading() as chain:
             terms = replace(
                 self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()}
             )
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
-            wanted = {purpose: used[purpose] + rounds[purpose] for purpose in laws}
+            wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in laws}
             most = most_rounds(chain, terms, wanted)
         blocks = {p: Block(held, most[p] if held else None, p in fixed) for p, held in laws.items()}
         with self._writing() as chain:

@@ -1,0 +1,78 @@
+"""Somebody who types commands of `collegium` into this process, the long ones in threads of their own."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from collegium.cli import main
+from support.ports import free_ports
+
+PATIENCE_S = 240.0
+"""A slow and busy machine is given this long."""
+
+
+class Typist:
+    """Types commands of the page, with the ports of this test."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.ports = dict(zip(("7443", "7444"), map(str, free_ports(2)), strict=True))
+        self.ended: dict[str, object] = {}
+
+    def _words(self, command: str, changed: Mapping[str, str]) -> list[str]:
+        for word, other in {**self.ports, **changed}.items():
+            command = command.replace(word, other)
+        return shlex.split(command)[1:]
+
+    def type(self, command: str, *, status: int = 0, **changed: str) -> str:
+        """Run a command to its end, which must have this status; what it printed, of an error its line."""
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(self._words(command, changed))
+        out, err = self._capsys.readouterr()
+        assert ended.value.code == status, err
+        return str(out or err)
+
+    def begin(self, name: str, command: str, **changed: str) -> threading.Thread:
+        """Run a command in a thread; ``ended`` then has its exit status."""
+
+        def run() -> None:
+            try:
+                main(self._words(command, changed))
+            except SystemExit as ended:
+                self.ended[name] = ended.code
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+
+@contextmanager
+def typing(capsys: pytest.CaptureFixture[str]) -> Iterator[Typist]:
+    """Somebody who types; what commands changed in the logging of this process is put back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield Typist(capsys)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def reachable(port: int) -> None:
+    """Wait until something listens there."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        with socket.socket() as trial:
+            if trial.connect_ex(("localhost", port)) == 0:
+                return
+        time.sleep(0.02)  # between two looks at the condition
+    raise AssertionError("the coordinator does not listen")
