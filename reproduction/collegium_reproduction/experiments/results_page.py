@@ -23,6 +23,9 @@ CHAPTERS = (
 """Titles, and how the names of their experiments begin; all others stand at the end."""
 _OTHERS = "Others"
 
+WAS = "was"
+"""The key of figures that earlier bounds gave, each under its place in the results, like ``rows[0].epsilon``."""
+
 
 def render_results(folder: Path) -> str:
     """The page of all results under ``folder``."""
@@ -48,9 +51,24 @@ def render_results(folder: Path) -> str:
             if isinstance(experiment, Drawn):
                 parts.append(f"![{experiment.title}]({folder.name}/{name}.svg)")
             parts.append(experiment.render(results))
+            if WAS in results:
+                parts.append(_what_was(results))
             if MADE in results:
                 parts.append(_how_made(results[MADE]))
     return "\n\n".join(parts) + "\n"
+
+
+def _what_was(results: Mapping[str, Any]) -> str:
+    """Which figures are others now, and what they were."""
+    changes = []
+    for place, before in results[WAS].items():
+        now: Any = results
+        for step in place.replace("[", ".").replace("]", "").split("."):
+            now = now[int(step)] if step.isdigit() else now[step]
+        changes.append(f"{now:.3g} (was {before:.3g})")
+    return (
+        f"ε counted again, by Rényi bounds before and by the exact accountant now: {', '.join(dict.fromkeys(changes))}."
+    )
 
 
 def kept_results(folder: Path) -> Iterator[Kept]:

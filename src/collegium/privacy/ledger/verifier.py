@@ -36,18 +36,21 @@ class Verified:
     charges: dict[int, int] = field(default_factory=dict)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks stated together: adjacency; by purpose laws, rounds charged, rounds stated, whether these are fixed."""
+    """Blocks stated together: adjacency; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
         least, highest, delta = 0.0, 0.0, _float(self.settings["delta"])
         for neighbours, family in self.families.values():
-            alone = sum(not fixed for *_, fixed in family.values()) == 1
-            held = [(law.get(unit), n if alone and not fixed else most) for law, n, most, fixed in family.values()]
-            # Families add up, each at its share of δ. Where several numbers are open, the stated rounds count.
+            # Families add up, each at its share of δ. Where several numbers are open, the stated rounds count, and one
+            # that was raised after the first charge raises the others in proportion.
+            grown = [now / first if first else math.inf for _, _, now, _, first in family.values() if now > first]
+            alone, c = sum(not fixed for *_, fixed, _ in family.values()) == 1, max([1.0, *grown])
+            held = [(law.get(unit), n if alone and not fixed else m) for law, n, m, fixed, _ in family.values()]
+            raised = held if alone or c == 1.0 else [(law, (m + 1) * c) for law, m in held]
             unstated = neighbours not in (adjacency, "replace") or any(law is None for law, _ in held)
             least = max([least, *(_forced(law, rounds, delta) for law, rounds in held if not unstated)])
-            highest += math.inf if unstated else _by_renyi(held, delta / len(self.families))
+            highest += math.inf if unstated else _by_renyi(raised, delta / len(self.families))
         return least, highest
 
 
@@ -94,8 +97,11 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             block, adjacency = terms["blocks"][purpose], terms["adjacency"]
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
-            fresh = {name: [one["laws"], 0, 0, one["fixed"]] for name, one in members.items()}
-            _, held = found.families.setdefault(json.dumps([adjacency, fresh], sort_keys=True), (adjacency, fresh))
+            key = json.dumps(
+                [adjacency, {p: [one["laws"], one["fixed"]] for p, one in members.items()}], sort_keys=True
+            )
+            fresh = {p: [one["laws"], 0, 0, one["fixed"], one["rounds"] or 0] for p, one in members.items()}
+            _, held = found.families.setdefault(key, (adjacency, fresh))
             for name, one in members.items():
                 held[name][1] += queries if name == purpose else 0
                 held[name][2] = max(held[name][2], one["rounds"] or 0)
