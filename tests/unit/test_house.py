@@ -15,8 +15,8 @@ HEAVY = ("torch", "ray", "flwr", "grpc", "sklearn", "matplotlib")
 
 
 def imported_by(statement: str) -> set[str]:
-    """Top-level modules that are loaded once ``statement`` ran in a process of its own."""
-    code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    """The modules that are loaded once ``statement`` ran in a process of its own."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -104,8 +104,14 @@ def test_a_circle_would_be_found(planted: dict[str, str]) -> None:
             ("torch", "grpc", "flwr", "sklearn", "pandas"),
         ),
         ("import collegium.privacy.mechanisms", ("torch", "grpc", "flwr", "sklearn", "pandas")),
-        ("import collegium.coordinator.run.coordinator", ("torch", "grpc", "flwr", "sklearn", "matplotlib")),
-        ("import collegium.parties.cli", ("torch", "flwr", "ray", "sklearn")),
+        (
+            "import collegium.coordinator.run.coordinator",
+            ("torch", "grpc", "flwr", "sklearn", "matplotlib", "scipy.optimize"),
+        ),
+        (
+            "import collegium.parties.cli, collegium.parties.party",
+            ("torch", "flwr", "ray", "sklearn", "scipy.optimize"),
+        ),
         ("import collegium.simulations.simulate, collegium.simulations.cli", ("torch", "flwr", "ray")),
     ],
 )

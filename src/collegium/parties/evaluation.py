@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from collegium.data.features import dimensions
 from collegium.data.task import Task
@@ -137,6 +136,8 @@ def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[st
     error = math.sqrt(whole.accuracy.error**2 + max(expected * (1.0 - expected), 0.0) / records)
     if expected - own <= max(_FAR, _ERRORS * error):
         return None
+    from scipy.optimize import linear_sum_assignment  # a tenth of a second of every start that needs none
+
     text = (
         f"the student is right for {100 * own:.1f} % of the own {records} records, but for {whole.accuracy} of all "
         "institutions: check the classes, units and columns of these records"

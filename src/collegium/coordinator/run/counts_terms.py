@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import brentq
 
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
@@ -23,6 +22,8 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
     plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
     if settings.sigma is not None:
         return plain
+    from scipy.optimize import brentq  # a tenth of a second of every start that needs none
+
     most, delta = settings.share * config.budget.epsilon, config.budget.delta
 
     def excess(log_mu: float) -> float:
