@@ -13,17 +13,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.accounting.game.laws import VectorLaw
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger import checkpoint, ledger
 from collegium.privacy.ledger.chain import Chain
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import verify
+from collegium.privacy.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
 Start = Callable[[], tuple[list[int], dict[str, Any]]]
 STRANGER = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
 EVERY = 4
+WINNER = RoundLaw("gumbel", 40.0, Adjacency.REPLACE, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +35,14 @@ def checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def work(ledger: Ledger, batch: int) -> None:
-    """A charge all of whose labels are given, one that a crash left open, and one of another block."""
+    """Charges with labels and without, one of another block, and two of blocks that were stated together."""
     paid = ledger.charge("release", [f"{batch}:{index}" for index in range(3)])
     ledger.release(paid, {f"{batch}:{index}": index for index in range(2)})
     ledger.charge("release", [f"{batch}:lost"])
     ledger.charge("evaluation", 1, {"record": VectorLaw(0.01), "party": VectorLaw(0.02)})
+    ledger.allow({"test": {"record": VectorLaw(0.005)}, "answer": {"record": WINNER}}, {"test": 9, "answer": 9})
+    ledger.charge("test", 2)
+    ledger.charge("answer", 1)
 
 
 @pytest.fixture
