@@ -116,7 +116,7 @@ class Account:
         one_vote = Unit(1, Adjacency.REPLACE if mechanism.answered_by is AnsweredBy.TEACHERS else Adjacency.ADD_REMOVE)
         laws = {"record": mechanism.answer_law(one_vote, terms.stage)}
         laws[ledger.terms().unit] = mechanism.answer_law(unit, terms.stage)
-        if check_only and ledger.affordable_law(purpose, laws, queries) < queries:
+        if check_only and ledger.affordable(purpose, queries, laws) < queries:
             raise CostRefused("policy: the answer would cost more than is left")
         if check_only or not queries:
             return

@@ -33,7 +33,7 @@ def charge(ledger: Ledger, queries: list[str] | int = 10, law: Law = ONE, purpos
 
 
 def affordable(ledger: Ledger, at_most: int, law: Law = ONE) -> int:
-    return ledger.affordable_law("release", {"record": law}, at_most)
+    return ledger.affordable("release", at_most, {"record": law})
 
 
 def epsilon(queries: int) -> float:

@@ -30,7 +30,7 @@ def charge(ledger: Ledger, queries: int, law: Law = ONE, unit: str = "record", *
 
 
 def affordable(ledger: Ledger, law: Law = ONE, unit: str = "record") -> int:
-    return ledger.affordable_law("release", {unit: law}, 10_000)
+    return ledger.affordable("release", 10_000, {unit: law})
 
 
 def test_the_terms_of_every_charge_are_in_the_entries(open_ledger: OpenLedger, path: Path) -> None:

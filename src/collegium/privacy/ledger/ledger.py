@@ -206,13 +206,8 @@ class Ledger(LedgerReader):
             if chain.terms.blocks != blocks:
                 self._append(replace(chain.terms, blocks=blocks))
 
-    def affordable(self, purpose: str, at_most: int) -> int:
-        """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer."""
-        with self._reading() as chain:
-            return self._affordable(chain, chain.terms, purpose, at_most)
-
-    def affordable_law(self, purpose: str, laws: Mapping[str, Law], at_most: int) -> int:
-        """The same for a block that is limited by the budget alone and need not be stated yet; see `charge`."""
+    def affordable(self, purpose: str, at_most: int, laws: Mapping[str, Law] | None = None) -> int:
+        """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer; see `charge`."""
         with self._reading() as chain:
             return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
 
@@ -244,7 +239,7 @@ class Ledger(LedgerReader):
             raise ConfigurationError("a charge needs at least one query")
         with self._writing() as chain:
             self._agree()
-            terms = chain.terms if laws is None else _stating(chain.terms, purpose, laws)
+            terms = _stating(chain.terms, purpose, laws)
             if purpose not in terms.blocks:
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
             fit = self._affordable(chain, terms, purpose, count)
@@ -337,9 +332,9 @@ class Ledger(LedgerReader):
                 raise
 
 
-def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law]) -> Terms:
-    """``terms`` with a block of its own for these laws, limited by the budget alone."""
-    return replace(terms, blocks={**terms.blocks, purpose: Block(laws)})
+def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law] | None) -> Terms:
+    """``terms`` with a block of its own for these laws, where there are any, limited by the budget alone."""
+    return terms if laws is None else replace(terms, blocks={**terms.blocks, purpose: Block(laws)})
 
 
 def _check_same(path: Path, held: Settings, asked: Settings) -> None:
