@@ -193,10 +193,10 @@ def votes_as_one(folder: Path, **asked: Any) -> np.ndarray:
 
 
 def test_a_party_as_one_voter_casts_one_vote_a_query_and_no_more_than_its_participations(tmp_path: Path) -> None:
-    votes = votes_as_one(tmp_path / "a", participations=5, radius_squared=2**24)  # all records are near all inputs
+    votes = votes_as_one(tmp_path / "a", participations=5, sigma=20.0, radius_squared=2**24)  # all records are near all
     assert votes.sum(axis=1).tolist() == [1] * 5 + [0] * 55
     votes = votes_as_one(tmp_path / "b", participations=10**4, sigma=20.0, radius_squared=2**24)
-    assert votes.sum() == int(0.03 * 2 * 20.0**2)  # what the institution allows over all runs
+    assert votes.sum() == int(0.03 / 2 * 2 * 20.0**2)  # half of what the institution allows a record over all runs
 
 
 def test_a_party_as_one_voter_abstains_where_no_record_is_near_and_votes_by_its_nearest(tmp_path: Path) -> None:
@@ -225,3 +225,13 @@ def test_a_partys_own_limit_holds_for_its_votes_as_one_and_is_not_shared(tmp_pat
         assert isinstance(answer, Failure) == refused and 0.85 < account.spent() < 0.95
         assert 1.25 < account.record_spent_altogether()[0] < 1.6
         account.close()
+
+
+def test_voters_of_both_kinds_would_spend_more_than_a_record_may_and_are_refused(tmp_path: Path) -> None:
+    for first in (True, False):
+        clinic = Clinic(tmp_path / str(first))
+        assert isinstance(clinic.ask(clinic.question((1, 2), per_party=first)), Neighbours)
+        clinic.restart()
+        refused = clinic.ask(clinic.question((3, 4), per_party=not first, round_id="other"))
+        assert isinstance(refused, Failure) and refused.code == "refused-cost"
+        assert isinstance(clinic.ask(clinic.question((3, 4), per_party=first, round_id="next")), Neighbours)

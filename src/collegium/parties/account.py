@@ -156,7 +156,7 @@ class Account:
 
     def _rho_as_one(self) -> float:
         """What the party as one voter may have spent; a record that changes its votes moves them by up to √2 as far."""
-        return rho_at_most(self._folder / WHOLE_PARTY, self._policy.record_rho)
+        return rho_at_most(self._folder / WHOLE_PARTY, self._policy.record_rho / 2.0)
 
     def queries_answered(self) -> int:
         """Answers given; in the exact modes one that was asked for again counts once."""

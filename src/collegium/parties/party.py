@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import PoolChunk, check_party_name
-from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
+from collegium.errors import (
+    CollegiumError,
+    ConfigurationError,
+    CostRefused,
+    DataError,
+    ProtocolViolation,
+    StorageError,
+)
 from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
@@ -36,7 +43,7 @@ from collegium.parties.handlers import (
 )
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets
+from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets, rho_at_most
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
 from collegium.parties.policy import Policy, PolicyConfig
@@ -112,8 +119,8 @@ class Party:
     own_teacher : OwnTeacher or None
         What it fits where the consortium leaves the kind of teacher to each party.
     record_rho : float
-        Zero-concentrated privacy that one record, and the party where it is one voter, may spend on neighbours over
-        all runs; a file of each keeps count.
+        Zero-concentrated privacy that one record may spend on neighbours over all runs; its own file keeps count.
+        Where the party is one voter, it may spend half of that.
     membership : Membership or None
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     ledger : KnownLedger or None
@@ -185,11 +192,18 @@ class Party:
         def neighbourhood(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
             if per_party:  # all records are one voter, whatever they are
                 own = None if folder is None else folder / WHOLE_PARTY
-                budgets = RecordBudgets(own, key, itertools.repeat(b"", len(examples)), WHOLE_PARTY, record_rho)
+                # A record that changes the party's votes costs up to twice what the party costs.
+                everybody = itertools.repeat(b"", len(examples))
+                budgets = RecordBudgets(own, key, everybody, WHOLE_PARTY, record_rho / 2.0)
             else:
                 identities, scheme = examples.lasting_identities(task.model_dump_json())
                 budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
+
+        def voters(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
+            if folder is not None and rho_at_most(folder if per_party else folder / WHOLE_PARTY, record_rho):
+                raise CostRefused("policy: what a record may spend is kept for the other kind of voters")
+            return neighbourhood(per_party)
 
         self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
@@ -201,7 +215,7 @@ class Party:
             ShowLedger: self._ledger,
             Fit: FitHandler(ensembles),
             CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
-            CastNeighbours: CastNeighboursHandler(task, pools, neighbourhood, rounds, gate),
+            CastNeighbours: CastNeighboursHandler(task, pools, voters, rounds, gate),
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
             SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
             Evaluate: EvaluateHandler(task, pools, own, rounds, gate),

@@ -48,8 +48,8 @@ class PolicyConfig(Frozen):
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """The δ at which ``epsilon`` and ``record_epsilon`` are counted."""
     record_rho: float = Field(default=DEFAULT_RECORD_RHO, gt=0)
-    """Zero-concentrated privacy that one record, and the party where it is one voter, may spend on neighbours over all
-    runs."""
+    """Zero-concentrated privacy that one record may spend on neighbours over all runs, and twice what the party may
+    spend where it is one voter. What began with voters of one kind goes on with that kind."""
     record_epsilon: float | None = Field(default=None, gt=0)
     """What sampled neighbours (knn) may cost one record altogether."""
     hours_utc: tuple[int, int] | None = None
