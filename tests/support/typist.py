@@ -28,7 +28,8 @@ class Typist:
         self.ended: dict[str, object] = {}
 
     def _words(self, command: str, changed: Mapping[str, str]) -> list[str]:
-        for word, other in {**self.ports, **changed}.items():
+        ports = {f":{shown}": f":{free}" for shown, free in self.ports.items()}  # a join code may hold the digits too
+        for word, other in {**ports, **changed}.items():
             command = command.replace(word, other)
         return shlex.split(command)[1:]
 
