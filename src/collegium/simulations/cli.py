@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 SEEN = """
-What you have just seen: five institutions, each a process with records of its own, taught one classifier over TLS. None
-showed a record, a model or a sum of its own. The coordinator saw the total under masks alone, added noise, charged it to
-a signed ledger, and labelled public inputs. The classifier learned from these, and may be published."""
+What you have just seen: five institutions, each a process with records of its own, taught one classifier over TLS.
+None showed a record, a model or a sum of its own. The coordinator saw the total under masks alone, added noise,
+charged it to a signed ledger, and labelled public inputs. The classifier learned from these, and may be published."""
 
 Config = Annotated[Path, typer.Argument(help="The configuration, a TOML file such as examples/mnist-8.toml.")]
 Folder = Annotated[Path | None, typer.Option("--run", help="The run's folder; by default runs/NAME.")]
