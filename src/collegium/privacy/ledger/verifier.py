@@ -109,7 +109,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             stated = terms["unit"] in block["laws"] and (block["rounds"] is None or held[purpose][1] <= block["rounds"])
             _require(stated or paid, "the terms in force do not allow it")
             found.periods[-1], found.charges[seq] = (terms, before + queries), queries
-        case {"kind": "release", "charge": charge, "labels": labels} if labels.keys().isdisjoint(found.labels):
+        case {"kind": "release", "charge": charge, "labels": labels} if found.labels.keys().isdisjoint(labels):
             _require(found.charges[charge] >= len(labels), f"entry {charge} does not pay for its labels")
             found.charges[charge] -= len(labels)
             found.labels |= labels
