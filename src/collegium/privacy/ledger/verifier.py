@@ -42,8 +42,7 @@ class Verified:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
         least, highest, delta = 0.0, 0.0, _float(self.settings["delta"])
         for neighbours, family in self.families.values():
-            # Families add up, each at its share of δ. Where several numbers are open, the stated rounds count, and one
-            # that was raised after the first charge raises the others in proportion.
+            # Families add up, each at its share of δ. Of several open numbers, one that was raised raises the others.
             grown = [now / first if first else math.inf for _, _, now, _, first in family.values() if now > first]
             alone, c = sum(not fixed for *_, fixed, _ in family.values()) == 1, max([1.0, *grown])
             held = [(law.get(unit), n if alone and not fixed else m) for law, n, m, fixed, _ in family.values()]
@@ -97,9 +96,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             block, adjacency = terms["blocks"][purpose], terms["adjacency"]
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
-            key = json.dumps(
-                [adjacency, {p: [one["laws"], one["fixed"]] for p, one in members.items()}], sort_keys=True
-            )
+            key = json.dumps([adjacency, {p: [m["laws"], m["fixed"]] for p, m in members.items()}], sort_keys=True)
             fresh = {p: [one["laws"], 0, 0, one["fixed"], one["rounds"] or 0] for p, one in members.items()}
             _, held = found.families.setdefault(key, (adjacency, fresh))
             for name, one in members.items():
