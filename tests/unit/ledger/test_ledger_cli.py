@@ -85,7 +85,7 @@ def test_verify_without_key_or_head_says_what_it_cannot_know(
         (["--public-key", "00" * 32], 8, "LedgerCorrupt: entry 0: the ledger is not signed with the given key"),
         (["--public-key", "nonsense"], 2, "ConfigurationError: --public-key takes"),
         (["--public-key", "missing.pem"], 9, "StorageError: cannot read missing.pem"),
-        (["--head", "3:" + "00" * 32], 8, "LedgerCorrupt: entry 3: it is not the one that was printed"),
+        (["--head", "3:" + "00" * 32], 8, "LedgerCorrupt: entry 3: printed, and cut or rewritten since"),
         (["--head", "2"], 2, "ConfigurationError: a ledger's head looks like"),
     ],
 )

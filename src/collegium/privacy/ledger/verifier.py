@@ -12,7 +12,6 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +59,16 @@ def verify(path: Path, public_key: bytes | None = None, head: str | None = None)
     itself. ``head`` (``SEQ:HASH``) was printed earlier: the ledger must still hold that entry.
     """
     unused = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-    found, before, time, key = Verified(), bytes(32), datetime.min.replace(tzinfo=UTC), b""
+    found, before, time, key = Verified(), bytes(32), "", b""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unused}", uri=True)) as database:
             for seq, body, digest, signed in database.execute("SELECT * FROM entries ORDER BY seq"):
                 linked = before + seq.to_bytes(8, "big") + hashlib.sha256(body).digest()
                 before, line = hashlib.sha256(b"collegium ledger entry v1\0" + linked).digest(), json.loads(body)
-                made = datetime.fromisoformat(line["time_utc"])
-                follows = seq == len(found.heads) and digest == before and time <= made
+                follows = seq == len(found.heads) and digest == before and time <= line["time_utc"]
                 _require(follows, "it, or an entry before it, was changed, removed or dated back")
                 _take(found, seq, line)
-                key, time = bytes.fromhex(found.settings["public_key"]), made
+                key, time = bytes.fromhex(found.settings["public_key"]), line["time_utc"]
                 if key or signed:
                     Ed25519PublicKey.from_public_bytes(key).verify(signed, b"collegium ledger signature v1\0" + digest)
                 found.heads.append(f"{seq}:{digest.hex()}")
@@ -79,8 +77,7 @@ def verify(path: Path, public_key: bytes | None = None, head: str | None = None)
         raise LedgerCorrupt(f"entry {len(found.heads)}: {why}; restore the ledger from a backup") from None
     _require(bool(found.periods), "the ledger is empty: its first entries are missing")
     _require(public_key in (None, key), "entry 0: the ledger is not signed with the given key")
-    cut = f"entry {str(head).split(':')[0]}: it is not the one that was printed; the ledger was cut or rewritten"
-    _require(head in (None, *found.heads), cut)
+    _require(head in (None, *found.heads), f"entry {str(head).split(':')[0]}: printed, and cut or rewritten since")
     return found
 
 
