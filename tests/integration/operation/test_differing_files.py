@@ -70,7 +70,9 @@ def test_five_institutions_whose_files_differ_come_to_predictions(typist: Typist
         assert "no known category" not in found and found.endswith(f"next: {PARTY_SERVE.replace('birch', name)}\n")
         assert ("no record is of the class intensive" in found) == (name == "yew")
         parties.append(typist.begin(name, PARTY_SERVE, birch=name))
-    for thread in (coordinator, *parties):
+    coordinator.join(PATIENCE_S)
+    assert typist.ended.get("coordinator") == 0
+    for thread in parties:
         thread.join(PATIENCE_S)
     assert typist.ended == dict.fromkeys(("coordinator", *NAMES), 0)
     run = read_run(Path("consortium/run"))

@@ -43,8 +43,8 @@ class Spending:
         if block is None:
             raise LedgerCorrupt(f"it charges {purpose!r}, which the terms in force do not state")
         if not block.laws:
-            whole = [other for other, stated in terms.blocks.items() if stated.laws]
-            if not all(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
+            whole = [other for other, stated in terms.blocks.items() if stated.laws and stated.rounds is not None]
+            if not whole or not all(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
                 raise LedgerCorrupt(f"it charges nothing for {purpose!r}, but the whole run is not paid for")
             return
         if terms.unit not in block.laws:
