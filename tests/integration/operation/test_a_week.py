@@ -46,7 +46,7 @@ STUDIES = (
     '[neighbours]\nfeatures = "standard"\ndimensions = 0\nshare = 0.2\n' + RUN,
 )
 """What differs from one study to the next; they come in turn."""
-SERVE = "collegium coordinator serve consortium.toml --study STUDY --wait 0"
+SERVE = "collegium coordinator serve consortium.toml --study STUDY --wait WAIT"
 QUERIES = (1, 24, 24, 24)
 """What a party counts as answers in each of them."""
 DATABASE = 'source = "sqlite:///../cedar.sqlite"\nquery = "SELECT a, b, y FROM visits"'
@@ -85,7 +85,9 @@ class Week:
         self.typist.type(f"collegium study new consortium.toml {name}")
         file = Path("consortium/studies") / name / "study.toml"
         file.write_text(f"[budget]\nepsilon = 30.0\n{settings}")
-        coordinator = self.typist.begin("coordinator", SERVE, STUDY=name)
+        # A round needs four. Where there are five, all are waited for: one that comes too late would wait for long.
+        five = len({*self.here, *arriving}) == 5
+        coordinator = self.typist.begin("coordinator", SERVE, STUDY=name, WAIT="60" if five else "0")
         if arriving or renewing:
             reachable(int(self.typist.ports["7444"]))
         for party in arriving:
