@@ -39,7 +39,7 @@ parameters = {parameters}
 """
 RUN = '[queries]\ncount = 24\n[student]\nmethod = "random-forest"\noptions = { trees = 5 }\n[votes]\nmode = "masked"\n'
 STUDIES = (
-    '[mechanism]\nname = "class-sums"\nparameters = { sigma = 20.0 }\n',
+    '[mechanism]\nname = "class-sums"\nparameters = { sigma = 5.0 }\n',
     VOTES.format(name="gnmax", parameters="{ sigma = 8.0 }") + RUN,
     VOTES.format(name="lnmax", parameters="{ gamma = 0.1 }") + RUN,
     '[mechanism]\nname = "individual-knn"\nparameters = { sigma = 20.0, participations = 2 }\n'
@@ -64,7 +64,7 @@ class Week:
     def found(self) -> None:
         rng = np.random.default_rng(0)
         for name in (*FIRST, LAST, "pool"):
-            frame = pd.DataFrame(rng.normal(size=(40, 2)).round(2), columns=["a", "b"])
+            frame = pd.DataFrame(rng.normal(size=(40 if name == "pool" else 200, 2)).round(2), columns=["a", "b"])
             frame["y"] = np.where(frame["a"] + frame["b"] > 0, "yes", "no")
             if name == "cedar":
                 with closing(sqlite3.connect("cedar.sqlite")) as database:
