@@ -107,8 +107,9 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
     if run.pool_check is not None:
         console.print(f"Pool check: {run.pool_check}", highlight=False, markup=False)
     console.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
-    use = f"Use it: collegium student predict {folder / 'student.safetensors'} NEW -o predictions.csv"
-    console.print(use, highlight=False, markup=False, soft_wrap=True)
+    if run.student is not None:
+        use = f"Use it: collegium student predict {folder / 'student.safetensors'} NEW -o predictions.csv"
+        console.print(use, highlight=False, markup=False, soft_wrap=True)
 
 
 def _epsilon(epsilon: float) -> str:

@@ -179,6 +179,26 @@ def test_what_a_run_paid_as_a_whole_makes_its_answers_free_and_nothing_else(open
         assert ledger.epsilon() == paid == pytest.approx(epsilon(3), rel=1e-6)
 
 
+@pytest.mark.parametrize("rounds", [{}, {"release": 0}])
+def test_a_run_that_states_no_round_to_be_paid_makes_nothing_free(
+    open_ledger: OpenLedger, rounds: dict[str, int]
+) -> None:
+    laws: dict[str, dict[str, Law]] = {purpose: {"record": ONE} for purpose in rounds}
+    with open_ledger() as ledger:
+        ledger.allow(laws | {"answers": {}}, rounds | {"answers": 0})
+        ledger.charge("evaluation", 1, {"record": ONE})
+        with pytest.raises(LedgerCorrupt, match="the whole run is not paid for"):
+            ledger.charge("answers", TEN)
+
+
+def test_counts_that_are_charged_apart_do_not_keep_a_paid_run_from_its_answers(open_ledger: OpenLedger) -> None:
+    with open_ledger() as ledger:
+        ledger.allow({"release": {"record": ONE}, "answers": {}}, {"release": 3, "answers": 0})
+        ledger.charge("evaluation", 1, {"record": ONE})
+        ledger.charge("release", 3)
+        ledger.charge("answers", TEN)
+
+
 def test_a_label_needs_a_charge_that_paid_for_it(open_ledger: OpenLedger) -> None:
     with open_ledger() as ledger:
         with pytest.raises(ConfigurationError, match="charge first, then release"):

@@ -103,7 +103,8 @@ def test_who_failed_and_how_is_printed_and_where_the_report_is() -> None:
     assert "birch, round 1: unreachable\n" in shown
     assert "cedar, preparation: deadline\n" in shown
     assert "Caution: Not private.\n" in shown
-    assert shown.endswith("Report: runs/oaks/report.html\n")
+    assert "Report: runs/oaks/report.html\n" in shown
+    assert shown.endswith("Use it: collegium student predict runs/oaks/student.safetensors NEW -o predictions.csv\n")
     assert "\x1b" not in shown
 
 

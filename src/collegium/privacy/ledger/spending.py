@@ -43,8 +43,9 @@ class Spending:
         if block is None:
             raise LedgerCorrupt(f"it charges {purpose!r}, which the terms in force do not state")
         if not block.laws:
-            whole = [other for other, stated in terms.blocks.items() if stated.laws and stated.rounds is not None]
-            if not whole or not all(self.used(terms, other) == terms.blocks[other].rounds for other in whole):
+            limits = [(other, held.rounds) for other, held in terms.blocks.items() if held.laws]
+            whole = [(other, rounds) for other, rounds in limits if rounds is not None]
+            if not whole or any(not 0 < rounds <= self.used(terms, other) for other, rounds in whole):
                 raise LedgerCorrupt(f"it charges nothing for {purpose!r}, but the whole run is not paid for")
             return
         if terms.unit not in block.laws:
