@@ -183,7 +183,9 @@ def test_a_sample_of_signatures_that_the_tree_does_not_hold_is_noticed(field: st
     def tamper(_: str, request: pb.SecureSumRequest) -> None:
         setattr(request.unmask, field, flip(getattr(request.unmask, field)))
 
-    assert isinstance(refusal_of(made, "party-0000", tamper), InconsistentSurvivors)
+    # Another root asks for another sample, whose proof may be of another length.
+    refusals = (InconsistentSurvivors, MalformedMessage) if field == "root" else InconsistentSurvivors
+    assert isinstance(refusal_of(made, "party-0000", tamper), refusals)
 
 
 def test_a_sample_that_the_coordinator_chooses_itself_is_refused() -> None:
