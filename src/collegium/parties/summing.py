@@ -19,6 +19,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import SecureSumAnswer
 from collegium.protocol.requests import SecureSumStep, VoteRequest, lowest
 from collegium.protocol.secure_sum import PartySum, accept_parameters
+from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.setup import SumSetup
 
 _MAX_OPEN_SUMS = 8
@@ -120,6 +121,9 @@ def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | Non
     if share is None:
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
+        if not setup.plan.complete:
+            # In a sparse graph a listed party can be left out of the sum: asked again, the difference is its votes.
+            raise InsufficientPlan("a sum without the parties' noise needs the complete graph")
         return None
     if share.honest_survivors != setup.plan.honest_survivors:
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")

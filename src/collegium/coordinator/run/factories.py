@@ -47,8 +47,8 @@ def _count_sum_of(
         return ClearSum(parties)
     if signing_keys is None:
         raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
-    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum)
     noised = votes.mode == SumMode.MASKED_AND_NOISED
+    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, exact=not noised)
     return MaskedSum(parties, config.name, signing_keys, plan, noised, begun)
 
 

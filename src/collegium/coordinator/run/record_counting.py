@@ -77,8 +77,9 @@ class RecordCounting(ABC):
             return self._setup.vote_sum
         if mode == SumMode.CLEAR:
             return ClearSum(reach.parties)
-        plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum)
-        return MaskedSum(reach.parties, self._config.name, keys, plan, mode == SumMode.MASKED_AND_NOISED)
+        noised = mode == SumMode.MASKED_AND_NOISED
+        plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum, exact=not noised)
+        return MaskedSum(reach.parties, self._config.name, keys, plan, noised)
 
     def _paid(self, labeller: Labeller | None = None) -> dict[str, Any]:
         """Charge one release; what to note of it."""
