@@ -14,7 +14,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CastNeighbours, CountNearest, SumRecords, Terms
+from collegium.protocol.requests import CastNeighbours, CountNearest, SumClasses, SumRecords, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -112,8 +112,10 @@ class Account:
         unit = Unit(votes, Adjacency.ADD_REMOVE)
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         purpose = f"{terms.stage or 'votes'} of {mechanism.name} ({parameters}; {terms.sum_mode}; {votes} votes)"
-        # A record decides the vote of one teacher: without the record that teacher may vote for another class.
-        one_vote = Unit(1, Adjacency.REPLACE if mechanism.answered_by is AnsweredBy.TEACHERS else Adjacency.ADD_REMOVE)
+        # A record decides the vote of one teacher: without the record that teacher may vote for another class. It may
+        # turn the one vector of a party's class sums as far as another party's would.
+        turned = mechanism.answered_by is AnsweredBy.TEACHERS or (isinstance(request, SumClasses) and request.per_party)
+        one_vote = Unit(1, Adjacency.REPLACE if turned else Adjacency.ADD_REMOVE)
         laws = {"record": mechanism.answer_law(one_vote, terms.stage)}
         laws[ledger.terms().unit] = mechanism.answer_law(unit, terms.stage)
         if check_only and ledger.affordable(purpose, queries, laws) < queries:

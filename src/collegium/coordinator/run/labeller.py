@@ -247,7 +247,7 @@ class Labeller:
     def _run_fits(self) -> bool:
         if self._for_the_run is None:
             return True
-        if not self._laws.keys() <= self._ledger.terms().blocks.keys():
+        if not self._stated():
             self._allow(0)
         if self._run_is_paid():
             return True
@@ -258,7 +258,7 @@ class Labeller:
         """How many of ``queries`` that enter at stage ``number`` the terms and the budget take through every stage."""
         needed = self._blocks[number:]
 
-        if any(self._ledger.left(block) < queries for block in needed):
+        if not self._stated() or any(self._ledger.left(block) < queries for block in needed):
             room = max(queries, self._queries - self._ledger.used(needed[0]))
             self._allow(room)
             if number and not self._ledger.affordable(needed[0], 1):
@@ -271,7 +271,7 @@ class Labeller:
         Where the budget does not take all such vectors together, the last of them are left to count apart.
         """
         while purpose in self._beside:
-            if not self._laws.keys() <= self._ledger.terms().blocks.keys():
+            if not self._stated():
                 self._allow(self._queries)
             if self._ledger.used(purpose):
                 return False
@@ -282,6 +282,14 @@ class Labeller:
             self._laws = {name: laws for name, laws in self._laws.items() if name != left_out}
             self._allow(self._queries)
         return False
+
+    def _stated(self) -> bool:
+        """Whether the terms in force are this mechanism's own: another study may have left blocks of the same names."""
+        blocks = self._ledger.terms().blocks
+        return all(
+            name in blocks and blocks[name].laws == laws and blocks[name].fixed == (name in self._beside)
+            for name, laws in self._laws.items()
+        )
 
     def _allow(self, queries: int, entry: int = 0) -> None:
         """State this mechanism's blocks in the ledger, with room for so many more queries that enter at this stage.

@@ -223,11 +223,12 @@ class OpenRun:
             return True
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
         # Another study's payment is not for this sum. One of this run is, if a crash lost it with the noise drawn here.
-        again = held is None and (self._setup.noised_sum or not self.record.sums_paid)
+        again = held is None and (self._setup.noised_sum or self.record.sums_paid != requests.question)
 
         def outcomes() -> IntArray:
-            self.record.sums_paid = True
-            self._notes.write()
+            if held is None:
+                self.record.sums_paid = requests.question
+                self._notes.write()
             sums = held or released_sums(
                 path, requests, self._setup.mechanism, self._setup.noise, lambda: runner.ask_sum(requests)
             )

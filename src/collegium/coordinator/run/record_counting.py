@@ -64,9 +64,13 @@ class RecordCounting(ABC):
             self._note(self._paid(labeller))
 
     def mechanism(self, parts: int, cells: int) -> Mechanism:
-        """Counts in which a record adds to ``parts`` of ``cells``, as they are summed."""
+        """Counts in which a record adds to ``parts`` of ``cells``, as they are summed, with the noise that was paid."""
         assert self._settings is not None  # the configuration asks for them
-        mechanism = counts_mechanism(self._config, self._settings, parts, cells)
+        settings, held = self._settings, getattr(self._notes.record, self.part)
+        if held is not None and held.paid:
+            # The charge was made for this noise. The configuration, or the budget, may have changed since.
+            settings = settings.model_copy(update={"sigma": held.sigma})
+        mechanism = counts_mechanism(self._config, settings, parts, cells)
         if isinstance(self.sum, MaskedSum) and self.sum.noised:
             return mechanism.noised_by_parties(self.sum.plan.honest_survivors)
         return mechanism

@@ -211,8 +211,8 @@ class RunRecord(Record):
     privacy: LedgerReport | None = None
     """What the ledger's entries came to when the labels were counted."""
     parties: dict[str, PartyRecord] = {}
-    sums_paid: bool = False
-    """Whether the ledger holds this run's payment for class sums."""
+    sums_paid: str | None = None
+    """The question about class sums that this run paid for."""
     rounds: list[RoundRecord] = []
     chosen: list[ChosenRound] = []
     labels: LabelsRecord | None = None

@@ -111,7 +111,8 @@ class Spending:
             laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held, _ in family if adjacency in holds}
             if len(laws) < len(family) or None in laws.values():
                 return None
-            key: object = frozenset(laws.values())
+            # Several laws follow the path of their own family: the numbers of another were chosen apart.
+            key: object = family if len(set(laws.values())) > 1 else frozenset(laws.values())
             if len(family) == 1 and isinstance(next(iter(laws.values())), VectorLaw):
                 key = _ALL_VECTORS
             bounds = self._bounds(family, stated[family])
