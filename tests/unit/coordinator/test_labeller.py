@@ -131,6 +131,18 @@ def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) ->
     assert ledger.epsilon() == stated(ledger) > 0.0
 
 
+def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledger_at: Open) -> None:
+    """The same mechanism costs more with three classes; blocks of the same names are in force with room left."""
+    ledger, noise, gnmax = ledger_at(), NoiseStrategy(1), create("gnmax", sigma=20.0)
+    Labeller(ledger, gnmax, Unit(), noise, queries=50, classes=2).label(["other"], np.array([[9, 1]]))
+    assert Labeller(ledger, gnmax, Unit(), noise, queries=10, classes=3).label(KEYS, np.tile([9, 1, 0], (10, 1)))
+    ((law, of_two),) = (
+        (block.laws["record"], gnmax.stages[0].law(Unit(), 2)) for block in ledger.terms().blocks.values()
+    )
+    assert law == gnmax.stages[0].law(Unit(), 3) != of_two
+    assert ledger.epsilon() > block_epsilon({law: 10}, 1e-5)
+
+
 def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) -> None:
     ledger = ledger_at()
     labeller(ledger).label(KEYS, COUNTS)

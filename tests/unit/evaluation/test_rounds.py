@@ -179,6 +179,19 @@ def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_pa
     assert found[1].recall[0] is not None and abs(found[1].recall[0].value) < 6 * max(found[1].recall[0].error, 0.01)
 
 
+def test_figures_are_released_under_the_noise_that_was_paid_whatever_is_configured_since(measured: Measured) -> None:
+    evaluation, record, context = open_evaluation(measured)
+    try:
+        assert record.evaluation is not None and record.evaluation.paid
+        budget = evaluation._config.budget.model_copy(update={"epsilon": 100.0})
+        evaluation._config = evaluation._config.model_copy(update={"budget": budget})
+        assert evaluation._settings is not None
+        evaluation._settings = evaluation._settings.model_copy(update={"share": 0.9})
+        assert evaluation.mechanism(*evaluation._parts_and_cells()).parameters()["sigma"] == record.evaluation.sigma
+    finally:
+        context.__exit__(None, None, None)
+
+
 def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> None:
     evaluation, record, context = open_evaluation(measured)
     try:

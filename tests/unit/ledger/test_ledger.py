@@ -22,7 +22,7 @@ from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, blo
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.renyi import WIDE_ORDERS, gaussian_curve
 
 OpenLedger = Callable[..., Ledger]
 TEN = [f"pool:{index}" for index in range(10)]
@@ -166,6 +166,19 @@ def test_blocks_get_what_the_budget_takes_together_the_first_one_all_that_is_wan
         ledger.charge("test", 500)
         with pytest.raises(BudgetExceeded):
             ledger.charge("answer", answers + 1)
+
+
+def test_two_studies_of_the_same_laws_add_up_and_do_not_share_one_path(open_ledger: OpenLedger) -> None:
+    """The second study's numbers may be chosen after the first one's answers."""
+    test, answer = VectorLaw(1.0 / 30.0), RenyiLaw.of(gaussian_curve(1, 40.0, WIDE_ORDERS))
+    with open_ledger() as ledger:
+        for study, numbers in (("one", (20, 20)), ("two", (0, 40))):
+            names = f"test of {study}", f"answer of {study}"
+            laws: dict[str, dict[str, Law]] = dict(zip(names, ({"record": test}, {"record": answer}), strict=True))
+            ledger.allow(laws, dict(zip(names, numbers, strict=True)))
+            ledger.charge(names[1], numbers[1])
+        alone = [block_epsilon({test: tests, answer: answers}, 0.5e-5) for tests, answers in ((20, 20), (0, 40))]
+        assert ledger.epsilon() == pytest.approx(sum(alone), rel=1e-6)
 
 
 def test_what_a_run_paid_as_a_whole_makes_its_answers_free_and_nothing_else(open_ledger: OpenLedger) -> None:

@@ -71,3 +71,21 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
     step = SecureSumStep(coordinator.requests()["alpha"])
     answer = party.handle(Request("sum", "run-1", step)).body
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_sum_without_noise_over_a_sparse_graph_is_refused(
+    make_party: MakeParty, pool: ArraySpec, exact: bool
+) -> None:
+    keys = {f"party-{n:02d}": Ed25519PrivateKey.generate().public_key() for n in range(49)}
+    roster = ROSTER | {name: key.public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in keys.items()}
+    plan = plan_graph(len(roster), 0.2, 0.1, quorum=0.8, exact=exact)
+    assert plan.complete == exact
+    party = make_party(policy=Policy(STRICT), membership=Membership("ours", roster, KEYS["alpha"].sign))
+    terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
+    asked = CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1")
+    assert isinstance(Asker(party)(asked), Prepared)
+    coordinator = CoordinatorSum(SumSetup("ours", "round-1", roster, 20, 0, asked.highest, plan))
+    step = SecureSumStep(coordinator.requests()["alpha"])
+    answer = party.handle(Request("sum", "run-1", step)).body
+    assert isinstance(answer, SecureSumAnswer if exact else Failure)

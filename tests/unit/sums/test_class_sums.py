@@ -20,6 +20,7 @@ from collegium.errors import ConfigurationError, ProtocolViolation
 from collegium.parties.account import Account
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.units import Adjacency, Unit
@@ -202,6 +203,20 @@ def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
     assert 0.7 < spent < 0.9 and account.queries_answered() == 1 and account.spent() == 0.0
     again = parties.asks(parties.request("masked"))  # a round that is repeated
     assert (again == first).all() and account.record_spent() == spent
+
+
+def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_a_replaced_party_does(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=100.0, epsilon=100.0)
+    parties = consortium(**accounted(tmp_path, policy))
+    asked = parties.request("masked", per_party=True)
+    parties.asks(asked)
+    account, stage = Account(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
+    stated = account.record_spent_altogether()[0]
+    moved, replaced = (block_epsilon({stage.law(Unit(1, kind)): 1}, 1e-5) for kind in Adjacency)
+    assert stated == pytest.approx(max(moved, replaced), rel=1e-6) and stated > 1.5 * min(moved, replaced)
+    account.close()
 
 
 @pytest.mark.parametrize(
