@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.features import Features, distances_squared, extract
+from collegium.data.features import Features, distances_squared, extract, features_of_landmarks
 from collegium.data.task import Inputs
 from collegium.data.values import require
 
@@ -73,8 +73,7 @@ class CoverageSpec:
         DataError
             If the features do not suit the task.
         """
-        require(0 <= min(self.landmarks) <= max(self.landmarks) < len(pool), "a landmark lies outside the pool")
-        landmarks = extract(self.features, pool[list(self.landmarks)], inputs, device)
+        landmarks = features_of_landmarks(self.features, self.landmarks, pool, inputs, device)
         cells = np.empty(len(x), dtype=np.int64)
         for start in range(0, len(x), _AT_ONCE):
             squared = distances_squared(extract(self.features, x[start : start + _AT_ONCE], inputs, device), landmarks)

@@ -8,6 +8,7 @@ sums, whose rounding could depend on which other records share a block.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -303,3 +304,19 @@ def _normalised(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
     length = np.sqrt((np.square(blocks).sum(axis=3, keepdims=True) + 1).astype(np.float64))
     normalised: NDArray[np.int64] = np.floor(blocks * ONE / length).astype(np.int64)
     return normalised
+
+
+def features_of_landmarks(
+    features: Features, landmarks: Sequence[int], pool: NDArray[Any], inputs: Inputs, device: str = "cpu"
+) -> NDArray[np.int16]:
+    """The features of these inputs of the pool ``[inputs, …]``, shape ``[landmarks, features]``.
+
+    Raises
+    ------
+    ProtocolViolation
+        If a landmark lies outside the pool.
+    DataError
+        If the features do not suit the task.
+    """
+    require(0 <= min(landmarks) <= max(landmarks) < len(pool), "a landmark lies outside the pool")
+    return extract(features, pool[list(landmarks)], inputs, device)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from collegium import limits
-from collegium.data.features import Features, distances_squared, extract
+from collegium.data.features import Features, distances_squared, extract, features_of_landmarks
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.models.devices import resolve_device
@@ -127,8 +127,7 @@ class KernelMap:
         DataError
             If the features do not suit the task.
         """
-        require(0 <= min(spec.landmarks) <= max(spec.landmarks) < len(pool), "a landmark lies outside the pool")
-        landmarks = extract(spec.features, pool[list(spec.landmarks)], inputs, device)
+        landmarks = features_of_landmarks(spec.features, spec.landmarks, pool, inputs, device)
         return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, landmarks, device)
 
     @classmethod

@@ -32,24 +32,26 @@ def vote_sum_of(
 
     ``begun`` keeps the parties of sums whose opening began; see `MaskedSum`.
     """
-    counts = _count_sum_of(config, parties, signing_keys, begun)
+    counts = sum_in(config.votes.mode, config, parties, signing_keys, begun)
     return NearestSum(counts) if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
 
 
-def _count_sum_of(
+def sum_in(
+    mode: str,
     config: RunConfig,
     parties: Parties,
     signing_keys: Mapping[str, bytes] | None,
-    begun: MutableMapping[str, Sequence[str]],
+    begun: MutableMapping[str, Sequence[str]] | None = None,
 ) -> VoteSum:
+    """How counts of any kind are added up in this mode; see `vote_sum_of`."""
     votes = config.votes
-    if votes.mode == SumMode.CLEAR:
+    if mode == SumMode.CLEAR:
         return ClearSum(parties)
     if signing_keys is None:
-        raise ConfigurationError(f"votes.mode = {votes.mode!r} needs the parties' signing keys: give the roster")
-    noised = votes.mode == SumMode.MASKED_AND_NOISED
+        raise ConfigurationError(f"votes.mode = {mode!r} needs the parties' signing keys: give the roster")
+    noised = mode == SumMode.MASKED_AND_NOISED
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, exact=not noised)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised, begun)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised, {} if begun is None else begun)
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import ClearSum, VoteRound, VoteSum, quorum_count, round_id
+from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, quorum_count, round_id
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
+from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
 from collegium.coordinator.settings.run_config import CountsConfig
@@ -17,7 +18,6 @@ from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
 from collegium.privacy.renyi import FloatArray
 from collegium.protocol.requests import CountRecords, Terms
-from collegium.protocol.secure_sum import plan_graph
 
 if TYPE_CHECKING:
     from collegium.coordinator.run.surroundings import RunNotes, RunSetup
@@ -76,14 +76,10 @@ class RecordCounting(ABC):
         return mechanism
 
     def _sum_of(self, mode: SumMode) -> VoteSum:
-        reach, votes, keys = self._setup.reach, self._config.votes, self._setup.reach.signing_keys
-        if keys is None or mode == self._setup.vote_sum.mode:
+        reach = self._setup.reach
+        if reach.signing_keys is None or mode == self._setup.vote_sum.mode:
             return self._setup.vote_sum
-        if mode == SumMode.CLEAR:
-            return ClearSum(reach.parties)
-        noised = mode == SumMode.MASKED_AND_NOISED
-        plan = plan_graph(len(keys), votes.dropout, votes.collusion, quorum=votes.quorum, exact=not noised)
-        return MaskedSum(reach.parties, self._config.name, keys, plan, noised)
+        return sum_in(mode, self._config, reach.parties, reach.signing_keys)
 
     def _paid(self, labeller: Labeller | None = None) -> dict[str, Any]:
         """Charge one release; what to note of it."""
