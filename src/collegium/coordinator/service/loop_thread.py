@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+_NAMES_OF_GRPC = ("rpc_task", "HandleExceptions[")
+"""How the names of the tasks begin in which gRPC's server runs a call."""
+_GRPC_ENDS_S = 5.0
+
 
 class LoopThread:
     """Runs coroutines between `start` and `close`. Outside these there is neither a loop nor a thread to clean up.
@@ -48,7 +52,7 @@ class LoopThread:
         loop, thread = self._running
         if last is not None:
             self.run(last())
-        self.run(_cancel_the_rest())
+        self.run(cancel_the_rest())
         self._running = None
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -60,8 +64,12 @@ class LoopThread:
         return self._running[0]
 
 
-async def _cancel_the_rest() -> None:
+async def cancel_the_rest() -> None:
+    """Cancel everything but gRPC's tasks, which end by themselves after their server: cancelled, they print errors."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for work in rest:
+    of_grpc = {work for work in rest if work.get_name().startswith(_NAMES_OF_GRPC)}
+    for work in rest - of_grpc:
         work.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*rest - of_grpc, return_exceptions=True)
+    if of_grpc:
+        await asyncio.wait(of_grpc, timeout=_GRPC_ENDS_S)
