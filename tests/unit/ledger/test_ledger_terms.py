@@ -10,13 +10,14 @@ import pytest
 from unit.ledger.conftest import ONE
 
 from collegium.errors import BudgetExceeded, ConfigurationError
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, law_as_json
+from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.accounting.independent import theorem_2
 from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.verifier import verify
+from collegium.privacy.ledger.verifier import Verified, verify
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import Unit
+from collegium.privacy.units import Adjacency, Unit
 
 OpenLedger = Callable[..., Ledger]
 THREE = VectorLaw(3 * ONE.mu)
@@ -165,3 +166,16 @@ def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
     least, most = verify(path).bounds("record", "add-remove")
     assert 0.5 * both < least <= both < most < 2 * both
     assert verify(path).bounds("record", "replace")[1] == np.inf
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.5, 4.0])
+@pytest.mark.parametrize("noise", ["discrete-gaussian", "discrete-laplace", "gumbel"])
+def test_what_is_counted_lies_between_the_verifiers_bounds_however_little_noise_there_is(
+    noise: str, scale: float, rounds: int
+) -> None:
+    law = RoundLaw(noise, scale, Adjacency.REPLACE, classes=2)
+    family = {"labels": [{"record": law_as_json(law)}, rounds, rounds, False, rounds]}
+    found = Verified(settings={"delta": (1e-5).hex()}, families={"labels": ("replace", family)})
+    least, most = found.bounds("record", "replace")
+    assert least <= block_epsilon({law: rounds}, 1e-5) <= most * (1 + 1e-9)

@@ -114,7 +114,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
 def _by_renyi(rounds: list[Any], delta: float) -> float:
     """ε of so many rounds by Rényi divergence of all their noise: Canonne, Kamath, Steinke 2020, Proposition 12."""
     orders = {_float(order) for law, _ in rounds for order in law.get("orders", [])}
-    alpha = np.array(sorted(orders) or [1.2 * 1.02**step for step in range(450)])
+    alpha = np.array(sorted(orders) or np.r_[1.1:1.95:0.1, 2:32, 2.0 ** np.r_[5:12], 3.0 * 2.0 ** np.r_[4:11]])
     left, spent = delta - sum(n * _float(law.get("delta", "0")) for law, n in rounds), np.zeros(len(alpha))
     for law, n in rounds:
         if law["kind"] == "renyi":
