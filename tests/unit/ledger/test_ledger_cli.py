@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from unit.ledger.conftest import ONE
 
 from collegium.cli import main
+from collegium.coordinator.cli import ledger_cli
 from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
+from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
@@ -120,3 +124,18 @@ def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
     monkeypatch.setattr(Spending, "take", lambda own, terms, purpose, n: honest(own, terms, purpose, n // 2))
     status, _, err = run(capsys, "verify", str(path))
     assert status == 8 and "report this" in err
+
+
+@pytest.mark.slow
+def test_a_signature_that_another_process_checks_is_missed_by_nobody(
+    path: Path, head: Head, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ledger_cli, "_BYTES_A_PROCESS", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert run(capsys, "verify", str(path))[0] == 0
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE entries SET signature = zeroblob(64) WHERE seq = 1")
+        database.commit()
+    verify(path, nth=0, of=2)  # the first process cannot know
+    status, _, err = run(capsys, "verify", str(path))
+    assert status == 8 and err.startswith("LedgerCorrupt: entry 1: ")

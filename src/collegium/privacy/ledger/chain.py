@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -88,7 +88,9 @@ def following(previous: Head | None, body_sha256: bytes) -> Head:
 class Chain:
     """What the entries so far add up to. ``absorb`` them in order; each is checked against all before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, signed: Sequence[str] = ()) -> None:
+        self._signed = signed
+        """Heads, from the first entry on, whose signatures the caller has checked."""
         self.first = b""
         """The hash of the first entry."""
         self.head: Head | None = None
@@ -179,12 +181,12 @@ class Chain:
             raise LedgerCorrupt("its hash does not follow from the entries before it: it or they were changed")
         content, time_utc = decode(row.body, None if self.head is None else self.settings)
         public_key = content.public_key if isinstance(content, Settings) else self.settings.public_key
-        if public_key:
+        if public_key and (row.seq >= len(self._signed) or self._signed[row.seq] != str(Head(row.seq, row.hash))):
             try:
                 Ed25519PublicKey.from_public_bytes(public_key).verify(row.signature, _SIGNATURE_PURPOSE + row.hash)
             except InvalidSignature:
                 raise LedgerCorrupt("its signature is not the ledger owner's") from None
-        elif row.signature:
+        elif row.signature and not public_key:
             raise LedgerCorrupt("it is signed, in a ledger that is not")
         made = datetime.fromisoformat(time_utc).astimezone(UTC)
         if self.time_utc is not None and made < self.time_utc:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,13 @@ class LedgerReader:
         self._chain = Chain()
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt."""
+    def read(cls, path: Path, signed: Sequence[str] = ()) -> Self:
+        """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt.
+
+        ``signed`` are heads whose signatures were checked already, that of the first entry first.
+        """
         ledger = cls(EntryStore.read(path))
+        ledger._chain = Chain(signed)
         try:
             _ = ledger.settings
         except BaseException:
