@@ -114,23 +114,30 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         classes |= {str(number): one for number, one in enumerate(task.classes)}
     found.per_class = dict.fromkeys(task.classes, 0)
     suggested: dict[str, str] = {}
-    for label, count in counts.items():
+    most = max(SUGGESTED, 2 * len(classes))
+    for label, count in counts.most_common():
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
             found.notes.append(f"{count} records have no label: remove them or label them")
         else:
             near = _nearest(label, classes)
-            found.notes.append(f"the label {label!r} of {count} records is no class" + (f": {near}?" if near else ""))
+            if len(suggested) < (SHOWN if len(counts) > most else most):
+                found.notes.append(f"the label {label!r} of {count} records is no class" + (f": {near}?" if near else ""))
             suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
                 found.per_class[classes[near]] += count
-    if suggested:
+    if len(suggested) > most:
+        found.notes.append(
+            f"{len(suggested)} different labels are no class: is {name} the column of the class? The file also has "
+            f"{', '.join(str(one) for one in records.frame.columns if one != name)}"
+        )
+    elif suggested:
         found.settings["classes"] = {**source.classes, **suggested}
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
         found.notes.append(f"all records are of the class {present[0]}: teachers here can vote for nothing else")
-    elif len(present) < len(task.classes):
+    elif present and len(present) < len(task.classes):
         absent = [one for one in task.classes if one not in present]
         found.notes.append(f"no record is of the class {', '.join(absent)}")
 
@@ -141,13 +148,19 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
     nearest = {name: _nearest(name, spare) for name in wanted if name not in frame.columns}
     renamed = {near: name for name, near in nearest.items() if near is not None}
+    others = [one for one in spare if one not in renamed]
+    shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
     for name, near in nearest.items():
-        found.notes.append(f"there is no column {name}{_instead(near, [one for one in spare if one not in renamed])}")
-        if near is None and source.absent == "refuse":
+        found.notes.append(f"there is no column {name}{_instead(near, others)}")
+    if None in nearest.values() and source.absent == "refuse":
+        if shared:
+            renamed |= dict.fromkeys(shared, FILL_IN)
+            found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
+        else:
             found.settings["absent"] = "missing"
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
-    frame = frame.rename(columns=renamed)
+    frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})
     for column in inputs.columns:
         if column.name not in frame.columns:
             continue

@@ -346,13 +346,20 @@ def check(
         raise ConfigurationError("which records? Name party.toml, or --schema consortium.toml --data FILE")
     if not tasks:
         raise ConfigurationError("which classes and columns? Name the consortium's file by --schema consortium.toml")
+    again = f"next: edit {config_file}, then: collegium party check {config_file}"
+    settings = False
     for task in tasks:
         found = check_records(source, task, root)
         typer.echo("\n".join(found.lines()))
+        settings = settings or bool(found.settings)
         if found.refused:
+            if config_file is not None:
+                typer.echo(again)
             raise typer.Exit(DataError.exit_status)
     if config_file is not None:
-        typer.echo(f"next: collegium party serve {config_file}")
+        if settings:
+            typer.echo(again)
+        typer.echo(f"{'or, as it is' if settings else 'next'}: collegium party serve {config_file}")
 
 
 @app.command()

@@ -106,6 +106,20 @@ def test_a_column_that_the_institution_never_had_may_be_missing(tmp_path: Path) 
     assert lines[-2] == "these records can be served"
 
 
+def test_a_column_of_another_name_is_to_be_renamed_and_not_silently_missing(tmp_path: Path) -> None:
+    text = "patient,iq,seen,ward,y\np1,40,2024-01-31,North,benign\np2,40,2024-02-01,South,malignant\n"
+    _, lines = checked(tmp_path, text)
+    assert '    rename = { "iq" = "?" }' in lines and "absent = " not in "".join(line for line in lines if line[0] == " ")
+
+
+def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    rows = "".join(f"p{row},40,2024-01-31,North,benign\n" for row in range(300))
+    notes, lines = checked(tmp_path, "patient,age,seen,ward,y\n" + rows, label="patient")
+    assert notes[-1].startswith("300 different labels are no class: is patient the column of the class?")
+    assert notes[-1].endswith("age, seen, ward, y") and len(lines) < 15
+    assert not any(line.startswith("set below [data]") for line in lines)
+
+
 def test_the_command_opens_no_socket_and_writes_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
