@@ -15,6 +15,8 @@ BUILT_IN = {
     "random-forest": "collegium.parties.teachers.array_teachers:RandomForestTeacher",
     "small-cnn": "collegium.parties.teachers.networks:SmallCnnTeacher",
 }
+OF_IMAGES = ("small-cnn",)
+"""Built-in kinds that learn from images alone."""
 ENTRY_POINT_GROUP = "collegium.teachers"
 """Where an installed package names teachers of its own: ``name = "package.module:Class"``."""
 

@@ -120,6 +120,18 @@ class PoolSpectrum:
         eigenvalues, axes = np.linalg.eigh(moment - np.outer(mean, mean))
         return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes)
 
+    def contributions_needed(self, noise: float, classes: int) -> float:
+        """How many contributions a sum needs for as many directions as tell the classes apart to be above its noise.
+
+        That is λ ≥ κ in the C − 1 directions of the largest eigenvalues, where the filter keeps half or more.
+
+        Parameters
+        ----------
+        noise : standard deviation of the noise on every entry of the sum.
+        """
+        directions = np.sort(self.eigenvalues)[::-1][: classes - 1]
+        return _KAPPA * noise / (ONE * classes) / max(float(directions[-1]), 1e-12)
+
 
 @dataclass(frozen=True, eq=False)
 class KernelStudent:

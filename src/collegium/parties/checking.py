@@ -123,7 +123,8 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         else:
             near = _nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
-                found.notes.append(f"the label {label!r} of {count} records is no class" + (f": {near}?" if near else ""))
+                meant = f": {near}?" if near else ""
+                found.notes.append(f"the label {label!r} of {count} records is no class{meant}")
             suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
                 found.per_class[classes[near]] += count

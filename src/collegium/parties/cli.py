@@ -22,7 +22,7 @@ from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 from collegium.parties.account import Account
-from collegium.parties.enrolment import PARTY, enrolled_tasks
+from collegium.parties.enrolment import PARTY, enrolled_tasks, not_agreed_to
 from collegium.parties.evaluation import kept_evaluation
 from collegium.parties.kept_answers import RoundLog
 from collegium.parties.known_ledger import KnownLedger
@@ -283,7 +283,8 @@ def enrol(
     from collegium.parties.enrolment import enrol as enrol_party
     from collegium.protocol.enrolment import given_code
 
-    if (folder / PARTY).exists() and any((data, label, group)):
+    renews = (folder / PARTY).exists()
+    if renews and any((data, label, group)):
         raise ConfigurationError(
             f"{folder / PARTY} is there already: name the records, label and group below [data] in it, "
             "and leave --data, --label and --group out"
@@ -307,6 +308,14 @@ def enrol(
             "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
             "write few_parties = true into policy.toml"
         )
+    if renews:
+        config = PartyConfig.read(done.party_file)
+        policy = policy_of(config)
+        make_private(config.folder)
+        answered = Account(config.folder, name, policy, done.credentials.signing_key).queries_answered()
+        if lines := not_agreed_to(policy, done.terms, answered):
+            typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
+            typer.echo("\n".join(lines))
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
     typer.echo(f"collegium party serve {done.party_file}")

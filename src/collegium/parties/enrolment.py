@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from collegium.data.task import Task
 from collegium.errors import ProtocolViolation, StorageError
-from collegium.parties.policy import FEW_PARTIES
-from collegium.privacy.mechanisms import AnsweredBy, SumMode, mechanism_named
+from collegium.parties.policy import FEW_PARTIES, PolicyConfig
+from collegium.privacy.mechanisms import SumMode
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
@@ -34,6 +34,8 @@ class Enrolment:
     """What institutions compare by telephone."""
     few_parties: bool
     """Whether the consortium means to sum the votes of fewer than five parties exactly."""
+    terms: AnnouncedTerms
+    """What the consortium means to ask now; a policy of an earlier enrolment may agree to less."""
 
 
 def enrol(
@@ -82,7 +84,7 @@ def enrol(
     for kind in ("party", "policy"):
         add_schema(folder / PARTY, kind)
     few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
-    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few)
+    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few, answer.terms)
 
 
 def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
@@ -100,28 +102,24 @@ def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
         raise StorageError(f"cannot read {file}: enrol again in the same folder, which writes it anew") from error
 
 
-def agreed_to(terms: AnnouncedTerms) -> tuple[list[str], list[str], dict[str, float]]:
-    """Ways to sum, mechanisms and noise floors of a policy that agrees to what was announced; no sums in the clear."""
-    masked = terms.sum_mode if terms.sum_mode != "clear" else "masked"
-    of_sums = mechanism_named(terms.mechanism).answered_by is AnsweredBy.ALL_RECORDS
-    floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": terms.noise_votes}
-    modes, mechanisms = [masked], [terms.mechanism]
-    for counted in terms.counts:
-        modes += [counted.sum_mode] if counted.sum_mode not in (*modes, "clear") else []
-        mechanisms += [counted.mechanism] if counted.mechanism not in mechanisms else []
-        floors["minimum_noise_sums"] = min(counted.noise, floors.get("minimum_noise_sums", counted.noise))
-    return modes, mechanisms, floors
-
-
 def policy_text(terms: AnnouncedTerms) -> str:
     """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
-    modes, mechanisms, floors = agreed_to(terms)
-    return filled(
-        "collegium.parties",
-        "policy.toml",
-        floors="\n".join(f"{name} = {toml_value(value)}" for name, value in floors.items()),
-        sum_modes=toml_value(modes),
-        mechanisms=toml_value(mechanisms),
-        pools=toml_value(list(terms.pools)),
-        answers=toml_value(terms.answers),
-    )
+    values = {name: toml_value(value) for name, value in terms.policy().items()}
+    floors = "\n".join(f"{name} = {value}" for name, value in values.items() if name.startswith("minimum_"))
+    return filled("collegium.parties", "policy.toml", floors=floors, **values)
+
+
+def not_agreed_to(policy: PolicyConfig, terms: AnnouncedTerms, answered: int) -> list[str]:
+    """The lines that a policy needs for what is announced, and does not have; ``answered`` queries are behind it."""
+    needed = terms.policy()
+    for name in ("sum_modes", "mechanisms", "pools"):
+        there = getattr(policy, name)
+        lacking = [] if there is None else [one for one in needed[name] if one not in there]
+        needed[name] = [*there, *lacking] if lacking else None
+    for name in ("minimum_noise_votes", "minimum_noise_sums"):
+        if name in needed and 0 < policy.noise_floor(summed=name == "minimum_noise_sums") <= needed[name]:
+            needed[name] = None
+    needed["queries"] += answered
+    if policy.queries is None or policy.queries >= needed["queries"]:
+        needed["queries"] = None
+    return [f"{name} = {toml_value(value)}" for name, value in needed.items() if value is not None]

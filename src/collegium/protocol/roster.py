@@ -8,13 +8,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
+from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
@@ -44,6 +45,18 @@ class AnnouncedTerms(Frozen):
     """How many answers to queries one party gives in total, doubled because a round may be repeated."""
     counts: tuple[AnnouncedCounts, ...] = Field(default=(), max_length=4)
     """How parties measure the student on their own records, and say how well the pool covers these, where they do."""
+
+    def policy(self) -> dict[str, Any]:
+        """The settings of a policy that agrees to this and to nothing weaker; never to sums in the clear."""
+        modes, mechanisms = [self.sum_mode if self.sum_mode != "clear" else "masked"], [self.mechanism]
+        of_sums = mechanism_named(self.mechanism).answered_by is AnsweredBy.ALL_RECORDS
+        floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": self.noise_votes}
+        for counted in self.counts:
+            modes += [counted.sum_mode] if counted.sum_mode not in (*modes, "clear") else []
+            mechanisms += [counted.mechanism] if counted.mechanism not in mechanisms else []
+            floors["minimum_noise_sums"] = min(counted.noise, floors.get("minimum_noise_sums", counted.noise))
+        pools = list(self.pools)
+        return {"sum_modes": modes, "mechanisms": mechanisms, "pools": pools, **floors, "queries": self.answers}
 
 
 class RosterEntry(Frozen):

@@ -18,7 +18,6 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data.teacher_kinds import BUILT_IN
 from collegium.errors import CollegiumError, QuorumNotReached
-from collegium.parties.enrolment import agreed_to
 from collegium.parties.policy import FEW_PARTIES
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
 from collegium.protocol.certificates import Authority
@@ -99,13 +98,10 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     source = member.source.model_dump(exclude_defaults=True)
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
     terms = announced_terms(run.config, run.config.queries.count, run.public.spec)
-    modes, _, floors = agreed_to(terms)
-    modes = [terms.sum_mode, *modes[1:]]  # records made for it may be summed in the clear
-    agreed = f"sum_modes = {toml_value(modes)}\n"
-    floors = {"minimum_noise_votes": terms.noise_votes} | floors
-    agreed += "".join(f"{name} = {value!r}\n" for name, value in floors.items())
-    agreed += f"queries = {terms.answers}\nrecord_rho = inf\npools = {toml_value(list(terms.pools))}\n"
-    agreed += f"few_parties = {toml_value(len(run.cohort) < FEW_PARTIES)}\n"
+    values = {"minimum_noise_votes": terms.noise_votes} | terms.policy()
+    values["sum_modes"] = [terms.sum_mode, *values["sum_modes"][1:]]  # records made for it may be summed in the clear
+    values["few_parties"] = len(run.cohort) < FEW_PARTIES
+    agreed = "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items()) + "record_rho = inf\n"
     if run.config.teachers.kind not in BUILT_IN:
         agreed += f"teacher_imports = [{toml_value(run.config.teachers.kind)}]\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collegium.cli import main
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.membership.members import Members, MembersFile
@@ -117,6 +118,21 @@ def test_enrolling_again_renews_without_a_code_and_keeps_edited_files(scene: Enr
     assert after.certificate_pem != before.certificate_pem
     assert after.subject.signing_key == before.subject.signing_key
     assert (folder / "policy.toml").read_text() == "queries = 7\n"
+
+
+def test_who_enrols_again_is_told_what_its_policy_lacks_and_nobody_else_is(
+    scene: EnrolmentScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.enrol()
+    policy = scene.folder / "ash" / "policy.toml"
+    policy.write_text(policy.read_text().replace('["gnmax"]', '["lnmax"]').replace("queries = 24", "queries = 23"))
+    with pytest.raises(SystemExit) as ended:
+        asked = ["--coordinator", scene.address, "--name", "ash", "--fingerprint", scene.authority.fingerprint]
+        main(["party", "enrol", *asked, "--folder", str(scene.folder / "ash")])
+    said = capsys.readouterr().out.splitlines()
+    told = next(number for number, line in enumerate(said) if "refuses what the consortium means to ask now" in line)
+    assert said[told + 1 : told + 3] == ['mechanisms = ["lnmax", "gnmax"]', "queries = 24"] and ended.value.code == 0
+    assert b"lnmax" not in b"".join(scene.registrar.heard)
 
 
 def test_a_code_that_was_used_enrols_nobody_else(scene: EnrolmentScene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from collegium.cli import main
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.errors import ConfigurationError
+from collegium.parties.policy import PolicyConfig
 
 CONFIG = """\
 name = "trial"
@@ -155,6 +157,46 @@ def test_a_check_makes_nothing_and_forecasts_the_labels(
         assert forecast["right"] == pytest.approx(NormalDist(0, 4 * 2**0.5).cdf(lead), abs=0.02)
 
 
+BY_SUMS = re.sub(r"(mechanism|queries|teachers|student) = .*\n", "", CONFIG).replace(
+    '"image", height = 2, width = 2', '"vector", size = 4'
+)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "unit", "hidden"),
+    [
+        ("8.0", "record", False),
+        ("0.01", "record", True),
+        ("0.5", "party", True),
+    ],
+)
+def test_a_check_tells_how_many_records_class_sums_need(
+    epsilon: str, unit: str, hidden: bool, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(config.with_name("pool.npz"), x=np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
+    config.write_text(BY_SUMS.replace("epsilon = 3.0", f'epsilon = {epsilon}, unit = "{unit}"'))
+    status, out, _ = typed(capsys, "provision", config, "--check")
+    assert status == 0 and re.search(
+        r"forecast     noise decides the labels with \d+ (records|parties).* from \d+ on", out
+    )
+    assert ("the noise hides classes" in out) == hidden
+
+
+def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_need(
+    config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "policy" not in typed(capsys, "provision", config, "--check")[1]
+    typed(capsys, "study", "new", config, "second")
+    (tmp_path / "c" / "studies" / "second" / "study.toml").write_text(
+        'mechanism = { name = "lnmax", parameters = { gamma = 0.5 } }\nqueries = { count = 3 }\nvotes.mode = "masked"\n'
+    )
+    lines = typed(capsys, "provision", config, "--check", "--study", "second")[1].splitlines()
+    told = lines[next(number for number, line in enumerate(lines) if line.startswith("policy")) + 1 :]
+    agreed = PolicyConfig.model_validate(tomllib.loads("\n".join(line for line in told if line.startswith("    "))))
+    assert (agreed.mechanisms, agreed.sum_modes, agreed.minimum_noise_votes) == (("lnmax",), ("masked",), 2.0)
+    assert agreed.queries == 6 and agreed.pools is not None
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "words"),
     [
@@ -180,6 +222,14 @@ def test_what_cannot_run_is_told_before_anybody_enrols(
         status, out, err = typed(capsys, "provision", config, *options)
         assert status != 0 and not out and re.search(words, err) and len(err.splitlines()) == 1, err
     assert not (tmp_path / "c").exists(), "no key and no code was made"
+
+
+def test_a_teacher_of_images_is_refused_where_inputs_are_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(config.with_name("pool.npz"), x=np.zeros((20, 4), dtype=np.float32))
+    text = CONFIG.replace('"image", height = 2, width = 2', '"vector", size = 4')
+    config.write_text(text.replace('kind = "random-forest", per', "per"))
+    status, _, err = typed(capsys, "provision", config, "--check")
+    assert status != 0 and "line 8: teachers.kind: small-cnn learns from images alone" in err
 
 
 def test_what_is_unwise_is_warned_of(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

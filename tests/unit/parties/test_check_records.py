@@ -109,7 +109,7 @@ def test_a_column_that_the_institution_never_had_may_be_missing(tmp_path: Path) 
 def test_a_column_of_another_name_is_to_be_renamed_and_not_silently_missing(tmp_path: Path) -> None:
     text = "patient,iq,seen,ward,y\np1,40,2024-01-31,North,benign\np2,40,2024-02-01,South,malignant\n"
     _, lines = checked(tmp_path, text)
-    assert '    rename = { "iq" = "?" }' in lines and "absent = " not in "".join(line for line in lines if line[0] == " ")
+    assert '    rename = { "iq" = "?" }' in lines and '    absent = "missing"' not in lines
 
 
 def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:

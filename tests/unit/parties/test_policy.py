@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, Refused
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
+from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
@@ -24,6 +26,7 @@ from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import CastVotes, Describe, PoolRange, Terms, VoteRequest
+from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
 
 POOL = "ab" * 32
 
@@ -43,6 +46,28 @@ def test_the_default_policy_takes_masked_sums_and_shows_no_votes() -> None:
     ask(PolicyConfig(), cast())
     with pytest.raises(Refused, match="clear"):
         ask(PolicyConfig(), cast(mode="clear"))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        PolicyConfig(mechanisms=("lnmax",), sum_modes=("masked+noised",), minimum_noise_votes=3.0, queries=7, pools=()),
+        PolicyConfig(
+            mechanisms=("gnmax", "noised-record-counts"), minimum_noise_votes=90.0, queries=107, pools=(POOL,)
+        ),
+        PolicyConfig(),
+    ],
+)
+def test_a_policy_with_the_lines_that_it_lacks_lacks_no_more(policy: PolicyConfig) -> None:
+    counts = AnnouncedCounts(sum_mode="masked+noised", mechanism="noised-record-counts", noise=4.0)
+    terms = AnnouncedTerms(
+        sum_mode="masked", mechanism="gnmax", noise_votes=40.0, pools=(POOL,), answers=24, counts=(counts,)
+    )
+    lines = tomllib.loads("\n".join(not_agreed_to(policy, terms, 83)))
+    mended = PolicyConfig.model_validate(policy.model_dump(exclude_none=True) | lines)
+    assert not_agreed_to(mended, terms, 83) == []
+    assert {*policy.mechanisms} <= {*mended.mechanisms} and {*policy.sum_modes} <= {*mended.sum_modes}
+    ask(mended, cast())
 
 
 @pytest.mark.parametrize(

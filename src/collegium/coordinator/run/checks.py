@@ -1,9 +1,10 @@
 """What can be known of a consortium before anything is spent: whether it can run, and how good its labels will be."""
 
+import math
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +12,31 @@ from pathlib import Path
 import numpy as np
 
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
+from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
-from collegium.coordinator.run.factories import configured_mechanism
+from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, vote_sum_of
+from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.run_config import PublicData
-from collegium.data.task import OWN_CHOICE
-from collegium.data.teacher_kinds import BUILT_IN, import_path
+from collegium.data.kernels import KernelMap
+from collegium.data.task import OWN_CHOICE, ImageInputs
+from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
+from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
+from collegium.settings import toml_value
 
 SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""
 LARGE_EPSILON = 8.0
 """Beyond it a budget promises hardly anything; as in docs/choosing-noise.md."""
+DROWNED, CLEAR = 8, 4
+"""With an eighth of the needed contributions most labels were wrong; with four times as many, nine tenths of the
+accuracy without noise were there (digits, Banking77, medical abstracts, the patients of docs/differing-files.md)."""
 FEW_PARTIES = 5
 """With fewer parties, a sum tells much of each of them."""
 
@@ -56,6 +65,9 @@ class Findings:
     ----------
     queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
     votes : of all parties together; 0 where records vote, whose number is private.
+    needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
+        mechanisms.
+    policy : of a study, the lines of policy.toml that agree to it.
     """
 
     pool_inputs: int
@@ -64,6 +76,9 @@ class Findings:
     affordable: int
     votes: int
     forecasts: tuple[Forecast, ...]
+    needed: int | None
+    unit: str
+    policy: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -80,6 +95,15 @@ class Findings:
                 f"forecast     {share} of {self.votes} votes for one class: about {right} of the labels are the "
                 f"majority's{unanswered}"
             )
+        if self.needed is not None:
+            whom = "parties" if self.unit == "party" else "records of all parties together"
+            lines.append(
+                f"forecast     noise decides the labels with {max(1, self.needed // DROWNED)} {whom}, and costs little "
+                f"accuracy from {CLEAR * self.needed} on"
+            )
+        if self.policy:
+            lines.append("policy       send these lines to the institutions: a policy.toml that lacks them refuses")
+            lines += [f"    {line}" for line in self.policy]
         return [*lines, *(f"warning      {warning}" for warning in self.warnings)]
 
 
@@ -101,6 +125,10 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
             import_path(config.teachers.kind)
         except ConfigurationError as error:
             raise ConfigurationError(f"teachers.kind: {error}") from None
+        if config.teachers.kind in OF_IMAGES and not isinstance(config.task.inputs, ImageInputs):
+            raise ConfigurationError(
+                f"teachers.kind: {config.teachers.kind} learns from images alone: name random-forest, mlp or linear"
+            )
     if votes.mode != SumMode.CLEAR and len(names) < SMALLEST_SUM:
         raise ConfigurationError(
             f"consortium.parties: a masked sum needs {SMALLEST_SUM} parties at least, and there are {len(names)}"
@@ -115,14 +143,18 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
+    needed = _needed(config, public) if summed and config.consortium.own_run else None
     return Findings(
         pool_inputs=len(public.pool),
         holdout_records=None if public.holdout is None else len(public.holdout),
         queries=queries * config.consortium.own_run,
         affordable=affordable,
-        votes=len(names) * config.teachers.per_party,
+        votes=len(names) * config.teachers.per_party * (answered_by is AnsweredBy.TEACHERS),
         forecasts=forecasts,
-        warnings=tuple(_warnings(config, public, forecasts)),
+        needed=needed,
+        unit=config.budget.unit,
+        policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
+        warnings=tuple(_warnings(config, public, forecasts, needed)),
     )
 
 
@@ -159,7 +191,24 @@ def _forecasts(config: ConsortiumConfig) -> tuple[Forecast, ...]:
     return tuple(Forecast(*map(float, one)) for one in zip(SHARES, right, answered, strict=True))
 
 
-def _warnings(config: ConsortiumConfig, public: PublicData, forecasts: tuple[Forecast, ...]) -> list[str]:
+def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]:
+    asked = config.consortium.queries_meant(config.queries.count, len(public.pool))
+    for name, value in announced_terms(config.run, asked, public.spec).policy().items():
+        yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
+
+
+def _needed(config: ConsortiumConfig, public: PublicData) -> int:
+    run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
+    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b""), {}))
+    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), run.seed or 0)
+    spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
+    needed = spectrum.contributions_needed(noise_on_entries(mechanism, len(names)), len(task.classes))
+    return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))
+
+
+def _warnings(
+    config: ConsortiumConfig, public: PublicData, forecasts: tuple[Forecast, ...], needed: int | None
+) -> list[str]:
     found, parties, budget = [], len(config.consortium.parties), config.budget
     if budget.epsilon > LARGE_EPSILON:
         found.append(f"budget.epsilon = {budget.epsilon:g} promises hardly anything to anybody: at most 8 is a promise")
@@ -171,6 +220,11 @@ def _warnings(config: ConsortiumConfig, public: PublicData, forecasts: tuple[For
         found.append(
             "the noise is large for so few votes: lower it, or raise teachers.per_party or the number of parties "
             "(docs/choosing-noise.md)"
+        )
+    if needed is not None and needed > parties * (1 if budget.unit == "party" else len(public.pool)):
+        whom = "parties" if budget.unit == "party" else "records in all"
+        found.append(
+            f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
         )
     kind = config.teachers.kind
     if config.mechanism.kind.answered_by is AnsweredBy.TEACHERS and kind not in (*BUILT_IN, OWN_CHOICE):

@@ -55,11 +55,8 @@ def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise
     noise : what draws the noise elsewhere.
     """
     values, answered = ask()
-    share = mechanism.stages[0].share
-    if share is not None:
-        scale = share.sigma_share * math.sqrt(answered)  # more parties than needed add more noise than charged
-    else:
-        scale = mechanism.noise_votes * math.sqrt(bound_squared(int(mechanism.parameters()["classes"])))
+    scale = noise_on_entries(mechanism, answered)
+    if mechanism.stages[0].share is None:
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}
@@ -69,6 +66,14 @@ def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise
     except SafetensorError as error:
         raise StorageError(f"cannot write {path}: {error}") from error
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
+
+
+def noise_on_entries(mechanism: Mechanism, answered: int) -> float:
+    """The standard deviation of the noise on every entry of a sum to which ``answered`` parties added."""
+    share = mechanism.stages[0].share
+    if share is not None:
+        return share.sigma_share * math.sqrt(answered)  # more parties than needed add more noise than charged
+    return mechanism.noise_votes * math.sqrt(bound_squared(int(mechanism.parameters()["classes"])))
 
 
 def _contributions(requests: SumRequests, answered: int) -> float | None:

@@ -1,0 +1,32 @@
+"""The forecast of class sums: how many contributions their noise leaves the classes apart at, from the pool alone."""
+
+import numpy as np
+import pytest
+
+from collegium.coordinator.run.checks import CLEAR, DROWNED
+from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.data import Examples
+from collegium.data.kernels import KernelMap
+from collegium.data.loading.loading import default_task
+from collegium.models.kernel_student import NoisySums, PoolSpectrum
+from collegium.parties.class_sums import RecordsOfClasses
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(1 / DROWNED, 0.0, 0.5), (CLEAR, 0.9, 1.0)])
+def test_digits_are_as_good_as_the_forecast_says(digits: Examples, share: float, least: float, most: float) -> None:
+    """``share``: of the contributions that the forecast asks for. The noise has a seed: nothing is left to chance."""
+    task, order = default_task("digits"), np.random.default_rng(0).permutation(len(digits))
+    pool, test, private = (digits.take(part) for part in np.split(order, [300, 600]))
+    spec = kernel_spec(SumsConfig(), pool.x, task.inputs, 10, 0)
+    kernel = KernelMap.of_pool(spec, pool.x, task.inputs)
+    spectrum = PoolSpectrum.of_pool(kernel, pool.x)
+    noise = len(private) / share / spectrum.contributions_needed(1.0, 10)
+    sums = RecordsOfClasses(private, task).sums(kernel)
+
+    def right(deviation: float) -> float:
+        drawn = np.rint(np.random.default_rng(1).normal(0.0, deviation, len(sums))).astype(np.int64)
+        student = NoisySums(spec, sums + drawn, deviation).classifier(pool.x, task, spectrum=spectrum)
+        return float((student.predict(test.x) == test.y).mean())
+
+    assert least <= right(noise) / right(1.0) <= most
