@@ -12,6 +12,7 @@ from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
 from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore, array_spec
+from collegium.data.features import Features
 from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
@@ -20,7 +21,7 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.protocol.replies import Failure, Prepared
-from collegium.protocol.requests import CastVotes, HoldPool, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import CastVotes, CountNearest, HoldPool, PoolRange, SecureSumStep, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
@@ -219,6 +220,34 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
     assert consortium.answered() == {5}
     assert {account.spent() for account in consortium.accounts.values()} == spent
     np.testing.assert_array_equal(total, consortium.ask(0, 1, 2, 3, 4))
+
+
+def sampled(consortium: Consortium, edges: list[int], *, by_class: bool = False) -> CountNearest:
+    parameters = {"k": 30.0, "classes": 2, "threshold": 20.0, "sampling_rate": 0.9, "sigma1": 9.0, "sigma2": 4.0}
+    terms = Terms("knn", parameters, "add-remove", "masked", "release")
+    inputs, name = PoolRange(consortium.pool.sha256, (0,)), f"round-{by_class}"
+    return CountNearest(terms, Features("raw"), inputs, np.array([edges]), by_class, name, "ledger")
+
+
+def test_the_sums_by_distance_and_by_class_of_one_sample_are_opened_with_the_same_parties(
+    tmp_path: Path, consortium: Consortium
+) -> None:
+    """Where a policy takes two answers, the difference is how many of the fifth party's records are near."""
+    far, near = sampled(consortium, [600, 10**6]), sampled(consortium, [600, 10**6], by_class=True)
+    everybody = consortium.liar.total(far, far.width(2)).counts[0]
+    consortium.liar.forget()
+    with pytest.raises(QuorumNotReached):
+        consortium.liar.total(near, near.width(2), FEWER)
+    assert consortium.liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
+    assert consortium.liar.total(near, near.width(2)).counts[0, :2].sum() == everybody[0] > 0
+
+    for name in KEYS:
+        (tmp_path / "two" / name).mkdir(parents=True)
+    twice = Consortium(tmp_path / "two", ONCE.model_copy(update={"times_per_query": 2}))
+    everybody = twice.liar.total(far, far.width(2)).counts[0]
+    stolen = everybody[0] - twice.liar.total(near, near.width(2), FEWER).counts[0, :2].sum()
+    near_gamma = ((twice.records["gamma"].x.astype(int) - X[0]) ** 2).sum(axis=(1, 2, 3)) < 600
+    assert 0 < stolen <= near_gamma.sum() < 30
 
 
 def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes]]:

@@ -4,7 +4,8 @@ In the exact modes the coordinator may ask for the same answer again, as it does
 it tells nothing new: the same counts go to the same request, among the same roster, and the party signs one list of
 survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
 those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
-parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason.
+parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason,
+and so are the sums by distance and by class of one sample of records.
 Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 
@@ -24,7 +25,6 @@ from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
 
 _EVERY_KIND = b"exact sums over all records"
-"""Stands where others have an input's key, with the parties that such sums were opened with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +35,15 @@ class Answer:
     ----------
     keys : of each input, what it is, whatever the terms: other terms on the same input are a second answer.
     uses : of each input, everything else that the answer depends on: terms, voters and roster.
+    alike : names of what this answer and others tell about the same records. Exact sums that share one are opened with
+        the same parties: the difference would show a single party.
     """
 
     request: VoteRequest
     mechanism: Mechanism
     keys: Sequence[bytes]
     uses: Sequence[bytes]
+    alike: Sequence[bytes]
 
     @classmethod
     def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> "Answer":
@@ -59,8 +62,12 @@ class Answer:
         """
         mechanism, terms = mechanism_of(body), body.terms
         # A mechanism with a sum for each stage needs an answer for each; sampled neighbours two, by distance and class.
-        part = f"{terms.stage if mechanism.sum_per_stage else ''}:{isinstance(body, CountNearest) and body.by_class}"
+        stage, sampled = terms.stage if mechanism.sum_per_stage else "", isinstance(body, CountNearest)
+        part = f"{stage}:{isinstance(body, CountNearest) and body.by_class}"
         keys = [hashlib.sha256(b"%s:%s" % (row, part.encode())).digest() for row in contents]
+        alike = [hashlib.sha256(b"%s:%s:sample" % (row, stage.encode())).digest() for row in contents if sampled]
+        if isinstance(body, SumRecords):
+            alike = [_EVERY_KIND]
         under = (
             run_id,
             terms.mechanism,
@@ -71,7 +78,7 @@ class Answer:
         )
         common = f"{under}|{_voters(body)}|".encode() + roster
         details = [_detail(body, row) for row in range(len(keys))]
-        return cls(body, mechanism, keys, [hashlib.sha256(common + detail).digest() for detail in details])
+        return cls(body, mechanism, keys, [hashlib.sha256(common + detail).digest() for detail in details], alike)
 
     @property
     def exact(self) -> bool:
@@ -197,17 +204,17 @@ class AnswerCounts:
                     again = (key, use, survivors, next(iter(held.values())))
                     database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 1)", again)
                     fresh += 1
-            if answer.exact and isinstance(answer.request, SumRecords):
-                self._bind_every_kind(database, survivors)
+            for name in answer.alike if answer.exact else ():
+                self._bind(database, name, survivors)
             self._require_total(before, fresh)
             yield fresh
 
-    def _bind_every_kind(self, database: sqlite3.Connection, survivors: bytes) -> None:
-        """Bind exact sums over all records, of any kind, to these parties: each tells how many records they have."""
-        bound = database.execute("SELECT 1 FROM answered WHERE query = ? AND survivors = ?", (_EVERY_KIND, survivors))
+    def _bind(self, database: sqlite3.Connection, name: bytes, survivors: bytes) -> None:
+        """Bind exact sums that are alike to these parties; a row of the table whose key is no input's says so."""
+        bound = database.execute("SELECT 1 FROM answered WHERE query = ? AND survivors = ?", (name, survivors))
         if bound.fetchone() is None:
-            self._require_room(database, _EVERY_KIND)
-            database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 0)", (_EVERY_KIND, b"", survivors, b""))
+            self._require_room(database, name)
+            database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 0)", (name, b"", survivors, b""))
 
     def _require_room(self, database: sqlite3.Connection, key: bytes) -> None:
         times = database.execute("SELECT COUNT(*) FROM answered WHERE query = ?", (key,)).fetchone()[0]
