@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
+TO_SEE = """\
+What you are about to see: five institutions, each a process with handwritten digits of its own, teach one classifier
+over TLS. None shows an image, a model or a sum of its own. The coordinator sees the total under masks alone. It adds
+noise, charges a signed ledger, and labels public images. The classifier learns from these, and may be published.
+"""
 SEEN = """
-What you have just seen: five institutions, each a process with records of its own, taught one classifier over TLS.
-None showed a record, a model or a sum of its own. The coordinator saw the total under masks alone, added noise,
-charged it to a signed ledger, and labelled public inputs. The classifier learned from these, and may be published."""
+What you have just seen: no image left its institution, and the classifier is as accurate as the table says. ε says
+what it may tell of one image: without that image, the odds of any conclusion would differ by a factor of e^ε at most.
+
+Next:
+  open {run}/report.html in a browser
+  collegium ledger verify {run}    checks every charge
+  docs/tutorial.md does the same with your own files, on one machine and on five"""
 
 Config = Annotated[Path, typer.Argument(help="The configuration, a TOML file such as examples/mnist-8.toml.")]
 Folder = Annotated[Path | None, typer.Option("--run", help="The run's folder; by default runs/NAME.")]
@@ -44,11 +53,13 @@ def demo(
     from collegium.simulations.config import SimulationConfig
     from collegium.simulations.launcher import launch as drive
 
+    if not as_json:
+        typer.echo(TO_SEE)
     with as_file(files("collegium.simulations") / "digits.toml") as path:
         settings = read_config(path, SimulationConfig)
     run_and_show(settings, run, None, drive, "party processes", as_json=as_json)
     if not as_json:
-        typer.echo(SEEN)
+        typer.echo(SEEN.format(run=run))
 
 
 @app.command()

@@ -57,7 +57,7 @@ class RunProgress:
     def __call__(self, step: Step) -> None:
         title = _TITLES.get(step.step, step.step)
         if step.step == "hold_pool":
-            step = Step(step.step, step.done // _MEGABYTE, max(1, step.total // _MEGABYTE))
+            step = Step(step.step, math.ceil(step.done / _MEGABYTE), math.ceil(step.total / _MEGABYTE))
         if self._console.is_terminal:
             if step.step not in self._tasks:
                 self._tasks[step.step] = self._bars.add_task(title, total=step.total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -90,6 +91,9 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
     record = serve(scene, "second")  # nobody enrolled or was started anew
     assert record.state == "finished" and record.labels.answered == 6
     assert spent(scene) > alone
+    for options, labels in (((), 12), (("--study", "second"), 6)):
+        status = json.loads(typed(capsys, "coordinator", "status", scene.path, "--json", *options))
+        assert status["privacy"]["labels"] == labels and status["privacy"]["epsilon_spent"] == spent(scene)
     folder = scene.folder / "consortium"
     assert len(read_labels(folder / "run" / "labels.csv")) == 12
     assert len(read_labels(folder / "studies" / "second" / "labels.csv")) == 6

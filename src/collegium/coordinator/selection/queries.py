@@ -69,6 +69,11 @@ def query_key(one_input: NDArray[Any], study: str | None = None) -> str:
     return content if study is None else f"{study}:{content}"
 
 
+def study_of(key: str) -> str | None:
+    """The study that `query_key` was given."""
+    return key.rpartition(":")[0] or None
+
+
 _FEW_CLUSTERS = 256
 """Up to so many, k-means is started four times and the best kept; beyond, one start is as good and takes long."""
 

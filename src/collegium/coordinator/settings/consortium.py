@@ -166,7 +166,7 @@ class ConsortiumFolder:
     """
 
     def __init__(self, path: Path, study: str | None = None) -> None:
-        self.path = path
+        self.path, self.study = path, study
         self.ledger = path / "ledger.sqlite"
         """The one account of the records, over all studies and jobs."""
         self.studies = path / "studies"

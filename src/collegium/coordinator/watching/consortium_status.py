@@ -13,6 +13,7 @@ from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.membership.members import Member, Members
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
+from collegium.coordinator.selection.queries import study_of
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
 from collegium.privacy.analysis.ledger_report import charged_epsilons
@@ -135,7 +136,8 @@ def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
     """What the ledger's entries say: its unit and budget too, whatever the configuration says today."""
     ledger = folder.ledger
     if ledger.exists():
-        return _ledger_figures(ledger, file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal")))
+        stamps = file_stamps(ledger, ledger.with_name(f"{ledger.name}-wal"))
+        return _ledger_figures(ledger, stamps, folder.study)
     nothing = dict.fromkeys(("unit", "epsilon_budget", "delta", "epsilon_left"))
     return nothing | {"labels": 0, "abstentions": 0, "epsilon_spent": 0.0, "units": {}}
 
@@ -151,11 +153,12 @@ def file_stamps(*paths: Path) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...]) -> dict[str, Any]:
-    """Labels and ε, for every unit that charges are stated for. Read once per state of the file."""
+def _ledger_figures(path: Path, stamps: tuple[tuple[int, int], ...], study: str | None) -> dict[str, Any]:
+    """The study's labels, and ε of all studies by unit. Read once per state of the file."""
     with Ledger.read(path) as ledger:
         labels, terms, epsilons = ledger.labels(), ledger.terms(), charged_epsilons(ledger)
         delta = ledger.settings.delta
+    labels = {key: label for key, label in labels.items() if study_of(key) == study}
     abstentions = sum(label == ABSTENTION for label in labels.values())
     budget, spent = terms.epsilon_budget, epsilons[terms.unit]
     left = None if budget is None else max(0.0, budget - spent)
