@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.browser import browser
 
 
-def main(run: Path, picture: Path, width: int = 1000, height: int = 620, dark: bool = False) -> None:
+def main(run: Path, picture: Path, width: int = 1000, height: int = 420, dark: bool = False) -> None:
     with browser() as tab:
         tab.show(f"file://{run.resolve()}/report.html", width=width, height=height, dark=dark)
         data = tab.call("Page.captureScreenshot", format="png")["data"]
