@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from collegium.privacy.analysis.account import AccountQuery, privacy_report
+from collegium.privacy.analysis.account import account
 from collegium.privacy.analysis.epsilons import secret_epsilons, value_of
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, Unit, create
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium_reproduction.experiments.base import two_digits
 
 DELTA = 1e-5
@@ -20,8 +19,7 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    asked = AccountQuery(mechanism, queries, delta, WIDE_ORDERS, answered=answered, loss_distribution=True)
-    found = privacy_report(asked).independent
+    found = account(mechanism, queries=queries, delta=delta, answered=answered, loss_distribution=True).independent
     return {
         "independent": found.epsilon,
         "pld": found.loss_distribution,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collegium.privacy.analysis.account import AccountQuery, privacy_report
-from collegium.privacy.analysis.epsilons import exact_epsilon, value_of
+from collegium.privacy.analysis.account import account
+from collegium.privacy.analysis.epsilons import Epsilons, exact_epsilon, planned_charges, value_of
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, register, table
@@ -30,20 +30,24 @@ class Published:
     answered: int
     claimed: float
 
-    def question(self, conversion: Conversion, sampling_rate: float | None = None) -> AccountQuery:
-        mechanism = self.mechanism
-        if sampling_rate is not None:
-            mechanism = replace(mechanism, sampling_rate=sampling_rate)
-        return AccountQuery(
-            mechanism,
-            self.screened,
-            DELTA,
-            WIDE_ORDERS,
-            conversion,
+    def renyi(self, conversion: Conversion, sampling_rate: float | None = None) -> float:
+        """ε by the composed Rényi curves, at another sampling rate where one is given."""
+        rate = sampling_rate or self.mechanism.sampling_rate
+        mechanism = replace(self.mechanism, sampling_rate=rate)
+        curve = mechanism.charge(WIDE_ORDERS, queries=self.screened, answered=self.answered)
+        return curve.to_epsilon(DELTA, conversion).epsilon
+
+    def epsilons(self, conversion: Conversion) -> Epsilons:
+        """ε by the published bounds and by loss distributions."""
+        return account(
+            self.mechanism,
+            queries=self.screened,
             answered=self.answered,
+            delta=DELTA,
             bound="classic",
+            conversion=conversion,
             loss_distribution=True,
-        )
+        ).independent
 
 
 TABLE_1 = (
@@ -65,14 +69,16 @@ def certified_epsilon(published: Published) -> float:
 
     For integer noise, as in a release; a sampled record displaces another neighbour.
     """
-    return exact_epsilon(published.question(Conversion.IMPROVED).charges, DELTA).certified
+    mechanism = published.mechanism
+    charges = planned_charges(mechanism, mechanism.unit(), published.screened, published.answered)
+    return exact_epsilon(charges, DELTA).certified
 
 
 def rate_for(published: Published) -> float:
     """The sampling rate at which the stated run would cost what the paper claims, by its own way of counting."""
 
     def at(rate: float) -> float:
-        return published.question(Conversion.CLASSIC, rate).renyi.epsilon
+        return published.renyi(Conversion.CLASSIC, rate)
 
     low, high = 1e-3, 1.0
     if not at(low) < published.claimed < at(high):
@@ -97,8 +103,8 @@ class Table1Accounting:
         rows = []
         for published in TABLE_1:
             setting.say(published.data)
-            classic = privacy_report(published.question(Conversion.CLASSIC)).independent
-            improved = privacy_report(published.question(Conversion.IMPROVED)).independent
+            classic = published.epsilons(Conversion.CLASSIC)
+            improved = published.epsilons(Conversion.IMPROVED)
             rows.append(
                 {
                     "data": published.data,
@@ -107,8 +113,8 @@ class Table1Accounting:
                     "answered": published.answered,
                     "paper": published.claimed,
                     "classic_gaussian": value_of(classic.published),
-                    "classic": published.question(Conversion.CLASSIC).renyi.epsilon,
-                    "improved": published.question(Conversion.IMPROVED).renyi.epsilon,
+                    "classic": published.renyi(Conversion.CLASSIC),
+                    "improved": published.renyi(Conversion.IMPROVED),
                     "pld": improved.loss_distribution,
                     "certified": certified_epsilon(published),
                     "rate_for_paper": rate_for(published),
@@ -157,7 +163,7 @@ class Figure4:
         for rate in FIGURE_4_RATES:
             setting.say(f"γ = {rate:g}")
             screening, release = replace(FIGURE_4, sampling_rate=rate).stages
-            unit = TABLE_1[0].question(Conversion.CLASSIC).protected
+            unit = FIGURE_4.unit()
             screened, answered = screening.charge(WIDE_ORDERS, unit), release.charge(WIDE_ORDERS, unit)
             series[f"{rate:g}"] = [
                 [queries, *(_both(screened * queries + answered * share) for share in _shares(queries))]

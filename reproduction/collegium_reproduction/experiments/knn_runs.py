@@ -21,7 +21,6 @@ from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.parties.terms import DEFAULT_RECORD_RHO
-from collegium.privacy.analysis.account import AccountQuery
 from collegium.privacy.mechanisms import ABSTAIN
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN
@@ -226,5 +225,5 @@ def _label_set(folder: Path) -> LabelSet:
 
 def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
     """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
-    question = AccountQuery(mechanism, screened, delta, WIDE_ORDERS, Conversion.CLASSIC, answered=answered)
-    return question.renyi.epsilon
+    curve = mechanism.charge(WIDE_ORDERS, queries=screened, answered=answered)
+    return curve.to_epsilon(delta, Conversion.CLASSIC).epsilon

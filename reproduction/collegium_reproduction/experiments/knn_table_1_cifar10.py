@@ -131,7 +131,7 @@ def _mean(results: Mapping[str, Any], key: str) -> str:
 
 def _stated_epsilon(conversion: Conversion) -> float:
     """What the paper's parameters cost for the queries that it screened and answered."""
-    return STATED[-1].question(conversion).renyi.epsilon
+    return STATED[-1].renyi(conversion)
 
 
 def _baselines(seed: int, private: Examples, setting: Setting) -> dict[str, float]:

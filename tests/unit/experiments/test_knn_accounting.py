@@ -27,7 +27,7 @@ MNIST, SVHN, CIFAR = TABLE_1
 
 
 def _epsilon(published: knn_accounting.Published, conversion: Conversion, rate: float | None = None) -> float:
-    return published.question(conversion, rate).renyi.epsilon
+    return published.renyi(conversion, rate)
 
 
 def test_the_four_published_values_of_figure_5_reproduce() -> None:

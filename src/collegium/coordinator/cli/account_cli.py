@@ -13,7 +13,8 @@ from collegium.coordinator.cli.mechanism_options import mechanism_options, with_
 from collegium.errors import ConfigurationError, MissingExtra
 from collegium.privacy.analysis import audit as auditing
 from collegium.privacy.analysis import planning
-from collegium.privacy.analysis.account import AccountQuery, PrivacyReport, privacy_report
+from collegium.privacy.analysis.account import PrivacyReport
+from collegium.privacy.analysis.account import account as account_for
 from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
@@ -79,29 +80,30 @@ def account(
         count = described.charged_queries(_ANY_NUMBER)
     if count is None:
         raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
-    by_party = unit == "party"
-    question = AccountQuery(
-        mechanism=described,
-        queries=count,
+    if publish is not None and counts is None:
+        raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
+    report = account_for(
+        described,
+        queries=count if counts is None else None,
+        votes=counts,
         delta=delta,
-        orders=_orders(orders),
-        conversion=conversion,
-        unit=described.party_unit(teachers_per_party, adjacency) if by_party else described.unit(1, adjacency),
         answered=answered,
+        unit=unit,
+        teachers_per_party=teachers_per_party,
+        adjacency=adjacency,
         bound=bound,
         classes=classes,
+        orders=_orders(orders),
+        conversion=conversion,
         loss_distribution=loss_distribution,
     )
     published = None
-    if publish is not None:
-        if counts is None:
-            raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
+    if publish is not None and counts is not None:
         try:
             from collegium_reproduction.smooth import publishable_epsilon
         except ModuleNotFoundError:
             raise MissingExtra("--publish is not installed: pip install 'collegium[reproduction]'") from None
-        published = publishable_epsilon(described, counts, publish, delta, conversion, question.protected)
-    report = privacy_report(question, counts)
+        published = publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
     shown = report.as_dict() | {"unit": unit}
     if published is not None:
         shown["epsilon_publishable"] = published

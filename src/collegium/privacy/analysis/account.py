@@ -13,7 +13,6 @@ from collegium.privacy.analysis.epsilons import (
     Epsilons,
     ExactEpsilon,
     SecretEpsilons,
-    StageCharge,
     all_epsilons,
     exact_epsilon,
     planned_charges,
@@ -21,72 +20,11 @@ from collegium.privacy.analysis.epsilons import (
     value_of,
 )
 from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, Epsilon
-from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
+from collegium.privacy.renyi import WIDE_ORDERS, Conversion
+from collegium.privacy.units import Adjacency, Unit, checked_counts
 
 SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_released")
 """Figures that depend on the votes: they may leave a consortium only through smooth sensitivity."""
-
-
-@dataclass(frozen=True)
-class AccountQuery:
-    """What is asked: the plan, the target δ, the unit and how to convert.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        What releases the labels.
-    queries : int
-        Queries that enter its first stage.
-    delta : float
-        δ of the guarantee.
-    orders : tuple of float
-        Rényi orders of the account.
-    conversion : Conversion
-        From Rényi to (ε, δ).
-    unit : Unit or None
-        Whose data are protected; one vote under the mechanism's own adjacency where it is None.
-    answered : int or None
-        Queries that reach the later stages; all of them where it is None.
-    bound : Bound
-        The bound of the headline. The exact accountant may take a minute where nothing is kept from an earlier call.
-    classes : int or None
-        The number of classes, where it is known: two classes cost less.
-    loss_distribution : bool
-        Also compute the value by privacy loss distributions.
-
-    Raises
-    ------
-    UnsupportedAccounting
-        If the mechanism's charge does not cover the unit.
-    """
-
-    mechanism: Mechanism
-    queries: int
-    delta: float
-    orders: tuple[float, ...]
-    conversion: Conversion = Conversion.IMPROVED
-    unit: Unit | None = None
-    answered: int | None = None
-    bound: Bound = "exact"
-    classes: int | None = None
-    loss_distribution: bool = False
-
-    @property
-    def protected(self) -> Unit:
-        """The unit that is accounted for."""
-        return self.mechanism.checked_unit(self.unit)
-
-    @property
-    def charges(self) -> tuple[StageCharge, ...]:
-        """What each stage is charged."""
-        return planned_charges(self.mechanism, self.protected, self.queries, self.answered)
-
-    @property
-    def renyi(self) -> Epsilon:
-        """ε by the composed Rényi curve of the plan."""
-        curve = self.mechanism.charge(self.orders, self.protected, queries=self.queries, answered=self.answered)
-        return curve.to_epsilon(self.delta, self.conversion)
 
 
 @dataclass(frozen=True)
@@ -95,8 +33,10 @@ class PrivacyReport:
 
     Parameters
     ----------
-    question : AccountQuery
-        What was asked.
+    mechanism, queries, answered, delta, bound, orders, conversion
+        What was asked; see `account`.
+    unit : Unit
+        Whose data are protected.
     independent : Epsilons
         What holds whatever the votes are.
     from_votes : SecretEpsilons or None
@@ -107,7 +47,14 @@ class PrivacyReport:
         Further figures of the mechanism, by the names that they have in JSON.
     """
 
-    question: AccountQuery
+    mechanism: Mechanism
+    queries: int
+    answered: int | None
+    unit: Unit
+    delta: float
+    bound: Bound
+    orders: tuple[float, ...]
+    conversion: Conversion
     independent: Epsilons
     from_votes: SecretEpsilons | None
     notes: tuple[str, ...]
@@ -118,25 +65,19 @@ class PrivacyReport:
         """The ε to publish: it holds whatever the votes are."""
         return self.independent.epsilon
 
-    @property
-    def delta(self) -> float:
-        """The δ of every ε here."""
-        return self.question.delta
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
-        asked, found, secret = self.question, self.independent, self.from_votes or SecretEpsilons()
-        unit = asked.protected
+        found, secret = self.independent, self.from_votes or SecretEpsilons()
         values = {
-            "mechanism": asked.mechanism.name,
-            "parameters": asked.mechanism.parameters(),
-            "queries": asked.queries,
-            "answered": asked.answered,
-            "unit": "record" if unit.votes == 1 else "party",
-            "votes_per_unit": unit.votes,
-            "adjacency": unit.adjacency.value,
-            "delta": asked.delta,
-            "bound": asked.bound,
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+            "queries": self.queries,
+            "answered": self.answered,
+            "unit": "record" if self.unit.votes == 1 else "party",
+            "votes_per_unit": self.unit.votes,
+            "adjacency": self.unit.adjacency.value,
+            "delta": self.delta,
+            "bound": self.bound,
             "epsilon": self.epsilon,
             "epsilon_attained": found.attained,
             "epsilon_gap": None if found.attained is None else found.epsilon - found.attained,
@@ -150,8 +91,8 @@ class PrivacyReport:
             "order": found.published and found.published.order,
             "order_paper_bound": secret.paper_bound and secret.paper_bound.order,
             "order_exact": secret.exact and secret.exact.order,
-            "orders": asked.orders,
-            "conversion": asked.conversion.value,
+            "orders": self.orders,
+            "conversion": self.conversion.value,
             "secret": () if self.from_votes is None else SECRET_FIGURES,
             "notes": self.notes,
             **self.other,
@@ -171,6 +112,9 @@ def account(
     adjacency: Adjacency | None = None,
     bound: Bound = "exact",
     classes: int | None = None,
+    orders: tuple[float, ...] = WIDE_ORDERS,
+    conversion: Conversion = Conversion.IMPROVED,
+    loss_distribution: bool = False,
 ) -> PrivacyReport:
     """The ε of a plan, or of saved votes, by every analysis that applies.
 
@@ -196,7 +140,13 @@ def account(
         What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call), or
         by published bounds.
     classes : int, optional
-        Number of classes; two cost less. That of ``votes`` where it is left out.
+        Number of classes; two cost less. That of ``votes`` where these are given.
+    orders : tuple of float
+        Rényi orders of the published bounds and of what follows from votes.
+    conversion : Conversion
+        From Rényi to (ε, δ).
+    loss_distribution : bool
+        Also compute the value by privacy loss distributions, which takes long.
 
     Returns
     -------
@@ -222,60 +172,46 @@ def account(
     counts = None if votes is None else checked_counts(votes)
     protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
     number = queries if queries is not None else 0 if counts is None else len(counts)
-    question = AccountQuery(
-        mechanism, number, delta, WIDE_ORDERS, unit=protected, answered=answered, bound=bound, classes=classes
-    )
-    return privacy_report(question, counts)
-
-
-def privacy_report(question: AccountQuery, votes: IntArray | None = None) -> PrivacyReport:
-    """Account for a plan, or for ``votes`` of shape ``[queries, classes]``.
-
-    Raises UnsupportedAccounting when votes are given for a mechanism whose loss must not be computed
-    from votes, or when the unit is not one that it accounts for.
-    """
-    mechanism, secret = question.mechanism, None
-    classes, charges = question.classes if votes is None else votes.shape[1], question.charges
+    charges = planned_charges(mechanism, protected, number, answered)
+    known = classes if counts is None else counts.shape[1]
     independent = all_epsilons(
         charges,
-        exact_epsilon(charges, question.delta, classes) if question.bound == "exact" else ExactEpsilon(math.inf, None),
-        question.delta,
-        orders=question.orders,
-        conversion=question.conversion,
-        loss_distribution=question.loss_distribution,
+        exact_epsilon(charges, delta, known) if bound == "exact" else ExactEpsilon(math.inf, None),
+        delta,
+        orders=orders,
+        conversion=conversion,
+        loss_distribution=loss_distribution,
     )
-    if question.bound == "classic" and independent.published is not None:
+    if bound == "classic" and independent.published is not None:
         independent = replace(independent, epsilon=independent.published.epsilon)
-    if votes is not None:
-        secret = secret_epsilons(
-            mechanism,
-            votes,
-            question.delta,
-            unit=question.protected,
-            orders=question.orders,
-            conversion=question.conversion,
-        )
+    secret, notes = None, list[str]()
+    if loss_distribution and independent.published and independent.published.epsilon > LARGEST_PLD_EPSILON:
+        notes.append(f"no loss distribution is computed where the published bound is above ε = {LARGEST_PLD_EPSILON:g}")
+    if counts is not None:
+        secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
+        notes += _notes(mechanism, protected, secret)
     return PrivacyReport(
-        question=question,
+        mechanism=mechanism,
+        queries=number,
+        answered=answered,
+        unit=protected,
+        delta=delta,
+        bound=bound,
+        orders=orders,
+        conversion=conversion,
         independent=independent,
         from_votes=secret,
-        notes=(*_notes_on_size(question, independent), *(() if secret is None else _notes(question, secret))),
-        other=mechanism.other_figures(question.queries, question.delta, question.orders, votes),
+        notes=tuple(notes),
+        other=mechanism.other_figures(number, delta, orders, counts),
     )
 
 
-def _notes_on_size(question: AccountQuery, found: Epsilons) -> list[str]:
-    if not question.loss_distribution or found.published is None or found.published.epsilon <= LARGEST_PLD_EPSILON:
-        return []
-    return [f"no loss distribution is computed where the published bound is above ε = {LARGEST_PLD_EPSILON:g}"]
-
-
-def _notes(question: AccountQuery, secret: SecretEpsilons) -> list[str]:
+def _notes(mechanism: Mechanism, unit: Unit, secret: SecretEpsilons) -> list[str]:
     notes = [] if secret.paper_bound is None else ["the paper's bound covers one direction only"]
-    if question.protected.votes > 1:
+    if unit.votes > 1:
         return [*notes, "the exact loss is computed for units of one vote"]
     if secret.exact is None:
-        return [*notes, f"{question.mechanism.name} has no exact analysis"]
+        return [*notes, f"{mechanism.name} has no exact analysis"]
     return [*notes, "figures computed from the votes are secret"]
 
 
