@@ -30,22 +30,18 @@ from typing import Annotated, Any, ClassVar
 
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CLASSES, MAX_SUM_LENGTH
-from collegium.privacy.accounting.game.laws import Law, block_epsilon
+from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 ONE = 2**16
 """The whole number that stands for length 1 of φ."""
 
 _NO_VOTES = "class sums are one noisy vector and no votes: account without votes"
-
-Classes = Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
 
 
 def count_of_one(classes: int) -> int:
@@ -56,16 +52,6 @@ def count_of_one(classes: int) -> int:
 def bound_squared(classes: int) -> int:
     """Δ²: the largest squared length of one record's contribution, in the units of the sum's entries."""
     return ONE * ONE * classes * (classes - 1) + count_of_one(classes) ** 2
-
-
-def _check_classes(classes: int) -> None:
-    if classes < 2:
-        raise ConfigurationError(f"class sums need at least 2 classes; got {classes}")
-
-
-def moved(unit: Unit) -> float:
-    """By how many Δ the unit moves the sum: 1 for each contribution, 2 where one replaces another."""
-    return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
 
 
 @register
@@ -82,11 +68,12 @@ class ClassSums(Mechanism):
     no_votes_because: ClassVar[str] = _NO_VOTES
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each entry", "largest contributions")]
-    classes: Classes
+    classes: Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_classes(self.classes)
+        if self.classes < 2:
+            raise ConfigurationError(f"class sums need at least 2 classes; got {self.classes}")
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -116,20 +103,18 @@ class ClassSums(Mechanism):
         return self.unit(1, adjacency)
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
-        return NoisedClassSums(self.sigma, self.classes, honest_survivors)
+        return NoisedClassSums(self.sigma, self.classes, honest_survivors=honest_survivors)
 
 
 @dataclass(frozen=True)
 class SumRelease(GaussianStage):
-    """One noisy vector, which neighbours change by `moved` under noise of ``sigma`` on every entry.
-
-    Both are in units of a largest contribution, which is ``bound`` in units of the entries.
-    """
+    """One noisy vector. The noise ``sigma`` of every entry is in units of Δ, which is ``bound`` in entries."""
 
     bound: float
 
     def moved(self, unit: Unit) -> float:
-        return moved(unit)
+        """1 for each contribution, 2 where one replaces another."""
+        return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
 
     def entries(self, unit: Unit) -> int:
         """Any entry of the longest vector that is summed may change."""
@@ -147,49 +132,9 @@ class SumRelease(GaussianStage):
 
 @register
 @dataclass(frozen=True)
-class NoisedClassSums(NoisedByParties):
+class NoisedClassSums(NoisedByParties, ClassSums):
     """ClassSums on a sum that carries Gaussian noise of at least σ·Δ already."""
 
     name: ClassVar[str] = "noised-class-sums"
     source: ClassVar[str] = f"{ClassSums.source}; {SOURCE}"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = ClassSums.adjacencies
-    answered_by: ClassVar[AnsweredBy] = ClassSums.answered_by
-    charged_once: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = _NO_VOTES
-
-    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "contributions")]
-    classes: Classes
-    honest_survivors: HonestSurvivors
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_classes(self.classes)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        bound = math.sqrt(bound_squared(self.classes))
-        return (NoisedSumRelease("noised sums", NoiseShare(self.sigma * bound, self.honest_survivors), bound),)
-
-    def charged_queries(self, queries: int) -> int:
-        return min(1, queries)
-
-    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        return self.unit(1, adjacency)
-
-
-@dataclass(frozen=True)
-class NoisedSumRelease(NoisedRelease):
-    """A noised vector whose entries count in units of 1/``bound`` of a largest contribution."""
-
-    bound: float
-
-    @property
-    def noise_votes(self) -> float:
-        return self.noise.sigma / self.bound
-
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return self.noise.law(moved(unit) * self.bound, MAX_SUM_LENGTH)
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        # Any entry may change, of the longest vector that is summed: at these scales it costs nothing to say so.
-        return self.noise.curve(orders, l2_squared=(moved(unit) * self.bound) ** 2, changed_entries=MAX_SUM_LENGTH)

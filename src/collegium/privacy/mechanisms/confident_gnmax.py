@@ -15,7 +15,7 @@ from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease, NoisedThreshold
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease, NoisedThreshold
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
@@ -59,12 +59,13 @@ class ConfidentGNMax(Mechanism):
         The published accounts weigh Theorem 6 by the probability of an answer, which is an expectation
         and no bound: at high orders it is below the true divergence.
         """
+        self.check_votes_may_be_analysed()
         screening = gaussian_curve(float(unit.votes), self.sigma1, orders).values
         bound: FloatArray = screening + theorem_6(counts, self.sigma2, orders, unit)
         return bound
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedConfidentGNMax":
-        return NoisedConfidentGNMax(self.sigma1, self.sigma2, self.threshold, honest_survivors)
+        return NoisedConfidentGNMax(self.sigma1, self.sigma2, self.threshold, honest_survivors=honest_survivors)
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
@@ -103,18 +104,15 @@ class ThresholdTest(GaussianStage):
 
 @register
 @dataclass(frozen=True)
-class NoisedConfidentGNMax(NoisedByParties):
+class NoisedConfidentGNMax(NoisedByParties, ConfidentGNMax):
     """Confident-GNMax on two noised sums: one decides whether to answer, a second one answers."""
 
     name: ClassVar[str] = "noised-confident-gnmax"
     source: ClassVar[str] = SOURCE
 
-    sigma1: Annotated[float, Parameter("noise that the honest parties add to the sum of the threshold test", "votes")]
-    sigma2: Annotated[float, Parameter("noise that the honest parties add to the sum of a release", "votes")]
-    threshold: Annotated[float, Parameter("what the largest noisy count must reach", "votes", positive=False)]
-    honest_survivors: HonestSurvivors
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        first, second = (NoiseShare(sigma, self.honest_survivors) for sigma in (self.sigma1, self.sigma2))
-        return (NoisedThreshold("noised threshold", first, self.threshold), NoisedRelease("noised release", second))
+    def _noised(self, stage: Stage) -> NoisedRelease:
+        """The test reads the whole noisy histogram, which is charged as that of a release is."""
+        if not isinstance(stage, ThresholdTest):
+            return super()._noised(stage)
+        share, whole = NoiseShare(stage.sigma, self.honest_survivors), GaussianRelease(stage.name, stage.sigma)
+        return NoisedThreshold(f"noised {stage.name}", share, whole, stage.threshold)

@@ -11,10 +11,9 @@ from collegium.privacy.accounting.independent import l1_moved, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
@@ -39,10 +38,11 @@ class GNMax(Mechanism):
 
     def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
         """Papernot et al. 2018, Theorem 6."""
+        self.check_votes_may_be_analysed()
         return theorem_6(counts, self.sigma, orders, unit)
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedGNMax":
-        return NoisedGNMax(self.sigma, honest_survivors)
+        return NoisedGNMax(self.sigma, honest_survivors=honest_survivors)
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
@@ -72,15 +72,8 @@ class GaussianRelease(GaussianStage):
 
 @register
 @dataclass(frozen=True)
-class NoisedGNMax(NoisedByParties):
+class NoisedGNMax(NoisedByParties, GNMax):
     """GNMax on a sum that carries Gaussian noise of at least ``sigma`` votes already."""
 
     name: ClassVar[str] = "noised-gnmax"
     source: ClassVar[str] = SOURCE
-
-    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
-    honest_survivors: HonestSurvivors
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (NoisedRelease("noised release", NoiseShare(self.sigma, self.honest_survivors)),)

@@ -17,27 +17,17 @@ from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 _NO_VOTES = (
     "individual neighbours have no data-dependent analysis: a budget that depends on the votes of others would leak "
     "them; the constant per record is tight and may be published, so account without votes"
 )
-
-_LARGEST_PARTICIPATIONS = 10**6
-
-Participations = Annotated[
-    int,
-    Parameter("votes of full weight that one record may cast over the whole run", at_most=_LARGEST_PARTICIPATIONS),
-]
-Levels = Annotated[
-    int, Parameter("whole units into which the largest weight of a vote is divided", at_most=MAX_WEIGHT_LEVELS)
-]
 
 
 @register
@@ -54,8 +44,12 @@ class IndividualKNN(Mechanism):
     no_votes_because: ClassVar[str] = _NO_VOTES
 
     sigma: Annotated[float, Parameter("standard deviation of the Gaussian noise on each count", "votes")]
-    participations: Participations
-    levels: Levels = 1
+    participations: Annotated[
+        int, Parameter("votes of full weight that one record may cast over the whole run", at_most=10**6)
+    ]
+    levels: Annotated[
+        int, Parameter("whole units into which the largest weight of a vote is divided", at_most=MAX_WEIGHT_LEVELS)
+    ] = 1
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -70,7 +64,7 @@ class IndividualKNN(Mechanism):
         return RecordBudget(self.levels, self.participations, 1.0 / (2.0 * (self.sigma * self.levels) ** 2))
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedIndividualKNN":
-        return NoisedIndividualKNN(self.sigma, self.participations, honest_survivors, self.levels)
+        return NoisedIndividualKNN(self.sigma, self.participations, self.levels, honest_survivors=honest_survivors)
 
 
 @dataclass(frozen=True)
@@ -83,11 +77,18 @@ class IndividualRelease(GaussianStage):
     levels: int = 1
 
     def moved(self, unit: Unit) -> float:
-        """One vote per record appears or disappears: 1 for a record, k for k records."""
-        return _votes_of(unit)
+        """One vote per record appears or disappears: 1 for a record, k for k records.
+
+        Raises UnsupportedAccounting where votes move from class to class.
+        """
+        if unit.adjacency is not Adjacency.ADD_REMOVE:
+            raise UnsupportedAccounting(
+                "individual neighbours are accounted for under add-remove adjacency: one record is added or removed"
+            )
+        return float(unit.votes)
 
     def entries(self, unit: Unit) -> int:
-        """Of one participation: it may be spread over as many sums as there are parts of a vote, squared."""
+        """Of one participation of full weight: it may be spread over up to ``levels²`` sums, one unit in each."""
         return unit.votes * self.levels**2
 
     @property
@@ -96,7 +97,7 @@ class IndividualRelease(GaussianStage):
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         """The winner for votes of full weight; a record whose weights are parts of a vote may vote in more rounds."""
-        _votes_of(unit)
+        self.moved(unit)  # raises for a unit that is not covered
         searched = winner_is_searched("discrete-gaussian", self.sigma, unit.adjacency, classes)
         if unit.votes == 1 and self.levels == 1 and searched:
             return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
@@ -109,25 +110,15 @@ class IndividualRelease(GaussianStage):
 
 @register
 @dataclass(frozen=True)
-class NoisedIndividualKNN(NoisedByParties):
-    """IndividualKNN on a sum that carries Gaussian noise of at least ``sigma`` votes already."""
+class NoisedIndividualKNN(NoisedByParties, IndividualKNN):
+    """IndividualKNN on a sum that carries Gaussian noise of at least ``sigma`` votes already.
+
+    The part by which summed discrete Gaussians differ from one is charged for each sum that a participation enters.
+    """
 
     name: ClassVar[str] = "noised-individual-knn"
     source: ClassVar[str] = f"{IndividualKNN.source}; {SOURCE}"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = IndividualKNN.adjacencies
-    answered_by: ClassVar[AnsweredBy] = IndividualKNN.answered_by
-    charged_once: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = _NO_VOTES
-
-    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "votes")]
-    participations: Participations
-    honest_survivors: HonestSurvivors
-    levels: Levels = 1
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        share = NoiseShare(self.sigma * self.levels, self.honest_survivors)
-        return (NoisedIndividualRelease("noised release", share, self.levels),)
 
     def charged_queries(self, queries: int) -> int:
         """P, as for the sum without noise; ``queries`` below P may each be asked more than once."""
@@ -139,36 +130,3 @@ class NoisedIndividualKNN(NoisedByParties):
         share = NoiseShare(self.sigma * self.levels, self.honest_survivors)
         one_unit = share.curve(WIDE_ORDERS, l2_squared=1.0, changed_entries=1)
         return RecordBudget(self.levels, self.participations, float(np.max(one_unit.values / np.array(WIDE_ORDERS))))
-
-
-@dataclass(frozen=True)
-class NoisedIndividualRelease(NoisedRelease):
-    """A noised sum in units of 1/``levels``, seen from a record that spends one full-weight participation.
-
-    It may do so in up to ``levels²`` sums, one unit in each: the Gaussian cost is the same, and the part by
-    which summed discrete Gaussians differ from one is charged for each of them.
-    """
-
-    levels: int = 1
-
-    @property
-    def noise_votes(self) -> float:
-        return self.noise.sigma / self.levels
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        votes = _votes_of(unit)
-        return self.noise.curve(
-            orders, l2_squared=(votes * self.levels) ** 2, changed_entries=unit.votes * self.levels**2
-        )
-
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return self.noise.law(_votes_of(unit) * self.levels, unit.votes * self.levels**2)
-
-
-def _votes_of(unit: Unit) -> float:
-    """The votes that appear or disappear; UnsupportedAccounting where votes move from class to class."""
-    if unit.adjacency is not Adjacency.ADD_REMOVE:
-        raise UnsupportedAccounting(
-            "individual neighbours are accounted for under add-remove adjacency: one record is added or removed"
-        )
-    return float(unit.votes)

@@ -19,14 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.limits import MAX_CANDIDATES, MAX_SUM_LENGTH
-from collegium.privacy.accounting.game.laws import Law
-from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, SumMode
+from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, HonestSurvivors, NoisedByParties, NoisedRelease
+from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners
 
 ONE = 2**20
@@ -61,43 +58,25 @@ def noisy(sums: IntArray, sigma: float, noise: Noise) -> IntArray:
 SOURCE_OF_COUNTS = "one cell a record in each part: this module's docstring"
 _NO_VOTES = "counts of records are one noisy vector and no votes: account without votes"
 
-Parts = Annotated[int, Parameter("cells that one record adds to", at_most=MAX_PARTS)]
-Cells = Annotated[int, Parameter("cells altogether", at_most=MAX_SUM_LENGTH)]
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """How far a unit moves counts in which a record adds to ``parts`` of ``length`` cells."""
-
-    parts: int
-    length: int
-
-    @property
-    def most(self) -> float:
-        """The L2 norm of the largest contribution, in records."""
-        return math.sqrt(self.parts)
-
-    def moved(self, unit: Unit) -> float:
-        """In L2 and in records: the largest contribution, √2 times as much where one replaces another."""
-        return unit.votes * self.most * (math.sqrt(2.0) if unit.adjacency is Adjacency.REPLACE else 1.0)
-
 
 @dataclass(frozen=True)
 class CountsRelease(GaussianStage):
-    """One noisy vector of counts; ``sigma`` in records."""
+    """One noisy vector of ``cells`` counts, to ``parts`` of which a record adds; ``sigma`` in records."""
 
-    counts: _Counts
+    parts: int
+    cells: int
 
     @property
     def noise_votes(self) -> float:
-        """σ in units of the largest contribution of one record."""
-        return self.sigma / self.counts.most
+        """σ in units of the largest contribution of one record, whose L2 norm is √parts records."""
+        return self.sigma / math.sqrt(self.parts)
 
     def moved(self, unit: Unit) -> float:
-        return self.counts.moved(unit)
+        """In L2 and in records: the largest contribution, √2 times as much where one replaces another."""
+        return unit.votes * math.sqrt(self.parts * (2.0 if unit.adjacency is Adjacency.REPLACE else 1.0))
 
     def entries(self, unit: Unit) -> int:
-        return self.counts.length
+        return self.cells
 
     @property
     def parts_of_a_vote(self) -> float:
@@ -122,60 +101,26 @@ class RecordCounts(Mechanism):
     no_votes_because: ClassVar[str] = _NO_VOTES
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each count", "records")]
-    parts: Parts
-    cells: Cells
+    parts: Annotated[int, Parameter("cells that one record adds to", at_most=MAX_PARTS)]
+    cells: Annotated[int, Parameter("cells altogether", at_most=MAX_SUM_LENGTH)]
 
     @property
-    def stages(self) -> tuple[CountsRelease, ...]:
-        return (CountsRelease("record counts", self.sigma, _Counts(self.parts, self.cells)),)
+    def stages(self) -> tuple[Stage, ...]:
+        return (CountsRelease("record counts", self.sigma, self.parts, self.cells),)
 
     def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
         """A party moves the counts by as much as a record does, where parties send shares."""
         return self.unit(1, adjacency)
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedRecordCounts":
-        return NoisedRecordCounts(self.sigma, self.parts, self.cells, honest_survivors)
-
-
-@dataclass(frozen=True)
-class NoisedCountsRelease(NoisedRelease):
-    """A vector of counts that carries the parties' noise already."""
-
-    counts: _Counts
-
-    @property
-    def noise_votes(self) -> float:
-        return self.noise.sigma / ONE / self.counts.most
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        moved = self.counts.moved(unit) * ONE
-        return self.noise.curve(orders, l2_squared=moved * moved, changed_entries=self.counts.length)
-
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return self.noise.law(self.counts.moved(unit) * ONE, self.counts.length)
+        return NoisedRecordCounts(self.sigma, self.parts, self.cells, honest_survivors=honest_survivors)
 
 
 @register
 @dataclass(frozen=True)
-class NoisedRecordCounts(NoisedByParties):
+class NoisedRecordCounts(NoisedByParties, RecordCounts):
     """RecordCounts on counts that carry Gaussian noise of at least σ records already."""
 
     name: ClassVar[str] = "noised-record-counts"
     source: ClassVar[str] = f"{SOURCE_OF_COUNTS}; {SOURCE}"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = RecordCounts.adjacencies
-    answered_by: ClassVar[AnsweredBy] = RecordCounts.answered_by
-    gives_labels: ClassVar[bool] = False
     no_votes_because: ClassVar[str] = _NO_VOTES
-
-    sigma: Annotated[float, Parameter("standard deviation of the noise that the honest parties add", "records")]
-    parts: Parts
-    cells: Cells
-    honest_survivors: HonestSurvivors
-
-    @property
-    def stages(self) -> tuple[NoisedCountsRelease, ...]:
-        share = NoiseShare(self.sigma * ONE, self.honest_survivors)
-        return (NoisedCountsRelease("noised record counts", share, _Counts(self.parts, self.cells)),)
-
-    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        return self.unit(1, adjacency)
