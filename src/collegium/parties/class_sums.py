@@ -5,11 +5,10 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.data.task import Task
@@ -20,9 +19,6 @@ from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Sums
 from collegium.protocol.requests import SumClasses
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _FINE = 2.0**40
 """The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""
@@ -36,7 +32,7 @@ class RecordsOfClasses:
     device : where a network for features computes.
     """
 
-    def __init__(self, examples: "Examples", task: Task, device: str = "cpu") -> None:
+    def __init__(self, examples: Examples, task: Task, device: str = "cpu") -> None:
         self._examples, self._classes, self.device = examples, len(task.classes), device
 
     def sums(self, kernel: KernelMap) -> IntArray:

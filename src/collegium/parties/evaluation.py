@@ -10,11 +10,12 @@ import logging
 import math
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.task import Task
 from collegium.errors import DataError, MechanismRefused, StorageError
@@ -30,9 +31,6 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import Prepared, Sums
 from collegium.protocol.requests import CountCoverage, Evaluate, ShowEvaluation
 from collegium.whole_files import write_whole
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class OwnEvaluation:
     device : where a network computes.
     """
 
-    def __init__(self, name: str, examples: "Examples", task: Task, folder: Path | None, device: str) -> None:
+    def __init__(self, name: str, examples: Examples, task: Task, folder: Path | None, device: str) -> None:
         self._name, self._examples, self._task = name, examples, task
         self._folder, self._device = folder, device
         self._confusion: tuple[str, IntArray] | None = None

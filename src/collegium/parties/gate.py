@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from collegium.data import PoolStore
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.handlers import pool_asked
@@ -11,9 +11,6 @@ from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import SumRecords, VoteRequest
-
-if TYPE_CHECKING:
-    from collegium.data import PoolStore
 
 
 class AnswerGate:
@@ -29,7 +26,7 @@ class AnswerGate:
         Ed25519 public key of each party that answers are summed with, by name; empty without secure sums.
     """
 
-    def __init__(self, account: Account | None, pools: "PoolStore", roster: Mapping[str, bytes]) -> None:
+    def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
         self._account, self._pools, self._roster = account, pools, roster
 
     def check(self, request: Request) -> None:

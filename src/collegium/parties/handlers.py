@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
+from collegium.data import PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import DataError, ProtocolViolation
@@ -20,9 +21,6 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import Description, Fitted, Neighbours, Prepared, ReplyBody, Sums, Votes
 from collegium.protocol.requests import CastVotes, Fit, HoldPool, PoolRange, VoteRequest
 from collegium.version import __version__
-
-if TYPE_CHECKING:
-    from collegium.data import PoolStore
 
 _MAX_ENSEMBLES = 4
 _MAX_POOLS_REMEMBERED = 8
@@ -92,7 +90,7 @@ class DescribeHandler:
 class PoolHandler:
     """Takes the pool in, once, if it is made of inputs of the task."""
 
-    def __init__(self, task: Task, pools: "PoolStore") -> None:
+    def __init__(self, task: Task, pools: PoolStore) -> None:
         self._task = task
         self._pools = pools
 
@@ -128,7 +126,7 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     reply: ClassVar[type[Votes] | type[Neighbours] | type[Sums]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
-    def __init__(self, task: Task, pools: "PoolStore", voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
         self._rounds, self._gate = rounds, gate
 
@@ -149,9 +147,7 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
     reply = Votes
     kept_as = np.uint16
 
-    def __init__(
-        self, task: Task, pools: "PoolStore", voters: EnsembleCache, rounds: PreparedRounds, gate: Gate
-    ) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: Gate) -> None:
         super().__init__(task, pools, voters, rounds, gate)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
@@ -179,7 +175,7 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
         return cast
 
 
-def pool_asked(pools: "PoolStore", asked: PoolRange, width: int) -> NDArray[Any]:
+def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
     """The pool that ``asked`` names, once its positions are checked.
 
     Parameters

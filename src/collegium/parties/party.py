@@ -14,8 +14,8 @@ import traceback
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import PoolChunk, check_party_name
 from collegium.errors import (
@@ -69,9 +69,6 @@ from collegium.protocol.requests import (
     ShowLedger,
     SumClasses,
 )
-
-if TYPE_CHECKING:
-    from collegium.data import Examples, PoolStore
 
 _log = logging.getLogger(__name__)
 
@@ -139,11 +136,11 @@ class Party:
     def __init__(
         self,
         name: str,
-        examples: "Examples",
+        examples: Examples,
         task: Task,
         *,
         folder: Path | None,
-        pools: "PoolStore",
+        pools: PoolStore,
         device: str = "auto",
         threads: int = 1,
         split_key: bytes | None = None,
@@ -287,7 +284,7 @@ def _internal(name: str, request: Request, error: Exception) -> Failure:
     return Failure("internal", "the party met an unexpected error: its own log says where")
 
 
-def _check_examples(name: str, examples: "Examples", task: Task) -> None:
+def _check_examples(name: str, examples: Examples, task: Task) -> None:
     if len(examples) == 0:
         raise DataError(f"party {name} has no records: check its data file and the part of it that is taken")
     if examples.y is None:

@@ -7,12 +7,13 @@ fresh one, and a person who comes or goes changes nobody else's coin.
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.task import Inputs
 from collegium.parties.handlers import VotesHandler, pool_asked
@@ -23,10 +24,6 @@ from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import CountNearest
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
-
 
 _NAME_BYTES = 16
 
@@ -93,7 +90,7 @@ class SampledRecords:
     more or less is one record more or less, whichever it is.
     """
 
-    def __init__(self, examples: "Examples", inputs: Inputs, key: bytes, device: str = "cpu") -> None:
+    def __init__(self, examples: Examples, inputs: Inputs, key: bytes, device: str = "cpu") -> None:
         self._sampler = Sampler(key, examples.identities())
         person = self._sampler.person
         self._shared = np.bincount(person)[person] > 1

@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
+from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.task import Inputs
 from collegium.parties.handlers import VotesHandler, pool_asked
@@ -17,9 +18,6 @@ from collegium.parties.terms import mechanism_of
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import CastNeighbours, weight_units
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 
 class NeighbourIndex:
@@ -32,7 +30,7 @@ class NeighbourIndex:
     person : number of the one whose record it is, shape ``[records]``.
     """
 
-    def __init__(self, examples: "Examples", inputs: Inputs, person: IntArray, device: str = "cpu") -> None:
+    def __init__(self, examples: Examples, inputs: Inputs, person: IntArray, device: str = "cpu") -> None:
         self._searches = Searches(examples, inputs, device)
         self._person = person
         self._labels = examples.labels()

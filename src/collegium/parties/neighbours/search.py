@@ -9,19 +9,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
 from collegium.privacy.units import IntArray
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _RECORDS_AT_ONCE = 4096
 _QUERIES_AT_ONCE = 128
@@ -232,7 +230,7 @@ class Search:
 class Searches:
     """A `Search` of some records for each description of features that is asked for; the last two are remembered."""
 
-    def __init__(self, examples: "Examples", inputs: Inputs, device: str) -> None:
+    def __init__(self, examples: Examples, inputs: Inputs, device: str) -> None:
         self.features_of = partial(extract, inputs=inputs, device=device)
         self._examples = examples
         self._device = device

@@ -4,18 +4,16 @@ Files are safetensors: nothing in them is executed when they are read.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.forests import Forest, read_student
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 
 class ConstantTeacher:
@@ -27,7 +25,7 @@ class ConstantTeacher:
         self._classes = len(task.classes)
         self._label = 0
 
-    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         assert examples.y is not None
         counts = np.bincount(examples.y, minlength=self._classes)
         self._label = int(counts.argmax())
@@ -64,7 +62,7 @@ class RandomForestTeacher:
         self._task = task
         self._forest: Forest | None = None
 
-    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         settings = {"trees": self._trees, "max_depth": self._max_depth, "seed": seed}
         self._forest = Forest.grown(examples.x, examples.labels(), self._task, **settings)
 

@@ -7,16 +7,14 @@ fixed constants, public options or follow from that split, never from the party'
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 
 class Teacher(Protocol):
@@ -31,7 +29,7 @@ class Teacher(Protocol):
     def version(self) -> str:
         """The version of the algorithm; a plain class attribute is enough."""
 
-    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         """Learn from records of at least two classes; the same records and seed give the same teacher."""
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:

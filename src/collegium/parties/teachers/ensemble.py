@@ -1,20 +1,18 @@
 """All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.fitting import fit_teachers
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _PREDICTION_BLOCK = 4096
 
@@ -50,7 +48,7 @@ class TeacherEnsemble:
     def __init__(
         self,
         party: str,
-        examples: "Examples",
+        examples: Examples,
         task: Task,
         settings: TeacherSettings,
         *,

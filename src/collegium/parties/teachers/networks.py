@@ -3,21 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.devices import mixed_precision, resolve_device
 from collegium.models.networks import Option, build_network, checked_options, find_architecture, network_inputs
 from collegium.parties.teachers.training import Recipe, train_teacher
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _PREDICTION_BATCH = 512
 _FORMAT = "collegium-network-teacher"
@@ -42,7 +40,7 @@ class TrainedNetwork(ABC):
     def _made_of(self) -> dict[str, Any]:
         """What the network is built from beside the task; JSON values."""
 
-    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         self._device = resolve_device(device)
         labels = np.asarray(examples.y, dtype=np.int64)
         with torch.random.fork_rng(devices=[]):
@@ -128,7 +126,7 @@ class NetworkTeacher(TrainedNetwork):
     @staticmethod
     def fit_together(
         teachers: "Sequence[NetworkTeacher]",
-        records: "Sequence[Examples]",
+        records: Sequence[Examples],
         seeds: Sequence[int],
         *,
         device: str,

@@ -9,18 +9,16 @@ import logging
 import warnings
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data import Examples
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, StorageError
 from collegium.models.forests import flat
 from collegium.parties.teachers.base import checked_arguments
-
-if TYPE_CHECKING:
-    from collegium.data import Examples
 
 _log = logging.getLogger(__name__)
 _TRIAL_RECORDS_PER_CLASS = 10
@@ -49,7 +47,7 @@ class SklearnTeacher:
         trial = self._options | ({"random_state": 0} if self._seeded else {})
         _try_out(kind, classifier, int(np.prod(task.inputs.shape)), self._classes, tuple(sorted(trial.items())))
 
-    def fit(self, examples: "Examples", *, seed: int, device: str) -> None:
+    def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         assert examples.y is not None
         seeded = {"random_state": seed % 2**32} if self._seeded else {}
         own = flat(examples.x)

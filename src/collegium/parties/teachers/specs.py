@@ -16,10 +16,11 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import StorageError
 from collegium.parties.teachers.array_teachers import ConstantTeacher
@@ -28,14 +29,10 @@ from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.splits import assign_teachers, derive_key
 from collegium.whole_files import storing
 
-if TYPE_CHECKING:
-    from collegium.data import Examples
-
-
 _log = logging.getLogger(__name__)
 
 
-def canonical_order(examples: "Examples") -> "Examples":
+def canonical_order(examples: Examples) -> Examples:
     """The same records in an order that depends on their contents alone, not on where they stood in a file."""
     assert examples.y is not None
     rows = np.ascontiguousarray(examples.x)
@@ -47,7 +44,7 @@ def canonical_order(examples: "Examples") -> "Examples":
     return examples.take(order)
 
 
-def teacher_name(key: bytes, examples: "Examples", made_by: Mapping[str, Any]) -> str:
+def teacher_name(key: bytes, examples: Examples, made_by: Mapping[str, Any]) -> str:
     """A name for the teacher of these records, made as ``made_by`` (JSON values) says."""
     assert examples.y is not None
     digest = hmac.new(key, b"collegium fitted teacher\0", "sha256")
@@ -137,7 +134,7 @@ class TeacherSpec:
     """A teacher that is yet to be fitted: what it learns from, and where and under which name it is kept."""
 
     number: int
-    records: "Examples"
+    records: Examples
     learnable: bool
     """Whether its records have at least two classes; otherwise it is a `ConstantTeacher`."""
     seed: int
@@ -155,7 +152,7 @@ FittedTeachers = Iterator[tuple[TeacherSpec, Teacher]]
 
 def specs_of(
     party: str,
-    examples: "Examples",
+    examples: Examples,
     factory: TeacherFactory,
     settings: TeacherSettings,
     *,
