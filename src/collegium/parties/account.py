@@ -1,9 +1,9 @@
 """A party's own durable count of what it has answered and what that cost it, kept before it answers."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused
 from collegium.parties.answers import Answer, AnswerCounts
@@ -16,9 +16,6 @@ from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CountNearest, SumClasses, SumRecords, Terms
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 
 class Account:
     """Charges every answer to the institution's own ledger and counts how often each query was answered.
@@ -30,7 +27,7 @@ class Account:
     signer : the party's identity, which signs its ledger.
     """
 
-    def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: "Ed25519PrivateKey | None") -> None:
+    def __init__(self, folder: Path, name: str, policy: PolicyConfig, signer: Ed25519PrivateKey | None) -> None:
         self._policy = policy
         self._folder = folder
         self._ledger = Ledger.open(

@@ -15,6 +15,7 @@ from collegium.data.task import Task
 from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.mechanisms.class_sums import bound_squared, count_of_one
+from collegium.privacy.mechanisms.record_counts import records_of_person
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Sums
@@ -41,10 +42,10 @@ class RecordsOfClasses:
         Memory: 2,048 × landmarks numbers of 8 bytes, a few times over; on a GPU there 16 times as much.
         """
         classes, labels = self._classes, self._examples.labels()
-        records_of_person = self._records_of_person()
-        per_class = kernel.totals(self._examples.x, labels, records_of_person, classes)
+        of_person = records_of_person(self._examples.groups, len(labels))
+        per_class = kernel.totals(self._examples.x, labels, of_person, classes)
         codes = classes * per_class - per_class.sum(axis=0)  # every record times C·e_y − 1
-        count = (count_of_one(classes) // records_of_person).sum()
+        count = (count_of_one(classes) // of_person).sum()
         return np.concatenate([codes.reshape(-1), [count]])
 
     def direction(self, kernel: KernelMap) -> IntArray:
@@ -60,14 +61,6 @@ class RecordsOfClasses:
         codes = classes * weighted - weighted.sum(axis=0)
         fine = np.rint(codes * (_FINE / max(float(np.abs(codes).max()), 1.0))).astype(np.int64)
         return np.append(of_length(fine.reshape(1, -1), bound_squared(classes))[0], 0)
-
-    def _records_of_person(self) -> IntArray:
-        """For each record, how many records its person has; 1 without groups."""
-        groups = self._examples.groups
-        if groups is None:
-            return np.ones(len(self._examples), dtype=np.int64)
-        _, person, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-        return np.asarray(sizes[person], dtype=np.int64)
 
 
 class ClassSumsHandler(VotesHandler[SumClasses, RecordsOfClasses]):

@@ -78,14 +78,18 @@ class OwnEvaluation:
         weights = weights_of(self._examples.groups, len(cells), per_party=body.per_party)
         return counts_of(cells[:, None], weights, body.length)
 
-    def compare(self, shown: ShowEvaluation) -> None:
+    def compare(self, request: Request) -> Prepared:
+        """Take in what an evaluation came to; the reply tells nothing of what the own records say to it."""
+        shown, kept = request.body, self._confusion
+        assert isinstance(shown, ShowEvaluation)
+        whole = len(shown.counts) == Layout(len(self._task.classes)).length
+        if whole and kept is not None and kept[0] == shown.round_id:
+            self._keep(shown, kept[1])
+        return Prepared(shown.round_id)
+
+    def _keep(self, shown: ShowEvaluation, confusion: IntArray) -> None:
         """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
         classes = self._task.classes
-        if self._confusion is None or self._confusion[0] != shown.round_id:
-            return
-        if len(shown.counts) != Layout(len(classes)).length:
-            return
-        confusion = self._confusion[1]
         whole = measures(np.array(shown.counts), shown.noise_variance, classes)
         own = float(np.trace(confusion) / confusion.sum())
         warning = _warning(own, confusion, whole, classes)
@@ -173,15 +177,3 @@ class CountCoverageHandler(VotesHandler[CountCoverage, OwnEvaluation]):
         self._gate.check(request)
         counts = self._voters.covered(body, self._pools.open(body.pool_sha256))
         return np.clip(counts, -body.highest, body.highest)[None]
-
-
-class ShowEvaluationHandler:
-    """Takes in what an evaluation came to; the reply tells nothing of what the own records say to it."""
-
-    def __init__(self, own: OwnEvaluation) -> None:
-        self._own = own
-
-    def __call__(self, request: Request) -> Prepared:
-        assert isinstance(request.body, ShowEvaluation)
-        self._own.compare(request.body)
-        return Prepared(request.body.round_id)

@@ -2,15 +2,19 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from numpy.typing import NDArray
+
+from collegium import limits
 from collegium.data import PoolStore
+from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
-from collegium.parties.handlers import pool_asked
 from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import SumRecords, VoteRequest
+from collegium.protocol.requests import PoolRange, SumRecords, VoteRequest
 
 
 class AnswerGate:
@@ -86,3 +90,27 @@ class LeavingAnswer:
         """Agree that the answer is opened in the sum of these parties; raises Refused, and then it must not be."""
         if self._account is not None and self._answer is not None:
             self._account.sign(self._answer, "\n".join(survivors).encode())
+
+
+def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
+    """The pool that ``asked`` names, once its positions are checked.
+
+    Parameters
+    ----------
+    width : int
+        How many counts the answer holds for each query.
+
+    Raises
+    ------
+    ProtocolViolation
+        If a query lies outside the pool, or the answer would be too long for a message.
+    PoolMismatch
+        If this party does not hold the pool.
+    """
+    positions = asked.indices
+    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
+        raise ProtocolViolation(f"{len(positions)} queries of {width} counts each are too many at once: ask in parts")
+    pool = pools.open(asked.pool_sha256)
+    if not 0 <= min(positions) <= max(positions) < len(pool):
+        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
+    return pool

@@ -3,23 +3,22 @@
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium import limits
 from collegium.data import PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState
-from collegium.errors import DataError, ProtocolViolation
+from collegium.errors import DataError
+from collegium.parties.gate import AnswerGate, pool_asked
 from collegium.parties.kept_answers import PreparedRounds
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Description, Fitted, Neighbours, Prepared, ReplyBody, Sums, Votes
-from collegium.protocol.requests import CastVotes, Fit, HoldPool, PoolRange, VoteRequest
+from collegium.protocol.replies import Description, Fitted, Neighbours, Prepared, Sums, Votes
+from collegium.protocol.requests import CastVotes, Fit, HoldPool, VoteRequest
 from collegium.version import __version__
 
 _MAX_ENSEMBLES = 4
@@ -29,26 +28,11 @@ _Asked = TypeVar("_Asked", bound=VoteRequest)
 _Voters = TypeVar("_Voters")
 
 
-class Gate(Protocol):
-    """What an answer passes before it leaves; see `gate.AnswerGate`."""
-
-    def check(self, request: Request) -> None:
-        """Raise Refused where the answer would not be let out now."""
-        ...
-
-    def let_out(self, request: Request, counts: IntArray) -> IntArray:
-        """Count and charge an answer in the clear; returns the counts to send."""
-        ...
-
-
-class Handler(Protocol):
-    """Answers one kind of request; a CollegiumError becomes the answer that says what went wrong."""
-
-    def __call__(self, request: Request) -> ReplyBody: ...
-
-
 class EnsembleCache:
-    """The party's teachers under each of the latest settings, fitted when they are first asked for."""
+    """The party's teachers under each of the latest settings, fitted when they are first asked for.
+
+    As the handler of `Fit` it has them ready.
+    """
 
     def __init__(self, fit: Callable[[TeacherSettings], TeacherEnsemble]) -> None:
         self._fit = fit
@@ -68,6 +52,10 @@ class EnsembleCache:
         while len(self._by_settings) > _MAX_ENSEMBLES:
             self._by_settings.popitem(last=False)
         return self._by_settings[text]
+
+    def __call__(self, request: Request) -> Fitted:
+        assert isinstance(request.body, Fit)
+        return Fitted(teachers=len(self.under(request.body.teacher)))
 
 
 class DescribeHandler:
@@ -102,17 +90,6 @@ class PoolHandler:
         return self._pools.state(request.body.pool)
 
 
-class FitHandler:
-    """Has the teachers ready."""
-
-    def __init__(self, ensembles: EnsembleCache) -> None:
-        self._ensembles = ensembles
-
-    def __call__(self, request: Request) -> Fitted:
-        assert isinstance(request.body, Fit)
-        return Fitted(teachers=len(self._ensembles.under(request.body.teacher)))
-
-
 class VotesHandler(ABC, Generic[_Asked, _Voters]):
     """Answers one kind of request for votes: with counts in the clear mode, else with counts kept for a secure sum.
 
@@ -126,7 +103,7 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     reply: ClassVar[type[Votes] | type[Neighbours] | type[Sums]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
-    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: Gate) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: AnswerGate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
         self._rounds, self._gate = rounds, gate
 
@@ -147,7 +124,9 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
     reply = Votes
     kept_as = np.uint16
 
-    def __init__(self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: Gate) -> None:
+    def __init__(
+        self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: AnswerGate
+    ) -> None:
         super().__init__(task, pools, voters, rounds, gate)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
@@ -173,30 +152,6 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
         while len(self._cast) > _MAX_POOLS_REMEMBERED:
             self._cast.popitem(last=False)
         return cast
-
-
-def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
-    """The pool that ``asked`` names, once its positions are checked.
-
-    Parameters
-    ----------
-    width : int
-        How many counts the answer holds for each query.
-
-    Raises
-    ------
-    ProtocolViolation
-        If a query lies outside the pool, or the answer would be too long for a message.
-    PoolMismatch
-        If this party does not hold the pool.
-    """
-    positions = asked.indices
-    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
-        raise ProtocolViolation(f"{len(positions)} queries of {width} counts each are too many at once: ask in parts")
-    pool = pools.open(asked.pool_sha256)
-    if not 0 <= min(positions) <= max(positions) < len(pool):
-        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
-    return pool
 
 
 def check_inputs(task: Task, inputs: ArraySpec | NDArray[Any]) -> None:

@@ -30,14 +30,12 @@ from collegium.logs import event
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
 from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
-from collegium.parties.evaluation import CountCoverageHandler, EvaluateHandler, OwnEvaluation, ShowEvaluationHandler
+from collegium.parties.evaluation import CountCoverageHandler, EvaluateHandler, OwnEvaluation
 from collegium.parties.gate import AnswerGate
 from collegium.parties.handlers import (
     CastVotesHandler,
     DescribeHandler,
     EnsembleCache,
-    FitHandler,
-    Handler,
     PoolHandler,
     check_inputs,
 )
@@ -205,19 +203,19 @@ class Party:
         self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         own = OwnEvaluation(name, examples, task, folder, device)
-        self._handlers: dict[type, Handler] = {
+        self._handlers: dict[type, Callable[[Request], ReplyBody]] = {
             Describe: DescribeHandler(name, ensembles, self._ledger),
             HoldPool: pool_handler,
             PoolChunk: pool_handler,
             ShowLedger: self._ledger,
-            Fit: FitHandler(ensembles),
+            Fit: ensembles,
             CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
             CastNeighbours: CastNeighboursHandler(task, pools, voters, rounds, gate),
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
             SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
             Evaluate: EvaluateHandler(task, pools, own, rounds, gate),
             CountCoverage: CountCoverageHandler(task, pools, own, rounds, gate),
-            ShowEvaluation: ShowEvaluationHandler(own),
+            ShowEvaluation: own.compare,
         }
         if task.multilabel:
             # Teachers, records within a radius, class sums and evaluations name one class a record.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
@@ -28,13 +29,12 @@ from collegium.simulations.local import InProcessParties
 from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from flwr.app import Context
     from flwr.serverapp import Grid
 
 
 def coordinator_of(
-    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: "Ed25519PrivateKey | None" = None
+    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
 ) -> Coordinator:
     """The coordinator that drives the run over ``parties``."""
     on_progress = on_progress or (lambda step: None)

@@ -7,20 +7,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
-from collegium.coordinator.rounds.shown_ledger import ShownLedger
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, canonical_bytes
-from collegium.errors import PoolMismatch
-from collegium.limits import MAX_CHUNK_BYTES
+from collegium.errors import CollegiumError, PoolMismatch
+from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS
+from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.replies import Description, Failure, Fitted, ReplyBody
-from collegium.protocol.requests import Describe, Fit, HoldPool
+from collegium.protocol.replies import Description, Failure, Fitted, LedgerHead, ReplyBody
+from collegium.protocol.requests import Describe, Fit, HoldPool, ShowLedger
 
 BYTES_IN_FLIGHT = 64 * 1024 * 1024
 """At most so much of a pool is on its way to all parties together."""
@@ -151,8 +152,8 @@ class Readiness:
         public: PublicData,
         ledger: Ledger,
     ) -> None:
-        self._parties, self._teacher, self._public = parties, teacher, public
-        self._shown = ShownLedger(parties, ledger)
+        self._parties, self._teacher, self._public, self._ledger = parties, teacher, public, ledger
+        self._heads: dict[str, str] = {}  # the last entry that each party says it was shown; empty for none
         self.answered: list[str] = []
         self.statuses: dict[str, PartyStatus] = {party: PartyStatus("unreachable") for party in sorted(roster)}
 
@@ -181,7 +182,7 @@ class Readiness:
         going = [party for party, status in self.statuses.items() if status.may_return and party in here]
         if going:
             going = self._describe(going, deadline_s, telling("describe"))
-            self.show_ledger([party for party in going if self._shown.heads[party]], deadline_s, again=True)
+            self.show_ledger([party for party in going if self._heads[party]], deadline_s, again=True)
             going = [party for party in going if self.statuses[party].may_return]
         if going:
             going = self._send_pool(going, deadline_s, telling("hold_pool"))
@@ -191,11 +192,37 @@ class Readiness:
     def show_ledger(self, parties: Collection[str], deadline_s: float, *, again: bool = False) -> None:
         """Have these parties follow the ledger to its last entry; with ``again`` also those that are there.
 
-        One that was shown an entry which this ledger lacks is ready no more. One that did not answer describes itself
-        again before the next round, and so tells which entry it reached.
+        So an older copy of the ledger is noticed by every party that answered since. One that was shown an entry which
+        this ledger lacks is ready no more. One that did not answer describes itself again before the next round, and so
+        tells which entry it reached.
         """
-        for party, outcome in self._shown.show(parties, timeout_s=deadline_s, again=again).items():
-            self.statuses[party] = replace(self.statuses[party], outcome=outcome)
+        last = str(self._ledger.head())
+        after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
+        waiting = [party for party in parties if again or self._heads[party] != last]
+        while waiting:
+            steps = {party: after(self._heads[party]) for party in waiting}
+            replies = self._parties.ask({party: step for party, (step, _) in steps.items()}, timeout_s=deadline_s)
+            for party, (_, expected) in steps.items():
+                reply = replies.get(party, Failure("unreachable", "no answer"))
+                if reply == LedgerHead(expected):
+                    self._heads[party] = expected
+                    continue
+                odd = Failure("protocol", "does not follow the ledger that it is shown")
+                failure = reply if isinstance(reply, Failure) else odd
+                self.statuses[party] = replace(self.statuses[party], outcome=outcome_of(failure))
+                waiting.remove(party)
+            waiting = [party for party in waiting if self._heads[party] != last]
+
+    def _after(self, head: str) -> tuple[ShowLedger, str]:
+        """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""
+        try:
+            reached = Head.parse(head) if head else None
+            digests = self._ledger.digests_after(reached, MAX_LEDGER_DIGESTS)
+        except CollegiumError:
+            return ShowLedger(str(self._ledger.head()), ()), ""
+        for digest in digests:
+            reached = following(reached, digest)
+        return ShowLedger(head, tuple(digests)), str(reached)
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
         """Note the outcomes of a round, by party; ``answered`` holds who answered the last one.
@@ -217,7 +244,7 @@ class Readiness:
                 self.statuses[party] = PartyStatus(f"identity: calls itself {reply.party}")
             else:
                 self.statuses[party] = PartyStatus("unreachable", reply.teachers, reply.software, reply.teacher_kind)
-                self._shown.heads[party] = reply.ledger_head
+                self._heads[party] = reply.ledger_head
                 still.append(party)
         return still
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from collegium.data.features import Features, dimensions, extract
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
+from collegium.models.students import Student
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism
 from collegium.protocol.requests import (
     CastNeighbours,
@@ -33,9 +34,6 @@ from collegium.protocol.requests import (
     Terms,
     VoteRequest,
 )
-
-if TYPE_CHECKING:
-    from collegium.models.students import Student
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""
@@ -49,7 +47,7 @@ def features_of(
     pool: NDArray[Any],
     inputs: Inputs,
     pretrained: Callable[[], bytes],
-    student: "Student | None" = None,
+    student: Student | None = None,
 ) -> Features:
     """The features by which records near a query are found. They are made from the pool and from ``student`` alone.
 
@@ -78,7 +76,7 @@ def features_of(
     return fit_features(name, kept, pool, inputs, network)
 
 
-def _network_of(student: "Student", inputs: Inputs) -> bytes:
+def _network_of(student: Student, inputs: Inputs) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "student.safetensors"
         student.save(path)
@@ -102,7 +100,7 @@ class RoundRequests(ABC):
     want_student = False
     """Whether a student changes the requests of later rounds: `informed_by` is called then."""
 
-    def informed_by(self, student: "Student") -> "RoundRequests":
+    def informed_by(self, student: Student) -> "RoundRequests":
         """The requests that use what the student of all labels so far has learned. It is public: it may be sent.
 
         Equal students must give equal requests, so that a round that is taken up again is asked as it was.
@@ -146,7 +144,7 @@ class RecordRequests(RoundRequests):
         pool: NDArray[Any],
         ledger_id: str,
         pretrained: Callable[[], bytes],
-        student: "Student | None" = None,
+        student: Student | None = None,
     ) -> None:
         self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
         self.votes_per_unit = {config.budget.unit: 1}
@@ -155,7 +153,7 @@ class RecordRequests(RoundRequests):
         self.features = features_of(settings, pool, config.task.inputs, pretrained, student)
         self._values = extract(self.features, pool, config.task.inputs)
 
-    def informed_by(self, student: "Student") -> Self:
+    def informed_by(self, student: Student) -> Self:
         return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
@@ -17,9 +18,6 @@ from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def vote_sum_of(
@@ -93,7 +91,7 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
 
 
 def open_ledger(
-    config: RunConfig, mechanism: Mechanism, file: Path, signer: "Ed25519PrivateKey | None", *, noised_sum: bool
+    config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None, *, noised_sum: bool
 ) -> Ledger:
     """The ledger at ``file``, made there if there is none, with the configuration's terms in force.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,12 +25,11 @@ from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded
+from collegium.models.kernel_student import NoisySums
+from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray
-
-if TYPE_CHECKING:
-    from collegium.models.kernel_student import NoisySums
 
 _UNCHOSEN = "a query that is not chosen yet"
 """In place of a key: whether the budget takes one more query does not depend on which query it is."""
@@ -245,7 +243,7 @@ class OpenRun:
         """Where the noisy sums are kept: beside the ledger that paid for them, as runs may share both."""
         return self._setup.ledger_file.with_name(self._folder.class_sums.name)
 
-    def _sums(self, requests: RoundRequests) -> "NoisySums | None":
+    def _sums(self, requests: RoundRequests) -> NoisySums | None:
         """The class sums that were released to this run; None where there are none."""
         if not isinstance(requests, SumRequests):
             return None
@@ -311,8 +309,6 @@ class OpenRun:
             self._folder.keep_votes(dict(zip(keys, counts, strict=True)))
 
     def _fit_student(self) -> None:
-        from collegium.models.students import read_student
-
         origin = self._trainer.origin(self._label_set)
         done = self.record.student
         if done is not None and done.fitted_from == origin and self._folder.student.exists():

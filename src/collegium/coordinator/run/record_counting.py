@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, quorum_count, round_id
@@ -10,6 +10,7 @@ from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanis
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
+from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.privacy.accounting.game.laws import Law
@@ -18,9 +19,6 @@ from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
 from collegium.privacy.renyi import FloatArray
 from collegium.protocol.requests import CountRecords, Terms
-
-if TYPE_CHECKING:
-    from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 
 
 class RecordCounting(ABC):
@@ -38,7 +36,7 @@ class RecordCounting(ABC):
     """The part of run.json that says what came of the counts; charges and progress are called so as well."""
 
     def __init__(
-        self, setup: "RunSetup", ledger: Ledger, notes: "RunNotes", ledger_id: str, settings: CountsConfig | None
+        self, setup: RunSetup, ledger: Ledger, notes: RunNotes, ledger_id: str, settings: CountsConfig | None
     ) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
         self._config, self._settings = setup.config, settings

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.coordinator import students
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.surroundings import Compute, Tell
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
+from collegium.models.kernel_student import NoisySums
+from collegium.models.students import Student, read_student
 from collegium.settings import first_mistake
 from collegium.whole_files import replacing
 
 if TYPE_CHECKING:
     from collegium.coordinator.students.pretraining import Encoder, Pretraining
-    from collegium.models.kernel_student import NoisySums
-    from collegium.models.students import Student
 
 
 class StudentTrainer:
@@ -49,9 +50,7 @@ class StudentTrainer:
 
     def check(self) -> None:
         """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
-        from collegium.coordinator.students import chosen_method
-
-        chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         if self._config.queries.pretraining:
             self._pretraining()
 
@@ -61,7 +60,7 @@ class StudentTrainer:
         made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def fit(self, label_set: LabelSet, step: str = "student", sums: "NoisySums | None" = None) -> "Student":
+    def fit(self, label_set: LabelSet, step: str = "student", sums: NoisySums | None = None) -> Student:
         """Fit a student on these labels and the pool; see `fit_student` for errors.
 
         Parameters
@@ -69,8 +68,6 @@ class StudentTrainer:
         step : the name under which progress is told.
         sums : the class sums that the labels come from, where they do.
         """
-        from collegium.coordinator import students
-
         return students.fit_student(
             self._config.student.method,
             self._pool,
@@ -86,10 +83,8 @@ class StudentTrainer:
             sums=sums,
         )
 
-    def interim(self, label_set: LabelSet) -> "Student":
+    def interim(self, label_set: LabelSet) -> Student:
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
-        from collegium.models.students import read_student
-
         origin = self.origin(label_set)
         if self._interim is not None and self._interim[0] == origin:
             return self._interim[1]
@@ -118,12 +113,11 @@ class StudentTrainer:
 
     def _pretrained(self) -> "Encoder":
         with optional_import("pretraining"):
-            from collegium.coordinator.students import LearningProblem
             from collegium.coordinator.students.pretraining import pretrained
 
         set_threads(self._threads)
         nothing = np.empty(0, dtype=np.int64)
-        problem = LearningProblem(
+        problem = students.LearningProblem(
             self._config.task,
             self._pool,
             nothing,
@@ -159,22 +153,18 @@ class StudentTrainer:
         """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""
         from pydantic import ValidationError
 
-        from collegium.coordinator.students import chosen_method
-
         with optional_import("pretraining"):
             from collegium.coordinator.students.pretraining import Pretraining
 
-        method = chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         own: Pretraining = getattr(method, "pretraining", Pretraining())
         try:
             return Pretraining.model_validate(own.model_dump() | self._config.queries.pretraining)
         except ValidationError as error:
             raise ConfigurationError(f"queries.pretraining.{first_mistake(error)}") from error
 
-    def _kept(self, kept: Path) -> "Student | None":
+    def _kept(self, kept: Path) -> Student | None:
         """The student in the file ``kept``; None where there is none, or where it cannot be read."""
-        from collegium.models.students import read_student
-
         if not kept.exists():
             return None
         try:

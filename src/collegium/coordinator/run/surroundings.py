@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
@@ -16,9 +17,6 @@ from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError
 from collegium.privacy.mechanisms import Mechanism
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Storage:
     folder: Path
     ledger: Path | None = None
     cache: Path | None = None
-    signer: "Ed25519PrivateKey | None" = None
+    signer: Ed25519PrivateKey | None = None
     study: str | None = None
 
 

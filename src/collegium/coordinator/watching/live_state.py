@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
-
-if TYPE_CHECKING:
-    from collegium.coordinator.service.peer_events import SessionEvent
 
 FAREWELL = "farewell"
 PACE_S = 3.0
@@ -52,7 +50,7 @@ class LiveState:
         self._peers: dict[str, dict[str, datetime]] = {}
         self._held = LiveSnapshot(now())
 
-    def take_event(self, event: "SessionEvent") -> None:
+    def take_event(self, event: SessionEvent) -> None:
         """An `OnEvent`; quick, as one must be."""
         with self._lock:
             match event.kind, event.party:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.task import Inputs
-from collegium.parties.handlers import VotesHandler, pool_asked
+from collegium.parties.gate import pool_asked
+from collegium.parties.handlers import VotesHandler
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of

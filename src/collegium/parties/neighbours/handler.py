@@ -11,7 +11,8 @@ from collegium import limits
 from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.task import Inputs
-from collegium.parties.handlers import VotesHandler, pool_asked
+from collegium.parties.gate import pool_asked
+from collegium.parties.handlers import VotesHandler
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.terms import mechanism_of

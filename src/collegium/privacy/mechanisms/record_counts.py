@@ -33,14 +33,19 @@ MAX_PARTS = 3 * MAX_CANDIDATES
 """Three for each classifier of an evaluation."""
 
 
+def records_of_person(groups: NDArray[np.str_] | None, records: int) -> IntArray:
+    """For each record, how many records its person has, shape ``[records]``; 1 without groups."""
+    if groups is None:
+        return np.ones(records, dtype=np.int64)
+    _, person, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(sizes[person], dtype=np.int64)
+
+
 def weights_of(groups: NDArray[np.str_] | None, records: int, *, per_party: bool) -> IntArray:
     """What each record adds to a cell, shape ``[records]``: ONE, divided among the records of its person or party."""
     if per_party:
         return np.full(records, ONE // max(records, 1), dtype=np.int64)
-    if groups is None:
-        return np.full(records, ONE, dtype=np.int64)
-    _, person, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(ONE // sizes[person], dtype=np.int64)
+    return ONE // records_of_person(groups, records)
 
 
 def counts_of(cells: IntArray, weights: IntArray, length: int) -> IntArray:
