@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from collegium.errors import CollegiumError
 from collegium.extras import optional_import
 from collegium.interrupts import INTERRUPTED, stoppable
+from collegium.logs import printable
 from collegium.privacy.accounting.progress import SearchLines, listening
 from collegium.version import __version__
 
@@ -158,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _fail(line: str, status: int) -> NoReturn:
     # Part of the line may come from a party: characters that control a terminal are replaced.
-    typer.echo("".join(c if c.isprintable() else "?" for c in " ".join(line.split())), err=True)
+    typer.echo(printable(" ".join(line.split())), err=True)
     raise SystemExit(status) from None
 
 

@@ -73,6 +73,3 @@ def configure_logging(chosen: LogFormat, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if chosen is LogFormat.JSON else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-
-
-__all__ = ["JsonLines", "LogFormat", "TextLines", "configure_logging", "event", "printable"]

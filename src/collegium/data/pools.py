@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, canonical_header
-from collegium.errors import CollegiumError, PoolMismatch, StorageError
+from collegium.errors import PoolMismatch, ProtocolViolation, StorageError
 from collegium.limits import MAX_POOL_BYTES
+from collegium.whole_files import storing, write_whole
 
 ABANDONED_AFTER_S = 24 * 3600
 MAX_ARRIVING = 2
@@ -67,12 +68,10 @@ class PoolStore:
         self._arriving: dict[str, _Arriving] = {}
         self._lock = threading.RLock()
         if folder is not None:
-            try:
+            with self._storing():
                 folder.mkdir(parents=True, exist_ok=True)
                 _remove_abandoned(folder)
                 self._remove(name for name in self._held() if keep is not None and name not in keep)
-            except OSError as error:
-                raise _storage_error(folder, error) from error
 
     def holds(self, spec: ArraySpec) -> bool:
         """Whether the whole pool is here."""
@@ -200,34 +199,25 @@ class PoolStore:
             return ArraySpec(sha256, array.dtype.newbyteorder("=").name, tuple(map(int, array.shape)))
         if self._folder is None:
             return None
-        try:
+        missing_or_damaged = (FileNotFoundError, ValueError, KeyError, TypeError, ProtocolViolation)
+        with self._storing(), contextlib.suppress(*missing_or_damaged):
             written = json.loads(self._path(sha256, "json").read_text(encoding="ascii"))
             spec = ArraySpec(sha256, written["dtype"], tuple(written["shape"]))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _storage_error(self._folder, error) from error
-        except (ValueError, KeyError, TypeError, CollegiumError):
-            return None
-        return spec if self._path(sha256, "bin").is_file() else None
+            return spec if self._path(sha256, "bin").is_file() else None
+        return None
 
     def _start(self, spec: ArraySpec) -> _Arriving:
         digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
         if self._folder is None:
             return _Arriving(io.BytesIO(), None, digest)
         path = self._path(spec.sha256, f"{os.getpid()}-{secrets.token_hex(8)}.part")
-        try:
+        with self._storing():
             return _Arriving(path.open("xb"), path, digest)
-        except OSError as error:
-            raise _storage_error(self._folder, error) from error
 
     def _append(self, arriving: _Arriving, data: bytes | memoryview) -> None:
         arriving.digest.update(data)
-        try:
+        with self._storing(arriving):
             arriving.target.write(data)
-        except OSError as error:
-            arriving.discard()
-            raise _storage_error(self._folder, error) from error
         arriving.received_bytes += len(data)
 
     def _finish(self, spec: ArraySpec, arriving: _Arriving) -> None:
@@ -242,18 +232,23 @@ class PoolStore:
             self._arrays[spec.sha256] = flat.reshape(spec.shape)
             return
         written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
-        described = arriving.path.with_suffix(".json-part")
-        try:
+        with self._storing(arriving):
             arriving.target.flush()
             os.fsync(arriving.target.fileno())
             arriving.target.close()
             os.replace(arriving.path, self._path(spec.sha256, "bin"))
-            described.write_text(written, encoding="ascii")
-            os.replace(described, self._path(spec.sha256, "json"))
-        except OSError as error:
-            arriving.discard()
-            described.unlink(missing_ok=True)
-            raise _storage_error(self._folder, error) from error
+            write_whole(self._path(spec.sha256, "json"), written)
+
+    @contextlib.contextmanager
+    def _storing(self, arriving: _Arriving | None = None) -> Iterator[None]:
+        """StorageError where the system refuses; what has arrived of the pool is then thrown away."""
+        try:
+            with storing(f"keep pools in {self._folder}"):
+                yield
+        except StorageError:
+            if arriving is not None:
+                arriving.discard()
+            raise
 
     def _path(self, sha256: str, ending: str) -> Path:
         assert self._folder is not None
@@ -266,7 +261,3 @@ def _remove_abandoned(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
                 path.unlink()
-
-
-def _storage_error(folder: Path | None, error: OSError) -> StorageError:
-    return StorageError(f"cannot keep pools in {folder}: {error.strerror or error}")

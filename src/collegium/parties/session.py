@@ -24,17 +24,17 @@ from collegium.errors import (
     ProtocolViolation,
     StorageError,
     Unreachable,
-    VersionMismatch,
 )
 from collegium.logs import event
 from collegium.protocol.channels import (
     ATTEND,
-    CONNECT_TIMEOUT_S,
     Backoff,
     channel_credentials,
     channel_options,
     error_of,
     explain_failure,
+    patience,
+    require_version,
 )
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import grpc
@@ -171,7 +171,7 @@ class PartySession:
                 iter(outbox.get, None)
             )
             self._call = call
-            patience = _timer(call.cancel)
+            waiting = patience(call.cancel)
             cannot: CollegiumError | None = None
             try:
                 if self._stopping.is_set():
@@ -182,14 +182,14 @@ class PartySession:
                     message = parse(pb.FromCoordinator, data)
                     match message.WhichOneof("body"):
                         case "welcome":
-                            patience.cancel()
+                            waiting.cancel()
                             try:
                                 worker = self._take_welcome(message.welcome)
                             except (ConfigurationError, DataError, StorageError) as error:
                                 cannot = error
                                 outbox.put(_leaving(error))
                                 # The coordinator ends the connection once it has read that.
-                                patience = _timer(call.cancel)
+                                waiting = patience(call.cancel)
                                 continue
                             welcomed.set()
                             worker.reply_to(outbox)
@@ -210,7 +210,7 @@ class PartySession:
                     return "stopped"
                 raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
             finally:
-                patience.cancel()
+                waiting.cancel()
                 self._call = None
                 if self._worker is not None:
                     self._worker.reply_to(None)
@@ -218,11 +218,7 @@ class PartySession:
                 call.cancel()
 
     def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
-        if welcome.protocol_version != limits.PROTOCOL_VERSION:
-            raise VersionMismatch(
-                f"the coordinator speaks version {welcome.protocol_version} of the protocol, this party "
-                f"{limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
-            )
+        require_version(welcome.protocol_version, "the coordinator", "this party")
         try:
             task = Task.model_validate_json(welcome.task_json[: limits.MAX_JSON_BYTES])
         except ValidationError as error:
@@ -236,13 +232,6 @@ class PartySession:
             self._worker = Worker(self._open_party(task))
             self._task = task
         return self._worker
-
-
-def _timer(then: Callable[[], object]) -> threading.Timer:
-    timer = threading.Timer(CONNECT_TIMEOUT_S, then)
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def _leaving(error: CollegiumError) -> bytes:

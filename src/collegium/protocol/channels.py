@@ -5,6 +5,7 @@ import ipaddress
 import resource
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -190,6 +191,23 @@ def error_of(status: grpc.StatusCode, details: str | None, metadata: Iterable[An
     if status is grpc.StatusCode.UNIMPLEMENTED:
         return VersionMismatch("the coordinator does not know this protocol: install the same version on both sides")
     return Unreachable(f"the connection failed: {text or status.name}")
+
+
+def require_version(spoken: int, speaker: str, reader: str) -> None:
+    """Raise VersionMismatch unless what ``speaker`` says it speaks is the protocol of ``reader``."""
+    if spoken != limits.PROTOCOL_VERSION:
+        raise VersionMismatch(
+            f"{speaker} speaks version {spoken} of the protocol, {reader} {limits.PROTOCOL_VERSION}: install the same "
+            "version of Collegium on both sides"
+        )
+
+
+def patience(then: Callable[[], object]) -> threading.Timer:
+    """A timer, running, that calls ``then`` where nobody cancels it within the time that a connection may take."""
+    timer = threading.Timer(CONNECT_TIMEOUT_S, then)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def require_tls13(host: str, port: int) -> None:

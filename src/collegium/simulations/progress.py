@@ -10,6 +10,7 @@ from rich.table import Table
 
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.run.surroundings import Progress as Step
+from collegium.logs import printable
 
 _TITLES = {
     "describe": "parties present",
@@ -101,7 +102,7 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
     console.print(table)
     for name, party in sorted(run.parties.items()):
         for failure in party.failures:
-            console.print(_printable(f"{name}, {failure.when}: {failure.outcome}"), highlight=False, markup=False)
+            console.print(printable(f"{name}, {failure.when}: {failure.outcome}"), highlight=False, markup=False)
     for caution in run.cautions:
         console.print(f"Caution: {caution}", highlight=False)
     if run.pool_check is not None:
@@ -114,11 +115,6 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
 
 def _epsilon(epsilon: float) -> str:
     return f"{epsilon:.2f}" if math.isfinite(epsilon) else "∞"
-
-
-def _printable(text: str) -> str:
-    """A text from a party, without characters that control a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _percent(fraction: float | None) -> str:

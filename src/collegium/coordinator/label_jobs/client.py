@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data import PoolStore
 from collegium.data.values import ArraySpec
-from collegium.errors import CollegiumError, ProtocolViolation, Unreachable, VersionMismatch
+from collegium.errors import CollegiumError, ProtocolViolation, Unreachable
 from collegium.protocol.channels import (
-    CONNECT_TIMEOUT_S,
     Backoff,
     channel_credentials,
     channel_options,
     error_of,
     explain_failure,
+    patience,
+    require_version,
 )
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
@@ -76,11 +77,7 @@ class LabelJobClient:
             raise Unreachable("the coordinator ended the call without an answer")
 
         said = JobServiceDescription.from_bytes(self._patiently(ask))
-        if said.protocol_version != limits.PROTOCOL_VERSION:
-            raise VersionMismatch(
-                f"the coordinator speaks version {said.protocol_version} of the protocol, this student "
-                f"{limits.PROTOCOL_VERSION}: install the same version on both sides"
-            )
+        require_version(said.protocol_version, "the coordinator", "this student")
         return said
 
     def hold_pool(
@@ -158,16 +155,14 @@ class _Call:
         )
         call: Any = multi(question, timeout=timeout_s)
         # A connection that is never made must not hang a call that has no time limit.
-        patience = threading.Timer(CONNECT_TIMEOUT_S, call.cancel)
-        patience.daemon = True
-        patience.start()
+        waiting = patience(call.cancel)
         try:
             for data in call:
-                patience.cancel()
+                waiting.cancel()
                 self.answered = True
                 yield data
         except grpc.RpcError as error:
             raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
         finally:
-            patience.cancel()
+            waiting.cancel()
             call.cancel()

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from collegium import limits
 from collegium.coordinator.label_jobs.service import LabelJobService
 from collegium.coordinator.service.peer_events import EventKind, OnEvent, Service, SessionEvent, uncancelled
-from collegium.errors import CollegiumError, ProtocolViolation, Refused, VersionMismatch
+from collegium.errors import CollegiumError, ProtocolViolation, Refused
 from collegium.protocol.certificates import Subject
-from collegium.protocol.channels import certified, refusal
+from collegium.protocol.channels import certified, refusal, require_version
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.label_jobs import (
@@ -113,11 +112,7 @@ class LabelServicer:
 
     async def _describe(self, subject: Subject, data: bytes, context: Context) -> None:
         spoken = parse(jobs_pb.DescribeJobService, data).protocol_version
-        if spoken != limits.PROTOCOL_VERSION:
-            raise VersionMismatch(
-                f"this student speaks version {spoken} of the protocol, the coordinator {limits.PROTOCOL_VERSION}: "
-                "install the same version of Collegium on both sides"
-            )
+        require_version(spoken, "this student", "the coordinator")
         await context.write((await asyncio.to_thread(self._jobs.describe, subject)).to_bytes())
 
     async def _fetch_pool(self, subject: Subject, data: bytes, context: Context) -> None:

@@ -246,6 +246,3 @@ class CoordinatorService:
             return False
         with Ledger.read(self._folder.ledger) as held:
             return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels(), self._study)
-
-
-__all__ = ["CoordinatorService"]

@@ -24,9 +24,9 @@ from collegium.coordinator.service.peer_events import (
     uncancelled,
 )
 from collegium.data.task import Task
-from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation, Unreachable, VersionMismatch
+from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation, Unreachable
 from collegium.protocol.certificates import Subject
-from collegium.protocol.channels import SERVICE, certified, refusal, server_options
+from collegium.protocol.channels import SERVICE, certified, refusal, require_version, server_options
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.messages import Reply, Request
@@ -184,11 +184,7 @@ class PartyServicer:
         if message.WhichOneof("body") != "hello":
             raise ProtocolViolation("a party says Hello first")
         hello = message.hello
-        if hello.protocol_version != limits.PROTOCOL_VERSION:
-            raise VersionMismatch(
-                f"this party speaks version {hello.protocol_version} of the protocol, the coordinator "
-                f"{limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
-            )
+        require_version(hello.protocol_version, "this party", "the coordinator")
         if hello.party != subject.name:
             raise IdentityError(f"the certificate is {subject.name}'s, the Hello says {hello.party[:64]!r}")
         self._roster.admit(subject)

@@ -10,11 +10,8 @@ from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-
-__all__ = ["CONTENT_TYPE", "exposition"]
 
 
 def exposition(snapshot: Mapping[str, Any]) -> str:

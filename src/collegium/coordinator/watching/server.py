@@ -5,22 +5,22 @@ is told another address; what it shows is meant to be seen. A name in the Host h
 refused, so that no web site can have a visitor's browser read it (DNS rebinding).
 """
 
-import io
 import ipaddress
 import json
 import logging
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from collegium.coordinator.run.run_folder import plain
-from collegium.coordinator.watching.metrics import CONTENT_TYPE, exposition
+from collegium.coordinator.watching.metrics import exposition
 from collegium.coordinator.watching.page import POLICY, render
 from collegium.errors import CollegiumError, StorageError
 from collegium.protocol.channels import split_address
@@ -120,42 +120,16 @@ class _Server(ThreadingHTTPServer):
         """Stop listening, and cut whoever is connected: a browser keeps spare connections."""
         super().server_close()
         for connection in list(self._open):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            _cut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):  # a peer that went away is nobody's concern
             logger.exception("the status page failed")
 
 
-class _Deadline(io.RawIOBase):
-    """A socket that can be read and written until a time, however slowly its peer sends."""
-
-    def __init__(self, connection: socket.socket, seconds: float) -> None:
-        self._connection, self._ends_s = connection, time.monotonic() + seconds
-
-    def _wait(self) -> None:
-        left_s = self._ends_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._wait()
-        return self._connection.recv_into(buffer)
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data)
-        while rest:
-            self._wait()
-            rest = rest[self._connection.send(rest) :]
-        return len(memoryview(data))
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):  # its peer was faster
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -164,14 +138,18 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = default_request_version = "HTTP/1.0"
     server_version, sys_version = "collegium", ""
 
-    def setup(self) -> None:
-        self.connection = self.request
-        self.rfile = io.BufferedReader(_Deadline(self.connection, REQUEST_S))
-        self.wfile = io.BufferedWriter(_Deadline(self.connection, 2 * REQUEST_S))
-
     def handle(self) -> None:
+        """Answer one request, however slowly its peer sends: at the deadline the connection is cut."""
+        self._deadline = self._cut_after(REQUEST_S)
         with suppress(OSError):  # it went away, or took too long
             super().handle()
+        self._deadline.cancel()
+
+    def _cut_after(self, seconds: float) -> threading.Timer:
+        deadline = threading.Timer(seconds, _cut, (self.connection,))
+        deadline.daemon = True
+        deadline.start()
+        return deadline
 
     def parse_request(self) -> bool:
         if len(self.raw_requestline) > LONGEST_LINE_BYTES:
@@ -185,6 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_for_us(self.headers.get("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
+        self._deadline.cancel()
+        self._deadline = self._cut_after(REQUEST_S)
         path = self.path.partition("?")[0]
         if path not in _PAGES and path != REPORT:
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -238,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
 _PAGES: dict[str, tuple[str, Callable[[Snapshot], str]]] = {
     "/": ("text/html; charset=utf-8", render),
     "/status.json": ("application/json", lambda held: json.dumps(plain(held), allow_nan=False) + "\n"),
-    "/metrics": (CONTENT_TYPE, exposition),
+    "/metrics": (CONTENT_TYPE_PLAIN_0_0_4, exposition),
     "/healthz": (PLAIN_TEXT, lambda held: "ok\n"),
 }
 """The content type of each page, and what makes its text of a snapshot."""
