@@ -87,9 +87,10 @@ def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.in
         return StandInStudent(len(labels))
 
     monkeypatch.setattr(students, "fit_student", fit)
-    monkeypatch.setattr(
-        "collegium.models.students.read_student", lambda path, **_: StandInStudent(int(path.read_text()))
-    )
+    for reader in ("open_run", "student_trainer"):
+        monkeypatch.setattr(
+            f"collegium.coordinator.run.{reader}.read_student", lambda path, **_: StandInStudent(int(path.read_text()))
+        )
     yield fits
 
 
