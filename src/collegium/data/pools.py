@@ -108,9 +108,11 @@ class PoolStore:
         """
         spec = chunk.pool
         with self._lock:
-            if self.holds(spec):
-                return self.state(spec)
             arriving = self._arriving.get(spec.sha256)
+            if self.holds(spec):
+                if arriving is not None:  # another process was faster
+                    self._arriving.pop(spec.sha256).discard()
+                return self.state(spec)
             if arriving is None:
                 if chunk.offset_bytes != 0:
                     return self.state(spec)
