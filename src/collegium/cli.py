@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 
 from collegium.errors import CollegiumError
 from collegium.extras import optional_import
-from collegium.interrupts import INTERRUPTED, stoppable
+from collegium.interrupts import BUSY_THREAD, INTERRUPTED, stoppable
 from collegium.logs import printable
 from collegium.privacy.accounting.progress import SearchLines, listening
 from collegium.version import __version__
@@ -120,6 +121,18 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. An error that the user can act on becomes one line on standard error."""
+    try:
+        _run(arguments)
+    except SystemExit as ended:
+        if arguments is None and any(thread.name == BUSY_THREAD for thread in threading.enumerate()):
+            # Torch, where it trains in a thread of this process, aborts when the interpreter ends under it.
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(ended.code if isinstance(ended.code, int) else 1)
+        raise
+
+
+def _run(arguments: Sequence[str] | None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the terminal's encoding may lack ε or the letters of a name

@@ -15,6 +15,9 @@ from types import FrameType
 INTERRUPTED = 130
 """The exit status of a command that was interrupted, as shells have it after Ctrl-C."""
 
+BUSY_THREAD = "party"
+"""The thread on which a party answers; a process that is told to stop does not wait for its fit to end."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

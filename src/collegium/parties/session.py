@@ -25,6 +25,7 @@ from collegium.errors import (
     StorageError,
     Unreachable,
 )
+from collegium.interrupts import BUSY_THREAD
 from collegium.logs import event
 from collegium.protocol.channels import (
     ATTEND,
@@ -250,7 +251,7 @@ class Worker:
         self._waiting: set[tuple[str, str]] = set()
         self._outbox: queue.SimpleQueue[bytes | None] | None = None
         # A daemon: a process that is told to stop does not wait for a fit to end.
-        self._thread = threading.Thread(target=self._work, name="party", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=BUSY_THREAD, daemon=True)
         self._thread.start()
 
     def reply_to(self, outbox: queue.SimpleQueue[bytes | None] | None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Collection
 
 import pytest
 from support.processes import read_until, start
 
+from collegium.errors import StorageError
 from collegium.interrupts import stoppable
 
 PATIENCE_S = 60.0
@@ -34,6 +36,7 @@ cli.main()
 
 TOLD = """
 import threading
+from collegium.errors import StorageError
 from collegium.interrupts import stoppable
 
 told = threading.Event()
@@ -105,3 +108,22 @@ def test_outside_the_main_thread_nothing_is_installed() -> None:
     thread.start()
     thread.join()
     assert within == [before]
+
+
+BUSY = """
+import atexit, sys, threading, time
+from collegium import cli
+from collegium.interrupts import BUSY_THREAD
+
+atexit.register(print, "the interpreter ended under the thread")
+threading.Thread(target=time.sleep, args=(60,), name=BUSY_THREAD, daemon=True).start()
+sys.argv = ["collegium", "ledger", "verify", "nowhere"]
+cli.main()
+"""
+
+
+def test_a_party_that_ends_while_it_fits_ends_with_its_own_line_and_status() -> None:
+    """Torch aborts a process whose interpreter ends while a thread trains: the exit status would be that of a crash."""
+    ended = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == StorageError.exit_status and ended.stdout == ""
+    assert ended.stderr.startswith("StorageError: ") and len(ended.stderr.splitlines()) == 1
