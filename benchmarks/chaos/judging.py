@@ -162,13 +162,17 @@ def parties_undercounted(scene: Consortium, charged: int) -> list[str]:
     """Every party's own account holds at least the rounds in which the coordinator had its answer.
 
     The coordinator ``charged`` so many rounds. A round that a crash cut short is asked once more by the same request:
-    it has one charge, and is one answer.
+    it has one charge, and is one answer of each party that may have answered both times.
     """
     found = []
     run = RunFolder(scene.kept.run).read()
     for name in scene.names:
         state = scene.folder / name / "state"
-        rounds = 0 if run is None or name not in run.parties else min(charged, run.parties[name].rounds_answered)
+        rounds = 0
+        if run is not None and name in run.parties:
+            asked = [one.round_id for one in run.rounds if name not in one.failed]
+            again = len(asked) - len(set(asked))
+            rounds = min(charged, run.parties[name].rounds_answered - again)
         try:
             with Ledger.read(state / "ledger.sqlite") as ledger:
                 charges = len(verify(ledger.path).charges)

@@ -5,7 +5,8 @@ it tells nothing new: the same counts go to the same request, among the same ros
 survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
 those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
 parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason,
-and so are the sums by distance and by class of one sample of records.
+and so are the sums by distance and by class of one sample of records. On a sparse graph, where a listed party may be
+left out of the sum, a list counts with its round: what was signed is signed in no other round, even if that one failed.
 Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 

@@ -86,10 +86,10 @@ class LeavingAnswer:
         if self._account is not None and self._answer is not None:
             self._account.leave(self._answer, self.counts)
 
-    def open_with(self, survivors: tuple[str, ...]) -> None:
-        """Agree that the answer is opened in the sum of these parties; raises Refused, and then it must not be."""
+    def open_with(self, opened: bytes) -> None:
+        """Agree that the answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""
         if self._account is not None and self._answer is not None:
-            self._account.sign(self._answer, "\n".join(survivors).encode())
+            self._account.sign(self._answer, opened)
 
 
 def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import SecureSumAnswer
-from collegium.protocol.requests import SecureSumStep, VoteRequest, lowest
+from collegium.protocol.requests import CastNeighbours, CastVotes, SecureSumStep, VoteRequest, lowest
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.setup import SumSetup
@@ -76,7 +76,7 @@ class SumHandler:
             if step.WhichOneof("phase") == "mask_input":
                 leaving.let_out()
             elif step.WhichOneof("phase") == "sign_survivors":
-                leaving.open_with(running.survivors)
+                leaving.open_with(running.opened)
         except CollegiumError:
             del self._sums[step.setup]  # nothing of this sum is answered any more
             raise
@@ -117,13 +117,14 @@ def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | Non
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
     """
-    share = mechanism_of(asked).stages_asked(asked.terms.stage)[0].share
+    mechanism = mechanism_of(asked)
+    share = mechanism.stages_asked(asked.terms.stage)[0].share
     if share is None:
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
-        if not setup.plan.complete:
-            # In a sparse graph a listed party can be left out of the sum: asked again, the difference is its votes.
-            raise InsufficientPlan("a sum without the parties' noise needs the complete graph")
+        if not setup.plan.complete and (mechanism.sum_per_stage or not isinstance(asked, CastVotes | CastNeighbours)):
+            # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
+            raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
         return None
     if share.honest_survivors != setup.plan.honest_survivors:
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")

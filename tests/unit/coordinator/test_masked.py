@@ -22,6 +22,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure, Prepared, Votes
 from collegium.protocol.requests import CastVotes, SecureSumStep
+from collegium.protocol.secure_sum import GraphPlan
 
 NAMES = tuple(f"party-{n}" for n in range(6))
 KEYS = {name: Ed25519PrivateKey.generate() for name in NAMES}
@@ -198,3 +199,35 @@ def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(
 def test_lnmax_cannot_be_noised_by_the_parties(config: Callable[..., RunConfig]) -> None:
     with pytest.raises(ConfigurationError, match=r"does not suit lnmax.* gnmax"):
         config(votes__mode="masked+noised", mechanism={"name": "lnmax", "parameters": {"gamma": 0.1}})
+
+
+def asked_of(party: MaskingParty) -> list[int]:
+    return [index for request, _ in party.prepared.values() for index in request.inputs.indices]
+
+
+def test_on_a_sparse_graph_a_round_that_fails_while_it_is_opened_costs_its_inputs_and_no_others(
+    config: Callable[..., RunConfig],
+    masking: dict,
+    public: PublicData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Six parties are too few for a sparse graph that protects; what it lacks is not looked at here."""
+    plan = GraphPlan(6, 4, 3, 1, 2, 40, 0.0, 0.0, 4)
+    monkeypatch.setattr("collegium.coordinator.run.factories.plan_graph", lambda *_, **__: plan)
+    monkeypatch.setattr("collegium.protocol.secure_sum.setup.secrecy_failure", lambda *_: (0.0, 0))
+    settings = config(votes__mode="masked", queries__batch=8)
+    for party in masking.values():
+        party.gone_after = 4  # it signs the list of survivors
+    with pytest.raises(QuorumNotReached):
+        run(settings, LocalParties(masking), tmp_path, public)
+    signed = asked_of(masking["party-0"])
+    for party in masking.values():
+        party.gone_after = 99
+        party.prepared.clear()
+    record = run(settings, LocalParties(masking), tmp_path, public)
+    asked = asked_of(masking["party-0"])
+    assert len(signed) == 8 and len(asked) == 12 and not set(signed) & set(asked)
+    assert (record.labels.answered, record.labels.stopped) == (12, None)
+    assert "8 inputs cannot be asked again" in caplog.text

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
 
+from collegium.data.features import Features
 from collegium.data.values import ArraySpec
 from collegium.parties.account import Account
 from collegium.parties.party import Party
@@ -17,7 +19,7 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import CastVotes, CountNearest, PoolRange, SecureSumStep, Terms, VoteRequest
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
 
 MakeParty = Callable[..., Party]
@@ -73,19 +75,30 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_sum_without_noise_over_a_sparse_graph_is_refused(
-    make_party: MakeParty, pool: ArraySpec, exact: bool
+@pytest.mark.parametrize(
+    ("kind", "complete", "answered"), [("votes", False, True), ("sample", True, True), ("sample", False, False)]
+)
+def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
+    make_party: MakeParty, pool: ArraySpec, kind: str, complete: bool, answered: bool
 ) -> None:
+    """One sum about an input is bound to its round; the sums by distance and by class are two."""
     keys = {f"party-{n:02d}": Ed25519PrivateKey.generate().public_key() for n in range(49)}
     roster = ROSTER | {name: key.public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in keys.items()}
-    plan = plan_graph(len(roster), 0.2, 0.1, quorum=0.8, exact=exact)
-    assert plan.complete == exact
-    party = make_party(policy=Policy(STRICT), membership=Membership("ours", roster, KEYS["alpha"].sign))
-    terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
-    asked = CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1")
+    plan = plan_graph(len(roster), 0.2, 0.1, quorum=0.8, complete=complete)
+    assert plan.complete == complete
+    party = make_party(membership=Membership("ours", roster, KEYS["alpha"].sign))
+    asked: VoteRequest = CastVotes(
+        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"), LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1"
+    )
+    length = 20
+    if kind == "sample":
+        parameters = {"k": 3.0, "classes": 10, "threshold": 2.0, "sampling_rate": 0.5, "sigma1": 9.0, "sigma2": 4.0}
+        terms = Terms("knn", parameters, "add-remove", "masked", "release")
+        inputs, edges = PoolRange(pool.sha256, (0,)), np.array([[100, 10**6]])
+        asked, length = CountNearest(terms, Features("raw"), inputs, edges, False, "round-1", "ledger"), 3
     assert isinstance(Asker(party)(asked), Prepared)
-    coordinator = CoordinatorSum(SumSetup("ours", "round-1", roster, 20, 0, asked.highest, plan))
+    coordinator = CoordinatorSum(SumSetup("ours", "round-1", roster, length, 0, asked.highest, plan))
     step = SecureSumStep(coordinator.requests()["alpha"])
     answer = party.handle(Request("sum", "run-1", step)).body
-    assert isinstance(answer, SecureSumAnswer if exact else Failure)
+    assert isinstance(answer, SecureSumAnswer if answered else Failure)
+    assert answered or answer.code == "secure-sum-insufficient-plan"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
+    InputsLost,
     Parties,
     RoundResult,
     VoteRound,
@@ -17,17 +18,20 @@ from collegium.coordinator.rounds.rounds import (
 )
 from collegium.errors import CollegiumError, ProtocolViolation, StorageError
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, SecureSumStep, VoteRequest, lowest
+from collegium.protocol.requests import CastVotes, SecureSumStep, SumRecords, VoteRequest, lowest
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.whole_files import write_whole
 
-_ROUNDS_KEPT = 16
-"""Rounds come one after the other; only the latest can be unfinished."""
+_ROUNDS_KEPT = 1000
+"""Rounds come one after the other. The latest may be unfinished; inputs that were lost are not asked about later."""
+
+_INPUT = "input: {}"
+"""Notes an input among names, which hold no colon."""
 
 
 class BegunSums(dict[str, Sequence[str]]):
-    """Names of parties by round, in the file at ``path``; what is set is on the disk before `__setitem__` returns.
+    """What `MaskedSum` notes by round, in the file at ``path``: on the disk before `__setitem__` returns.
 
     Raises
     ------
@@ -59,8 +63,9 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
-    begun : the parties of each sum whose opening began, by round; a durable one outlives a crash. Parties open one
-        exact sum of an input and no other, so a round that is asked again is asked of the same parties.
+    begun : of each exact sum whose opening began, by round, its parties; a durable one outlives a crash. Parties open
+        one exact sum of an input and no other, so a round that is asked again is asked of the same parties. On a
+        sparse graph they open it in one round alone: then it holds the inputs, which are lost where that round failed.
     """
 
     parties: Parties
@@ -80,11 +85,16 @@ class MaskedSum:
         Raises ProtocolViolation when the total is not one that the answering teachers can have: one of the
         parties lied about its votes, and masks do not show which.
         """
+        once = not self.noised and not self.plan.complete
+        inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
+        begun = {noted for held in self.begun.values() for noted in held}
+        if once and (lost := [at for at in inputs if _INPUT.format(at) in begun]):
+            raise InputsLost(lost)
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
         quorum, before = max(round_.quorum, self.plan.quorum), self.begun.get(round_.request.round_id)
-        if before is not None and set(before) <= set(teachers):
+        if before is not None and not once and set(before) <= set(teachers):
             teachers, quorum = {name: teachers[name] for name in before}, len(before)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
@@ -97,7 +107,8 @@ class MaskedSum:
                     _leave_out(outcomes, survivors)
                     require_quorum(outcomes, quorum)
                     if not self.noised and round_.request.round_id not in self.begun:
-                        self.begun[round_.request.round_id] = survivors
+                        noted = [_INPUT.format(at) for at in inputs] if once else survivors
+                        self.begun[round_.request.round_id] = noted
                 self._phase(coordinator, outcomes, round_.deadline_s)
         except TooFewSurvivors:
             require_quorum(outcomes, quorum)

@@ -90,6 +90,14 @@ class VoteRound:
         return queries, self.width
 
 
+class InputsLost(QuorumNotReached):
+    """The parties open no sum of these ``inputs``, positions in the pool: a round failed while they were opened."""
+
+    def __init__(self, inputs: Collection[int]) -> None:
+        super().__init__(f"{len(inputs)} inputs cannot be asked again: a round failed while it was opened")
+        self.inputs = frozenset(inputs)
+
+
 class VoteSum(Protocol):
     """Adds up the votes of a round."""
 
@@ -105,6 +113,8 @@ class VoteSum(Protocol):
         ------
         QuorumNotReached
             If fewer parties than the quorum count.
+        InputsLost
+            If there are inputs that the parties open no more; nobody was asked.
         """
         ...
 

@@ -19,6 +19,9 @@ from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 
+_COMPLETE_UP_TO = 250
+"""Parties whose sum on the complete graph takes seconds; its cost grows as their square."""
+
 
 def vote_sum_of(
     config: RunConfig,
@@ -28,10 +31,12 @@ def vote_sum_of(
 ) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys.
 
-    ``begun`` keeps the parties of sums whose opening began; see `MaskedSum`.
+    ``begun`` keeps what is known of sums whose opening began; see `MaskedSum`.
     """
-    counts = sum_in(config.votes.mode, config, parties, signing_keys, begun)
-    return NearestSum(counts) if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
+    kind = config.mechanism.kind
+    once = kind.answered_by in (AnsweredBy.TEACHERS, AnsweredBy.RECORDS_WITHIN_A_RADIUS) and not kind.sum_per_stage
+    counts = sum_in(config.votes.mode, config, parties, signing_keys, begun, once=once)
+    return NearestSum(counts) if kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
 
 
 def sum_in(
@@ -40,15 +45,22 @@ def sum_in(
     parties: Parties,
     signing_keys: Mapping[str, bytes] | None,
     begun: MutableMapping[str, Sequence[str]] | None = None,
+    *,
+    once: bool = False,
 ) -> VoteSum:
-    """How counts of any kind are added up in this mode; see `vote_sum_of`."""
+    """How counts of any kind are added up in this mode; see `vote_sum_of`.
+
+    ``once`` : there is one sum about each input. Without the parties' noise that may be over a sparse graph, at the
+    price that a round which fails while it is opened costs its inputs: a large roster has one for that reason.
+    """
     votes = config.votes
     if mode == SumMode.CLEAR:
         return ClearSum(parties)
     if signing_keys is None:
         raise ConfigurationError(f"votes.mode = {mode!r} needs the parties' signing keys: give the roster")
     noised = mode == SumMode.MASKED_AND_NOISED
-    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, exact=not noised)
+    complete = not noised and not (once and len(signing_keys) > _COMPLETE_UP_TO)
+    plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
     return MaskedSum(parties, config.name, signing_keys, plan, noised, {} if begun is None else begun)
 
 

@@ -1,5 +1,6 @@
 """Queries are put to the parties, batch by batch, until each has a label, the budget ends or the run is to stop."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.round_requests import RoundRequests
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, quorum_count, require_quorum
+from collegium.coordinator.rounds.rounds import InputsLost, RoundResult, VoteRound, quorum_count, require_quorum
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import PublicData
@@ -15,6 +16,8 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.requests import PoolRange, SumRecords
+
+logger = logging.getLogger("collegium.coordinator")
 
 NO_ANSWER = -1
 """Among predictions: the student is not sure enough, or there is none."""
@@ -61,6 +64,8 @@ class QueryRunner:
     ) -> Ending:
         """Ask until all of ``queries`` have a label or an abstention, the budget ends, or the run is told to stop.
 
+        Inputs that the parties open no more are left out.
+
         Parameters
         ----------
         requests : how inputs of the pool become requests.
@@ -73,10 +78,12 @@ class QueryRunner:
         QuorumNotReached
             If too few parties are ready or answer.
         """
-        keys, size = list(queries), self._setup.config.queries.batch
-        for start in range(0, len(keys), size):
-            asked = self._labeller.worth_asking(keys[start : start + size])
+        keys, size, lost = list(queries), self._setup.config.queries.batch, frozenset[int]()
+        batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+        while batches:
+            asked = self._labeller.worth_asking([key for key in batches[0] if queries[key] not in lost])
             if not asked:
+                batches.pop(0)
                 continue
             teachers = self.ready(requests)
 
@@ -86,10 +93,16 @@ class QueryRunner:
             if self._setup.mechanism.sum_per_stage:
                 fitted = self._labeller.label_by_stage(asked, counts_of)
             else:
-                counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM).counts
+                try:
+                    counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM).counts
+                except InputsLost as error:
+                    logger.warning("%s", error)
+                    lost |= error.inputs
+                    continue
                 self._keep(asked, counts)
                 answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
                 fitted = self._labeller.label(asked, counts, answers)
+            batches.pop(0)
             on_batch()
             if self._readiness is not None:
                 self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
@@ -97,7 +110,8 @@ class QueryRunner:
                 break
             if self._setup.watch.should_stop():
                 return Ending.TOLD_TO_STOP
-        return Ending.BUDGET if self._labeller.pending(keys) else Ending.ALL_LABELLED
+        left = self._labeller.pending(key for key in keys if queries[key] not in lost)
+        return Ending.BUDGET if left else Ending.ALL_LABELLED
 
     def ask_sum(self, requests: RoundRequests) -> tuple[IntArray, int]:
         """Put the one sum over all records to the parties; the sum ``[length]`` and how many parties answered.

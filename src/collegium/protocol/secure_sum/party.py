@@ -98,9 +98,15 @@ class PartySum:
         return self._next is Phase.DONE
 
     @property
-    def survivors(self) -> tuple[str, ...]:
-        """The parties on the list that this party was asked to sign, in the order of the roster."""
-        return tuple(self.setup.names[index] for index in self._survivors.tolist())
+    def opened(self) -> bytes:
+        """Tells the sum that this party signed from every other that may be over other parties.
+
+        On the complete graph every listed vector is in the sum: the names are enough. On a sparse one a listed party
+        may be left out: the signed list goes with its transcript, which no other round has.
+        """
+        if not self.setup.plan.complete:
+            return self._signed
+        return "\n".join(self.setup.names[index] for index in self._survivors.tolist()).encode()
 
     def handle(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
         """The reply to the coordinator's next request.

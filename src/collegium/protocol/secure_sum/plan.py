@@ -158,7 +158,7 @@ def plan_graph(
     security_bits: int = 40,
     liveness: float = 1e-6,
     quorum: float = 0.0,
-    exact: bool = False,
+    complete: bool = False,
 ) -> GraphPlan:
     """The sparsest graph, found by bisection, that meets both failure bounds; else the complete graph.
 
@@ -171,8 +171,8 @@ def plan_graph(
     liveness : largest probability that the stated drop-outs make the sum fail.
     quorum : fraction of the roster without which the round is of no use: the parties insist on it, so that more honest
         survivors are certain and their noise counts. Q is never below `least_quorum`.
-    exact : the sum leaves without noise. Then two sums over one list of survivors must be over the same parties, which
-        the complete graph alone makes certain.
+    complete : whether it must be the complete graph, on which two sums over one list of survivors are certainly over
+        the same parties.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def plan_graph(
 
     # A party has about 2k edges (it chooses k and is chosen by k): above half, the complete graph is as cheap. To try k
     # takes time in n·k, and the k that is found grows with log n: small ones are tried first.
-    low, highest = 3, 0 if exact else min(needed - 2, (parties - 2) // 2)
+    low, highest = 3, 0 if complete else min(needed - 2, (parties - 2) // 2)
     high = min(64, highest)
     best = plan_with(high) if high >= low else None
     while best is None and low <= high < highest:
