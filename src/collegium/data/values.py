@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data.task import PARTY_NAME
-from collegium.errors import PoolMismatch, ProtocolViolation
+from collegium.errors import CollegiumError, PoolMismatch, ProtocolViolation
 from collegium.limits import MAX_CHUNK_BYTES
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -26,9 +26,10 @@ def require(holds: bool, what: str) -> None:
         raise ProtocolViolation(what)
 
 
-def check_party_name(name: str) -> str:
-    """The name itself; ProtocolViolation unless it is 1 to 63 lower-case letters, digits and inner hyphens."""
-    require(PARTY_NAME.fullmatch(name) is not None, f"not a party name: {name[:64]!r}")
+def check_party_name(name: str, error: type[CollegiumError] = ProtocolViolation) -> str:
+    """The name itself; raises ``error`` unless it is 1 to 63 lower-case letters, digits and inner hyphens."""
+    if PARTY_NAME.fullmatch(name) is None:
+        raise error(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and inner hyphens")
     return name
 
 

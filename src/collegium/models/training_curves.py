@@ -8,7 +8,7 @@ the folder that its institution named and to no other place.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, SupportsFloat
 
 from collegium.extras import optional_import
 from collegium.whole_files import storing
@@ -22,17 +22,11 @@ _folder: Path | None = None
 _writers: list[Any] = []
 
 
-class Curve(Protocol):
-    """One fit, step by step."""
-
-    def __call__(self, step: int, **values: Value) -> None:
-        """Note values after ``step`` steps; a function is called only where its value is written."""
-
-
-def curve(name: str) -> Curve:
+def curve(name: str) -> Callable[..., None]:
     """A curve called ``name`` and a number; one that is written nowhere unless this process is `recording`.
 
-    Each curve is in a folder of its own, so that TensorBoard lays them over each other.
+    It is called with the number of steps made and, by name, values; a function is called only where its value is
+    written. Each curve is in a folder of its own, so that TensorBoard lays them over each other.
     """
     if _folder is None:
         return lambda step, **values: None

@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from collegium.clock import utc_now
 from collegium.data.task import PARTY_NAME
+from collegium.data.values import check_party_name
 from collegium.errors import IdentityError
 
 Role = Literal["party", "coordinator", "student"]
@@ -123,8 +124,7 @@ def signing_request(
     name: str, role: Role, tls_key: ec.EllipticCurvePrivateKey, signing_key: Ed25519PrivateKey
 ) -> bytes:
     """A certificate signing request, PEM, that proves possession of both keys."""
-    if PARTY_NAME.fullmatch(name) is None:
-        raise IdentityError(f"{name[:64]!r} is not a name: use 1 to 63 lower-case letters, digits and inner hyphens")
+    check_party_name(name, IdentityError)
     proof = signing_key.sign(_signing_statement(name, tls_key.public_key()))
     extension = x509.UnrecognizedExtension(
         SIGNING_KEY_OID, b"\x01" + signing_key.public_key().public_bytes_raw() + proof

@@ -167,8 +167,8 @@ def plan(
             "delta": delta,
             "unit": unit,
             "votes_per_unit": votes_moved,
-            "best": chosen.as_dict(),
-            "choices": [choice.as_dict() for choice in found],
+            "best": asdict(chosen),
+            "choices": [asdict(choice) for choice in found],
             "secure_sum": None if graph is None else asdict(graph) | {"quorum": graph.quorum},
         }
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))

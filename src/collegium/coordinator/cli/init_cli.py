@@ -9,7 +9,7 @@ from collegium.coordinator.settings.draft import KINDS, Draft, draft_of
 from collegium.data.encoding import texts_of
 from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
-from collegium.data.task import PARTY_NAME
+from collegium.data.values import check_party_name
 from collegium.errors import ColumnMissing, ConfigurationError
 from collegium.settings import add_schema, filled, toml_value
 from collegium.whole_files import write_new
@@ -54,8 +54,7 @@ def init(
     """
     names = [one.strip() for one in parties.split(",") if one.strip()]
     for one in (*names, name):
-        if PARTY_NAME.fullmatch(one) is None:
-            raise ConfigurationError(f"{one[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+        check_party_name(one, ConfigurationError)
     root = Path.cwd()
     kinds = _kinds(column or [])
     draft = _draft(pool, root, kinds, label, categories)

@@ -11,7 +11,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
-from collegium.data.task import PARTY_NAME
+from collegium.data.values import check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, IdentityError
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import new_code
@@ -180,8 +180,7 @@ def _join_codes(
             raise IdentityError(f"nobody is called {', '.join(unknown)}; use --add to let one more party join")
         codes = {name: new_code() for name in dict.fromkeys([*fresh, *add, *renew])}
         for name in add:
-            if PARTY_NAME.fullmatch(name) is None:
-                raise IdentityError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+            check_party_name(name, IdentityError)
             if name in members.students:
                 raise IdentityError(f"{name} is a student: give the party another name")
             if name in members.members and members.members[name].expected:

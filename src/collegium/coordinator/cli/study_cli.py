@@ -8,7 +8,7 @@ import typer
 
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFolder, read_consortium
-from collegium.data.task import PARTY_NAME
+from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import add_schema, filled
@@ -26,8 +26,7 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
 
     A study has labels, a student and a report of its own. It shares the parties, their enrolment and the ledger.
     """
-    if PARTY_NAME.fullmatch(name) is None:
-        raise ConfigurationError(f"{name[:64]!r} is not a name: use up to 63 lower-case letters, digits and hyphens")
+    check_party_name(name, ConfigurationError)
     config = read_consortium(config_file)
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
     text = filled(

@@ -71,7 +71,8 @@ class OpenRun:
             config, public.pool.x, public.spec.sha256, named, self._trainer.pretrained_network
         )
         self._labeller = self._new_labeller()
-        self._label_set, self._keys = self._labels_so_far()
+        study = setup.storage.study
+        self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
 
     @property
     def record(self) -> RunRecord:
@@ -79,16 +80,7 @@ class OpenRun:
         return self._notes.record
 
     def check(self, *, thrown_away: bool = False) -> int:
-        """Raise what `label` would raise before it asks any party, or `fit` over the student's settings.
-
-        Parameters
-        ----------
-        thrown_away : the ledger is a trial's. Counts of records are charged to it first, as `label` would.
-
-        Returns
-        -------
-        How many queries the budget pays for, of those that the run asks.
-        """
+        """See `coordinator.Coordinator.check`."""
         if thrown_away:
             self._pay_for_counts()
         self._trainer.check()
@@ -138,17 +130,6 @@ class OpenRun:
             beside=self._evaluation.beside() | self._pool_check.beside(),
             take_up=not self._setup.noised_sum,
         )
-
-    def _labels_so_far(self) -> tuple[LabelSet, list[str]]:
-        """The queries that earlier starts of this run chose, their labels and their keys."""
-        label_set, keys = LabelSet.nothing(), list[str]()
-        for number in range(len(self._plan.sizes)):
-            indices = self._plan.noted(self.record, number, label_set)
-            if indices is None:
-                break
-            label_set = label_set.followed_by(self._held(indices))
-            keys += self._keys_of(indices)
-        return label_set, keys
 
     def _keys_of(self, indices: IntArray) -> list[str]:
         return [query_key(self._public.pool.x[index], self._setup.storage.study) for index in indices]

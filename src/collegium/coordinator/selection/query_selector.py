@@ -84,19 +84,26 @@ class Plan:
             return None
         return np.array(record.chosen[number].indices, dtype=np.int64)
 
+    def so_far(
+        self, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
+    ) -> tuple[LabelSet, list[str]]:
+        """The queries that ``record`` has, round by round, with their labels in ``held``; and their keys."""
+        label_set, keys = LabelSet.nothing(), list[str]()
+        for number in range(len(self.sizes)):
+            indices = self.noted(record, number, label_set)
+            if indices is None:
+                break
+            own = [query_key(pool[index], study) for index in indices]
+            label_set, keys = label_set.followed_by(LabelSet.of(indices, own, held)), keys + own
+        return label_set, keys
+
 
 def all_labelled(
     plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
 ) -> bool:
     """Whether every round of the plan is chosen and all its queries have a label or an abstention in ``held``."""
-    label_set = LabelSet.nothing()
-    for number in range(len(plan.sizes)):
-        indices = plan.noted(record, number, label_set)
-        keys = None if indices is None else [query_key(pool[index], study) for index in indices]
-        if indices is None or keys is None or not held.keys() >= set(keys):
-            return False
-        label_set = label_set.followed_by(LabelSet.of(indices, keys, held))
-    return True
+    _, keys = plan.so_far(record, pool, held, study)
+    return len(keys) == sum(plan.sizes) and held.keys() >= set(keys)
 
 
 class QuerySelector:
