@@ -102,7 +102,7 @@ def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
             asked.append(Evaluate(terms, named, "ledger", False, (classifier(number),), 2))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
-            asked.append(SumClasses(terms, named, "ledger", kernel, pool.sha256, False))
+            asked.append(SumClasses(terms, named, "ledger", False, kernel, pool.sha256))
         elif kind.answered_by is AnsweredBy.RECORDS_WITHIN_A_RADIUS:
             asked.append(CastNeighbours(terms, Features("raw"), inputs, (900, 900), "flat", named, "ledger"))
         else:

@@ -97,7 +97,7 @@ class Account:
         if mechanism.answered_by is AnsweredBy.TEACHERS:
             ledger, votes = self._ledger, request.highest
         elif isinstance(request, SumRecords):
-            ledger, votes = (self._ledger if request.protects_party else self._records), 1
+            ledger, votes = (self._ledger if request.per_party else self._records), 1
         elif isinstance(request, CountNearest) and request.by_class:
             ledger, votes = self._records, 1
         else:

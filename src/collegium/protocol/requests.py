@@ -272,11 +272,14 @@ class SumRecords(ABC):
     Parameters
     ----------
     ledger_id : the ledger under which the noisy sum is released.
+    per_party : whether the answer protects the party as a whole, and costs it what the mechanism charges, in place of
+        each of its records.
     """
 
     terms: Terms
     round_id: str
     ledger_id: str
+    per_party: bool
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
@@ -294,11 +297,6 @@ class SumRecords(ABC):
         """What is asked of the records, whatever the terms: 32 bytes. Another question is another answer."""
 
     @property
-    def protects_party(self) -> bool:
-        """Whether the answer costs the whole party what the mechanism charges, in place of each of its records."""
-        return False
-
-    @property
     def highest(self) -> int:
         """The largest size of an entry of one party's answer; public. Larger ones are cut off there."""
         return limits.MAX_SUM_ENTRY
@@ -312,13 +310,12 @@ class SumClasses(SumRecords):
     ----------
     terms : with the parameter ``classes``.
     kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
-    per_party : whether the party sends one vector of the length of one contribution, and so protects itself as a
-        whole, in place of the sum of its records' contributions.
+    per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
+        contributions.
     """
 
     kernel: KernelSpec
     pool_sha256: str
-    per_party: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -340,10 +337,6 @@ class SumClasses(SumRecords):
         asked = f"collegium-class-sums-v2|{self.kernel.digest()}|{self.pool_sha256}|{self.classes}|{self.per_party}"
         return hashlib.sha256(asked.encode()).digest()
 
-    @property
-    def protects_party(self) -> bool:
-        return self.per_party
-
 
 @dataclass(frozen=True)
 class CountRecords(SumRecords):
@@ -354,10 +347,8 @@ class CountRecords(SumRecords):
     Parameters
     ----------
     terms : with the parameters ``parts`` and ``cells``, which must be those of the cells that are asked for.
-    per_party : whether the party sends shares of its records, and so protects itself as a whole.
+    per_party : the party then sends shares of its records.
     """
-
-    per_party: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -369,10 +360,6 @@ class CountRecords(SumRecords):
     @abstractmethod
     def parts(self) -> int:
         """The cells that one record adds to."""
-
-    @property
-    def protects_party(self) -> bool:
-        return self.per_party
 
 
 @dataclass(frozen=True)

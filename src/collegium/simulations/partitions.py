@@ -74,7 +74,8 @@ def partition(examples: Examples, config: PartitionConfig) -> list[Indices]:
         case "column":
             values = _column(examples, config)
             _check_groups_agree(values, unit_of_record, first_records)
-            parts = _by_value(values[first_records])
+            of_units = values[first_records]
+            parts = [np.flatnonzero(of_units == value) for value in np.unique(values)]  # values in ascending order
             if config.parties not in (None, len(parts)):
                 raise ConfigurationError(
                     f"column {config.column} has {len(parts)} values for {parties} parties: correct either"
@@ -120,11 +121,6 @@ def _check_groups_agree(values: NDArray[np.str_], unit_of_record: Indices, first
             f"{len(astray)} groups have records under several values of the column: each would touch teachers of "
             "several parties, so no record-level ε would hold; partition by another column or name another group"
         )
-
-
-def _by_value(values: NDArray[np.str_]) -> list[Indices]:
-    """The units of each value, values in ascending order."""
-    return [np.flatnonzero(values == value) for value in np.unique(values)]
 
 
 def _by_quantity(order: Indices, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:

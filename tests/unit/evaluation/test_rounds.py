@@ -275,7 +275,7 @@ def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -
     terms = replace(
         Terms.of(of_classifiers(9.0, 3), "clear"), parameters={"sigma": 9.0, "parts": 3, "cells": 69, "classes": 3}
     )
-    asked = SumClasses(terms, "round-1", "ledger", SPEC, "ab" * 32, False)
+    asked = SumClasses(terms, "round-1", "ledger", False, SPEC, "ab" * 32)
     with pytest.raises(MechanismRefused, match="has no parameter 'classes'"):
         mechanism_of(asked)
 

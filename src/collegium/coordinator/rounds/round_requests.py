@@ -220,7 +220,7 @@ class SumRequests(RoundRequests):
         """The request; ``asked`` does not matter, as the one sum labels every input."""
         terms = Terms.of(mechanism, mode, stage)
         name = round_id(self._pool_sha256, (), (terms, self.question))
-        return SumClasses(terms, name, self._ledger_id, self.spec, self._pool_sha256, self.per_party)
+        return SumClasses(terms, name, self._ledger_id, self.per_party, self.spec, self._pool_sha256)
 
 
 def build_requests(

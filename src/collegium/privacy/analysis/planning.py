@@ -100,7 +100,7 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
     if unknown := sorted(set(given) - set(fields_of(cls))):
         raise ConfigurationError(f"{mechanism} has no parameter {unknown[0]!r}")
     scales = target.teachers * np.geomspace(0.01, 1.0, 13)
-    candidates = [one for scale in scales for one in _candidates(cls, float(scale), target, given)]
+    candidates = [one.with_parameters(**given) for scale in scales for one in cls.plans(float(scale), target.teachers)]
     if not candidates:
         raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
     found = [_choice(candidate, target) for candidate in dict.fromkeys(candidates)]
@@ -154,10 +154,6 @@ def best(found: Sequence[Choice], agreement: float) -> Choice:
     if not good:
         return max(found, key=lambda choice: (choice.agreement, choice.correct))
     return max(good, key=lambda choice: (choice.correct, choice.agreement))
-
-
-def _candidates(cls: type[Mechanism], scale: float, target: Target, given: Mapping[str, Value]) -> list[Mechanism]:
-    return [one.with_parameters(**given) for one in cls.plans(scale, target.teachers)]
 
 
 def _choice(mechanism: Mechanism, target: Target) -> Choice:
