@@ -141,7 +141,7 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     counts = timed("neighbours", lambda: ask(near)).counts
     kernel = KernelSpec(Features("raw"), tuple(range(LANDMARKS)), int(np.median(apart) / 4))
     terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES}, "add-remove", "clear", "")
-    timed("class sums", lambda: ask(SumClasses(terms, "sums", "ledger", kernel, spec.sha256, False)))
+    timed("class sums", lambda: ask(SumClasses(terms, "sums", "ledger", False, kernel, spec.sha256)))
     memory.close()
     found = int(np.asarray(counts).sum())
     return {
