@@ -7,12 +7,19 @@ for what the sample of records itself adds to the noise. κ is 3 times the noise
 the other constants of the default, was chosen on records that were held out from the parties' own, never on a test set.
 n is read from the sum's last entry, which carries the same noise. The constant entry of φ gives Pr[y] − 1/C.
 
+What the noise hides, the pool's own structure shows in part. The filtered classifier gives every input of the pool a
+share in each class (`shares_in_classes`). The final classifier is the least-squares fit to the sums, to the extent that
+noise leaves them trusted, and to these shares, where each input of the pool weighs as much as one record, and all of
+them at most 0.3 of what the records weigh. All of this follows from released sums and public inputs.
+
 References
 ----------
 Wiener, "Extrapolation, interpolation, and smoothing of stationary time series", 1949.
+Scudder, "Probability of error of some adaptive pattern-recognition machines", 1965 (learning from one's own labels).
 Balog, Tolstikhin and Schölkopf, "Differentially private database release via kernel mean embeddings", ICML 2018.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +41,11 @@ KERNEL_FORMAT = "collegium-kernel-v2"
 """The key of a file's metadata that describes a kernel student."""
 
 _AT_ONCE = 2048
+_KEPT = 10_000
+"""How many inputs of the pool take part in the second fit at most."""
 _FEWEST_RECORDS = 10.0
 _KAPPA = 3.0
+_POOL_WEIGHT = 0.3
 PARTY_CONTRIBUTIONS = 3.0
 """What the vector of a whole party counts as in contributions: so much longer is it made than the mean of its records.
 
@@ -85,12 +95,53 @@ class NoisySums:
         frequent = sums[-1] * ONE / (CONSTANT * count)
         variance = classes * (noise * ONE / (CONSTANT * count)) ** 2
         frequent *= max(0.0, 1.0 - variance / max(float(frequent @ frequent), 1e-300))
-        eigenvalues = found.eigenvalues * count
-        filtered = eigenvalues / (eigenvalues * (eigenvalues + 1.0) + (_KAPPA * noise) ** 2)
-        differing = sums[:-1] - count * np.outer(found.mean, frequent)
-        coefficients = found.axes @ (filtered[:, None] * (found.axes.T @ differing))
+        differing = found.axes.T @ (sums[:-1] - count * np.outer(found.mean, frequent))
+        eigenvalues = (found.eigenvalues * count)[:, None]
+        trusted = eigenvalues / (eigenvalues + (_KAPPA * noise) ** 2)
+        filtered = trusted / (trusted * eigenvalues + 1.0)
+        first = found.axes @ (filtered * differing)
+        # How well the scores of records agree with their classes, less what the noise itself adds to that.
+        agreement = (float((filtered * differing**2).sum()) - noise**2 * (classes - 1) * float(filtered.sum())) / count
+        prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
+        scores = found.vectors @ first - found.mean @ first
+        shares = shares_in_classes(scores, prior / prior.sum(), agreement)
+        weight = min(len(shares) / count, _POOL_WEIGHT)
+        learned = found.axes.T @ (found.vectors.T @ (shares - shares.mean(axis=0))) * (weight * count / len(shares))
+        both = (trusted * differing + learned) / ((trusted + weight) * eigenvalues + 1.0)
+        coefficients = found.axes @ both
         constant = (frequent - found.mean @ coefficients) * ONE / CONSTANT
         return KernelStudent(task, found.kernel, np.concatenate([coefficients, constant[None]]))
+
+
+def shares_in_classes(scores: NDArray[np.float64], prior: NDArray[np.float64], agreement: float) -> NDArray[np.float64]:
+    """What share each input has in each class: softmax(scores/t) times the prior.
+
+    t is such that the shares agree with the scores as well as the classes of the records do. So the shares are nearly
+    0 or 1 where classes lie apart, and stay near the prior where scores tell little.
+
+    Parameters
+    ----------
+    scores : ``[inputs, classes]``.
+    prior : how frequent each class is, ``[classes]``.
+    agreement : mean over records of the score of a record's own class, less the scores' mean under the prior.
+
+    Returns
+    -------
+    float64 array
+        ``[inputs, classes]``; rows add up to 1.
+    """
+    scores = scores - (scores @ prior)[:, None]
+    spread = max(float(scores.std()), 1e-12)
+
+    def shares(temperature: float) -> NDArray[np.float64]:
+        raised = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature) * prior
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+    low, high = 1e-2 * spread, 1e4 * spread
+    for _ in range(30):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if float((shares(middle) * scores).sum(axis=1).mean()) > agreement else (low, middle)
+    return shares(high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,24 +152,29 @@ class PoolSpectrum:
     ----------
     mean, eigenvalues : ``[landmarks]``.
     axes : ``[landmarks, landmarks]``.
+    vectors : φ without its constant entry of at most 10,000 inputs at equal distances in the pool, float32
+        ``[inputs, landmarks]``.
     """
 
     kernel: KernelMap
     mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
+    vectors: NDArray[np.float32]
 
     @classmethod
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
         """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
         size = len(kernel.landmarks)
+        every, kept = -(-len(pool) // _KEPT), []
         mean, moment = np.zeros(size), np.zeros((size, size))
         for start in range(0, len(pool), _AT_ONCE):
             vectors = kernel(pool[start : start + _AT_ONCE])[:, :-1] / ONE
             mean += vectors.sum(axis=0) / len(pool)
             moment += vectors.T @ vectors / len(pool)
+            kept.append(vectors[-start % every :: every].astype(np.float32))
         eigenvalues, axes = np.linalg.eigh(moment - np.outer(mean, mean))
-        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes)
+        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes, np.concatenate(kept))
 
     def contributions_needed(self, noise: float, classes: int) -> float:
         """How many contributions a sum needs for as many directions as tell the classes apart to be above its noise.
