@@ -149,7 +149,7 @@ class CastNeighbours:
     features : made from public data alone, like the radii.
     radii_squared : one per input, in the units of the features.
     kernel : how a record's weight falls with its distance; see `weight_units`.
-    ledger_id : the ledger under which the labels are released.
+    ledger_id : the ledger, and the study, under which the labels are released.
     per_party : whether all records of the party are one voter with one budget, which protects the party as a whole.
     """
 
@@ -192,7 +192,7 @@ class CountNearest:
         from edge i − 1 on and below edge i.
     by_class : with two edges: count the classes in the first two intervals in place of the intervals; where records
         hold several labels, add up their clipped votes (`multilabel.clipped_votes`).
-    ledger_id : the ledger under which the labels are released; part of what names a sample.
+    ledger_id : the ledger, and the study, under which the labels are released; part of what names a sample.
     """
 
     terms: Terms

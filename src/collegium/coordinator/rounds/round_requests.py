@@ -97,6 +97,8 @@ class RoundRequests(ABC):
     """How many votes one unit can change, by the names of the units that are protected."""
     teacher: TeacherSettings | None = None
     """What parties must have fitted before; None where records answer for themselves."""
+    study: str | None = None
+    """Who pays for the run as a whole, where each study is answered afresh; None where all studies share."""
     want_student = False
     """Whether a student changes the requests of later rounds: `informed_by` is called then."""
 
@@ -133,6 +135,8 @@ class RecordRequests(RoundRequests):
     Parameters
     ----------
     ledger_id : names the ledger under which the labels are released.
+    study : has labels of its own, and so answers of its own: with fresh noise on those of another study, records would
+        pay once for two releases. None for the study of the consortium's own file.
     pretrained : see `features_of`.
     student : of the labels so far, where the settings want its features.
     """
@@ -143,10 +147,12 @@ class RecordRequests(RoundRequests):
         settings: NeighboursConfig,
         pool: NDArray[Any],
         ledger_id: str,
+        study: str | None,
         pretrained: Callable[[], bytes],
         student: Student | None = None,
     ) -> None:
-        self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
+        self._config, self._settings, self._pool, self._named = config, settings, pool, ledger_id
+        self._ledger_id, self.study = ledger_id if study is None else f"{ledger_id}:{study}", study
         self.votes_per_unit = {config.budget.unit: 1}
         self._pretrained = pretrained
         self.want_student = settings.features == STUDENT
@@ -154,7 +160,8 @@ class RecordRequests(RoundRequests):
         self._values = extract(self.features, pool, config.task.inputs)
 
     def informed_by(self, student: Student) -> Self:
-        return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
+        config, settings, pool = self._config, self._settings, self._pool
+        return type(self)(config, settings, pool, self._named, self.study, self._pretrained, student)
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
         """See `RoundRequests.request`."""
@@ -224,13 +231,18 @@ class SumRequests(RoundRequests):
 
 
 def build_requests(
-    config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, pretrained: Callable[[], bytes]
+    config: RunConfig,
+    pool: NDArray[Any],
+    pool_sha256: str,
+    ledger_id: str,
+    pretrained: Callable[[], bytes],
+    study: str | None = None,
 ) -> RoundRequests:
-    """How ``config`` asks about the pool ``[inputs, …]`` of that name; ``pretrained``: see `features_of`."""
+    """How ``config`` asks about the pool ``[inputs, …]`` of that name; see `RecordRequests` for the others."""
     if config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
         return SumRequests(config, pool, pool_sha256, ledger_id)
     if config.neighbours is None:
         return TeacherRequests(config)
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
-        return NearestRequests(config, config.neighbours, pool, ledger_id, pretrained)
-    return NeighbourRequests(config, config.neighbours, pool, ledger_id, pretrained)
+        return NearestRequests(config, config.neighbours, pool, ledger_id, study, pretrained)
+    return NeighbourRequests(config, config.neighbours, pool, ledger_id, study, pretrained)

@@ -77,6 +77,7 @@ class Labeller:
         count together with the labels, unless labels are vectors themselves: those add up in any case.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
         that parties noised is an answer in its own right, and asking again is paid again.
+    study : that pays for its run as a whole, where that is charged once; None where what is paid serves all studies.
     """
 
     def __init__(
@@ -92,20 +93,22 @@ class Labeller:
         classes: int | None = None,
         beside: Mapping[str, Law] = {},
         take_up: bool = True,
+        study: str | None = None,
     ) -> None:
         self._ledger = ledger
         self._stages = mechanism.stages
         self._draw = draw
         units = {ledger.terms().unit: unit, **others}
+        whose = f" of {study}" if study and mechanism.charged_once else ""
+        self._blocks = [stage.name + whose for stage in self._stages]
         self._laws = {
-            stage.name: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
-            for stage in self._stages
+            block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
+            for block, stage in zip(self._blocks, self._stages, strict=True)
         }
         vectors = all(isinstance(law, VectorLaw) for laws in self._laws.values() for law in laws.values())
         self._beside = {} if vectors else {name: {ledger.terms().unit: law} for name, law in beside.items()}
         self._laws = self._beside | self._laws
         self._queries = queries
-        self._blocks = [stage.name for stage in self._stages]
         self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.

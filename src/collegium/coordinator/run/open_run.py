@@ -67,9 +67,8 @@ class OpenRun:
         named = ledger_id(ledger)
         self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation)
         self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check)
-        self._requests = build_requests(
-            config, public.pool.x, public.spec.sha256, named, self._trainer.pretrained_network
-        )
+        pretrained, study = self._trainer.pretrained_network, setup.storage.study
+        self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study)
         self._labeller = self._new_labeller()
         study = setup.storage.study
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
@@ -129,6 +128,7 @@ class OpenRun:
             bound=self._config.budget.bound,
             beside=self._evaluation.beside() | self._pool_check.beside(),
             take_up=not self._setup.noised_sum,
+            study=self._requests.study,
         )
 
     def _keys_of(self, indices: IntArray) -> list[str]:

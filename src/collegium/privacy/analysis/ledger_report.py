@@ -123,7 +123,8 @@ def _stage(entry: Entry) -> Stage | None:
     held = dict(entry.terms.mechanism)
     given = {name: value for name, value in held.items() if name not in _NOT_PARAMETERS}
     stages = create(str(held["name"]), **given).stages if "name" in held else ()
-    return next((stage for stage in stages if stage.name == _charge(entry).purpose), None)
+    purpose = _charge(entry).purpose.partition(" of ")[0]  # a study may pay for its run as a whole
+    return next((stage for stage in stages if stage.name == purpose), None)
 
 
 def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:
