@@ -51,6 +51,7 @@ def serve(tmp_path: Path) -> Serve:
         if times not in parties:
             records = {f"c-{n}": (X[40 + n :: 3], Y[40 + n :: 3]) for n in range(3)}
             parties[times] = cg.LocalParties(records, TASK, policy=policy, folder=tmp_path / "parties")
+        near = {"k": 9} if mechanism is SAMPLED else {}
         values = {
             "name": "local",
             "task": TASK,
@@ -59,7 +60,7 @@ def serve(tmp_path: Path) -> Serve:
             "budget": {"epsilon": 60.0},
             "queries": {"count": 6},
             "student": {"method": "random-forest"},
-            "neighbours": {"share": 0.2, "features": "standard", "dimensions": 8} | ({"k": 9} if mechanism is SAMPLED else {}),
+            "neighbours": {"share": 0.2, "features": "standard", "dimensions": 8, **near},
             "votes": {"mode": mode, "quorum": 1.0},
         }
         config = validate_config(values, RunConfig, "test")
