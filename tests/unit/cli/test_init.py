@@ -99,6 +99,14 @@ def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(
     assert found["patient"]["kind"] == found["stage"]["kind"] == "number" and "height" not in found
 
 
+def test_a_column_that_may_be_the_class_is_pointed_at(capsys: pytest.CaptureFixture[str]) -> None:
+    table().to_csv("pool.csv", index=False)
+    _, said = typed(capsys, "pool.csv", "--classes", "Nord,Süd")
+    assert "look at ward: its values are the classes; if it is the class, write --label ward" in said
+    _, said = typed(capsys, "pool.csv", "--classes", "Nord,Süd", "--label", "ward", "-o", "other.toml")
+    assert "look at" not in said and '"ward"' not in Path("other.toml").read_text()
+
+
 def test_parquet_and_csv_give_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     frame = table().drop(columns=["born", "weight"])
     frame["born"] = pd.to_datetime("2020-02-28") + pd.to_timedelta(range(ROWS), "D")

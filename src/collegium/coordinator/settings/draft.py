@@ -43,11 +43,13 @@ class Draft:
     source : the settings beside ``source`` in the section of the pool.
     inputs : the lines below ``[task.inputs]``.
     left_out : columns that are no inputs, and why.
+    categories : the values of each column of categories.
     """
 
     source: dict[str, object]
     inputs: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    categories: dict[str, set[str]] = field(default_factory=dict)
 
 
 def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
@@ -108,6 +110,8 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
             lines += [f"    # {name}: {why}"] if why else []
         else:
             lines.append(f"    {column.line(kind, categories)}")
+            if kind == "category":
+                draft.categories[name] = column.different
     if not any(line.strip().startswith("{") for line in lines):
         raise DataError("no column of the pool can be an input: say what one is with --column NAME=KIND")
     draft.inputs = ['kind = "table"', "columns = [", *lines, "]"]
@@ -143,7 +147,7 @@ class _Column:
 
     def kind(self) -> tuple[str, str]:
         """One of `KINDS`, and why where it is ``out``."""
-        different = len(set(self._texts))
+        different = len(self.different)
         one_each = different == self._rows >= ROWS_THAT_TELL
         if different < 2:
             return "out", "no values" if not self._texts else "the same value in every row"
@@ -159,9 +163,14 @@ class _Column:
         return "category", ""
 
     @property
+    def different(self) -> set[str]:
+        """Its values, missing ones aside."""
+        return set(self._texts)
+
+    @property
     def _few(self) -> bool:
         """Whether so few values differ that whole numbers are probably codes."""
-        different = len(set(self._texts))
+        different = len(self.different)
         return different <= FEW_CODES and len(self._texts) >= ROWS_PER_CODE * different
 
     def line(self, kind: str, categories: int) -> str:
@@ -169,7 +178,7 @@ class _Column:
         name = toml_value(self._name)
         if kind == "category":
             counts = Counter(self._texts).most_common(categories)
-            more = len(set(self._texts)) - len(counts)
+            more = len(self.different) - len(counts)
             note = "  # codes? For an amount, write --column NAME=number" if self._is_number else ""
             note = f"  # {more} rarer values count as any other" if more else note
             return f'{{ kind = "category", name = {name}, categories = {toml_value(_in_order(counts))} }},{note}'
