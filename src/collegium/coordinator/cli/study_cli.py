@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumFolder, read_consortium
+from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
@@ -29,6 +29,7 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
     check_party_name(name, ConfigurationError)
     config = read_consortium(config_file)
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
+    spent, _ = _spent(config)
     text = filled(
         "collegium.coordinator.cli",
         "study.toml",
@@ -36,6 +37,8 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
         consortium=config.name,
         file=config_file,
         epsilon=config.budget.epsilon,
+        study=0.95 * left if spent > 0 and (left := config.budget.epsilon - spent) > 0 else config.budget.epsilon,
+        spent=spent,
         delta=config.budget.delta,
         count=config.queries.count,
     )
@@ -62,13 +65,19 @@ def list_(
         labels = None if record is None or record.labels is None else record.labels.answered
         state = "not started" if record is None else record.state
         studies.append({"study": study or "(the file's own)", "state": state, "labels": labels})
-    spent, unit = 0.0, str(config.budget.unit)
-    if folder.ledger.exists():
-        with Ledger.read(folder.ledger) as ledger:
-            spent, unit = ledger.epsilon(), ledger.terms().unit
+    spent, unit = _spent(config)
     if as_json:
         typer.echo(json.dumps({"studies": studies, "epsilon_spent": spent, "unit": unit}))
         return
     for one in studies:
         typer.echo(f"{one['study']:<24}{one['state']:<14}{one['labels'] or 0} labels")
     typer.echo(f"all together: ε = {spent:.4f} spent for one {unit}")
+
+
+def _spent(config: ConsortiumConfig) -> tuple[float, str]:
+    """The ε of all studies, and for which unit."""
+    file = ConsortiumFolder(config.consortium.folder).ledger
+    if not file.exists():
+        return 0.0, config.budget.unit
+    with Ledger.read(file) as ledger:
+        return ledger.epsilon(), ledger.terms().unit

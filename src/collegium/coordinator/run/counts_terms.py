@@ -24,7 +24,7 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
         return plain
     from scipy.optimize import brentq  # a tenth of a second of every start that needs none
 
-    most, delta = settings.share * config.budget.epsilon, config.budget.delta
+    most, delta = settings.share * config.budget.own, config.budget.delta
 
     def excess(log_mu: float) -> float:
         return float(gaussian_profile(np.array([-most]), math.exp(log_mu))[0]) - delta
@@ -42,14 +42,14 @@ def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
 
 
 def left_for_labels(config: RunConfig) -> float:
-    """The part of ``budget.epsilon`` that counts of records leave; all of it where there are none."""
-    left, delta = config.budget.epsilon, config.budget.delta
+    """The part of the study's ε that counts of records leave; all of it where there are none."""
+    left, delta = config.budget.own, config.budget.delta
     for settings, mechanism in _configured(config):
         if settings.sigma is None:
-            left -= settings.share * config.budget.epsilon
+            left -= settings.share * config.budget.own
         else:
             left -= gaussian_mechanism_profile(_mu(mechanism, config), 1.0).epsilon(delta)
-    return max(left, min(1e-3, config.budget.epsilon))
+    return max(left, min(1e-3, config.budget.own))
 
 
 def _mu(mechanism: Mechanism, config: RunConfig) -> float:

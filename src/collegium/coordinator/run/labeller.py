@@ -135,9 +135,9 @@ class Labeller:
             purpose, rounds = self._for_the_run
             whole = block_epsilon({self._own_law(purpose): rounds}, delta)
             return (
-                f"a run of {self._name} costs ε = {whole:.4g} (δ = {delta:g}) however much is "
-                f"asked, which does not fit ε = {budget:g}; raise budget.epsilon, add noise, "
-                "or allow fewer participations"
+                f"{self._ledger.epsilon():.4g} of ε = {budget:g} is spent, and a run of {self._name} alone costs "
+                f"{whole:.4g} (δ = {delta:g}) however much is asked; raise budget.epsilon, lower budget.study if the "
+                "noise follows from it, add noise, or allow fewer participations"
             )
         return (
             f"{self._ledger.epsilon():.4g} of ε = {budget:g} is spent (δ = {delta:g}) and one more query of "

@@ -66,10 +66,18 @@ class BudgetConfig(Frozen):
     """The hard stop: no label is released once (ε, δ) would be passed."""
 
     epsilon: float = Field(gt=0)
+    """Of everything that is ever asked of the same records, over all studies."""
+    study: float | None = Field(default=None, gt=0)
+    """The part of it for this study: noise that is not set follows from it. All of it where it is left out."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     unit: Literal["record", "party"] = "record"
     bound: Literal["exact", "classic"] = "exact"
     """The exact accountant, or the Rényi bounds of published accountants."""
+
+    @property
+    def own(self) -> float:
+        """The ε from which this study's noise follows."""
+        return min(self.study or self.epsilon, self.epsilon)
 
 
 BY_STUDENT = ("least-confident", "class-balanced")
