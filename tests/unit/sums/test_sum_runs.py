@@ -134,6 +134,23 @@ def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
     assert four > three, "the file holds the sums of study three: those of the first are asked for again, and paid"
 
 
+@pytest.mark.slow
+def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
+    parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    def study(name: str, bandwidth: float, **budget: float) -> float:
+        storage = run.Storage(tmp_path / name, ledger=tmp_path / "ledger.sqlite", study=name)
+        reach = run.Reach(parties, signing_keys=parties.signing_keys)
+        run.Coordinator(config(budget=budget, sums={"bandwidth": bandwidth}), reach, storage, public=public).label()
+        with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+            return ledger.epsilon()
+
+    assert 0.9 < study("one", 0.4, epsilon=1.0) <= 1.0
+    with pytest.raises(BudgetExceeded, match=r"of ε = 2.5 is spent, and a run of noised-class-sums alone costs 2\.\d+"):
+        study("two", 0.5, epsilon=2.5)
+    assert 1.2 < study("three", 0.5, epsilon=2.5, study=1.0) <= 2.5
+
+
 def _dies(*_: Any) -> None:
     raise KeyboardInterrupt
 
