@@ -46,6 +46,8 @@ class Study:
     parties: LocalParties = field(
         default_factory=lambda: LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n) for n in range(6)})
     )
+    keys: dict[str, bytes] | None = None
+    """Public keys of the parties, where they sign."""
     public: PublicData = field(default_factory=lambda: PublicData(images(60, 1), images(40, 2)))
 
     @property
@@ -58,7 +60,7 @@ class Study:
             changes["queries__count"] = len(positions)
         return Coordinator(
             configuration(**changes),
-            Reach(self.parties),
+            Reach(self.parties, signing_keys=self.keys),
             Storage(self.folder / folder, ledger=self.ledger),
             public=self.public,
             positions=positions,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from adversaries.conftest import Study
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.scripted_parties import LocalParties, ScriptedParty
 
+from collegium.cli import main
 from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, QuorumNotReached
 from collegium.parties.known_ledger import KnownLedger
 from collegium.privacy.ledger.ledger import Ledger
@@ -73,6 +78,42 @@ def test_a_head_that_a_party_kept_is_what_an_auditor_needs(study: Study) -> None
     Study(study.folder).label()
     with pytest.raises(LedgerCorrupt, match="printed, and cut or rewritten since"):
         verify(study.ledger, head=kept)
+
+
+def followed_by(study: Study, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    """The parties that signed heads of the published ledger, with their keys, as `collegium ledger verify` says."""
+    with pytest.raises(SystemExit) as end:
+        main(["ledger", "verify", str(study.ledger), "--json"])
+    out, err = capsys.readouterr()
+    assert not end.value.code, err
+    return dict(json.loads(out)["followed_by"])
+
+
+def test_a_ledger_that_no_party_was_shown_bears_no_partys_signature(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {name: Ed25519PrivateKey.generate() for name in study.parties.by_name}
+    study.keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+    for name, party in study.parties.by_name.items():
+        party.ledger = KnownLedger(study.folder / f"{name}-head.txt", keys[name].sign)
+    study.parties.by_name["party-5"].ledger = KnownLedger(None, lambda _: bytes(64))  # garbage is not kept
+    study.label()
+    with Ledger.read(study.ledger) as ledger:
+        head = str(ledger.head())
+    signed = {name: [key.hex(), head] for name, key in study.keys.items() if name != "party-5"}
+    assert followed_by(study, capsys) == signed
+
+    shutil.copyfile(study.ledger, study.folder / "shown")
+    shutil.rmtree(study.ledger.parent)
+    Study(study.folder).label()  # what the operator publishes, by parties of its own making
+    assert followed_by(study, capsys) == {}
+    with closing(sqlite3.connect(study.ledger)) as published:
+        published.execute("ATTACH ? AS shown", (str(study.folder / "shown"),))
+        published.execute("INSERT INTO witnesses SELECT * FROM shown.witnesses")
+        published.commit()
+    with pytest.raises(SystemExit):
+        main(["ledger", "verify", str(study.ledger)])
+    assert "party-0 did not sign this ledger's head" in capsys.readouterr().err
 
 
 def test_a_party_that_makes_up_heads_is_left_out_and_stops_nobody(study: Study) -> None:

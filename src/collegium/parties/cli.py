@@ -205,7 +205,7 @@ def serve(
             allowed_imports=policy.teacher_imports,
             own_teacher=config.teacher,
             membership=membership,
-            ledger=KnownLedger(config.folder / LEDGER_HEAD),
+            ledger=KnownLedger(config.folder / LEDGER_HEAD, credentials.signing_key.sign),
             record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info(
                 "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)

@@ -4,10 +4,11 @@ An older copy of the ledger, or another one, does not contain that entry. The co
 the digests of all entries since then: the party computes the hashes of the chain from them, and sees no entry.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from collegium.errors import LedgerRefused, StorageError
-from collegium.privacy.ledger.chain import Head, following
+from collegium.privacy.ledger.chain import Head, followed, following
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import LedgerHead
 from collegium.protocol.requests import ShowLedger, VoteRequest
@@ -22,6 +23,7 @@ class KnownLedger:
     path : the file that keeps the heads, a line ``SEQ:HASH`` for each, the latest last. If the consortium begins a new
         ledger, and the institution agrees, the institution deletes this file. None follows every ledger that it is
         shown (simulations).
+    sign : signs with the party's identity how far it followed, so that an auditor sees which chain it was shown.
 
     Raises
     ------
@@ -29,8 +31,8 @@ class KnownLedger:
         If the file cannot be read, or holds no head.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, sign: Callable[[bytes], bytes] | None = None) -> None:
+        self._path, self._sign = path, sign
         self._refused = False
         self.head()
 
@@ -63,7 +65,8 @@ class KnownLedger:
             reached = following(reached, digest)
         if self._path is not None and reached != kept:
             add_line(self._path, str(reached))
-        return LedgerHead("" if reached is None else str(reached))
+        head = "" if reached is None else str(reached)
+        return LedgerHead(head, b"" if self._sign is None else self._sign(followed(head)))
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""

@@ -44,12 +44,16 @@ class Fitted:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """The last entry of the coordinator's ledger that the party was shown, as ``SEQ:HASH``; empty for none."""
+    """The last entry of the coordinator's ledger that the party was shown, as ``SEQ:HASH``; empty for none.
+
+    ``signature`` is the party's own, under `chain.followed`; empty in simulations.
+    """
 
     head: str
+    signature: bytes = b""
 
     def __post_init__(self) -> None:
-        require(len(self.head) <= 96, "a ledger's head is short")
+        require(len(self.head) <= 96 and len(self.signature) <= 64, "a ledger's head is short")
 
 
 @dataclass(frozen=True, eq=False)

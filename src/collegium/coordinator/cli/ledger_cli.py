@@ -5,7 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.errors import ConfigurationError, LedgerCorrupt
-from collegium.privacy.ledger.chain import Entry, Head
+from collegium.privacy.ledger.chain import Entry, Head, is_signed
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
@@ -89,12 +89,19 @@ def verify(
     found = _walked(_file(path), key, None if head is None else str(Head.parse(head)))
     with Ledger.read(_file(path), signed=found.heads) as ledger:
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
+    with closing(EntryStore.read(_file(path))) as kept:
+        witnesses = kept.witnesses()
+    for party, witness in witnesses.items():
+        if not is_signed(witness) or witness[1] not in found.heads:
+            raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness[1]}: another one took its place")
     for unit, epsilon in printed.items():
         least, _ = found.bounds(*unit)
         if epsilon < least * (1.0 - 1e-9):
             raise LedgerCorrupt(f"the ledger counts ε = {epsilon:.6g}, its entries {least:.6g} or more: report this")
     if as_json:
-        typer.echo(json.dumps(_report_json(found, printed, key_checked=key is not None, head_checked=head is not None)))
+        shown = _report_json(found, printed, key_checked=key is not None, head_checked=head is not None)
+        shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, _) in witnesses.items()}
+        typer.echo(json.dumps(shown))
         return
     queries = sum(charged for _, charged in found.periods)
     typer.echo(f"{len(found.heads)} entries agree: {queries} queries in {len(found.charges)} charges")
@@ -110,6 +117,8 @@ def verify(
     for terms, charged in found.periods:
         typer.echo(f"{charged} queries under: {_terms_text(terms)}")
     typer.echo(_signature_text(found, key_checked=key is not None))
+    told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, _) in witnesses.items())
+    typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
     if head is None:
         typer.echo("entries cut off the end would not show: compare --head with the one in an earlier report")
     typer.echo(f"head {found.heads[-1]}")

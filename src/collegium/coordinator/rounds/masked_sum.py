@@ -89,7 +89,7 @@ class MaskedSum:
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
         begun = {noted for held in self.begun.values() for noted in held}
         if once and (lost := [at for at in inputs if _INPUT.format(at) in begun]):
-            raise InputsLost(lost)
+            raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape

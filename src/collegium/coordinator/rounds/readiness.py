@@ -20,6 +20,7 @@ from collegium.errors import CollegiumError, PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.store import Witness
 from collegium.protocol.replies import Description, Failure, Fitted, LedgerHead, ReplyBody
 from collegium.protocol.requests import Describe, Fit, HoldPool, ShowLedger
 
@@ -142,6 +143,7 @@ class Readiness:
     teacher : what parties must have fitted; None where their records answer for themselves.
     public : the pool that every party must hold.
     ledger : what every party is shown the growth of.
+    signing_keys : Ed25519 public key of every party, whose signatures under the ledger's head are kept beside it.
     """
 
     def __init__(
@@ -151,7 +153,9 @@ class Readiness:
         teacher: TeacherSettings | None,
         public: PublicData,
         ledger: Ledger,
+        signing_keys: Mapping[str, bytes] | None = None,
     ) -> None:
+        self._keys = signing_keys or {}
         self._parties, self._teacher, self._public, self._ledger = parties, teacher, public, ledger
         self._heads: dict[str, str] = {}  # the last entry that each party says it was shown; empty for none
         self.answered: list[str] = []
@@ -198,20 +202,23 @@ class Readiness:
         """
         last = str(self._ledger.head())
         after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
-        waiting = [party for party in parties if again or self._heads[party] != last]
+        waiting, signed = [party for party in parties if again or self._heads[party] != last], dict[str, Witness]()
         while waiting:
             steps = {party: after(self._heads[party]) for party in waiting}
             replies = self._parties.ask({party: step for party, (step, _) in steps.items()}, timeout_s=deadline_s)
             for party, (_, expected) in steps.items():
                 reply = replies.get(party, Failure("unreachable", "no answer"))
-                if reply == LedgerHead(expected):
+                if isinstance(reply, LedgerHead) and reply.head == expected:
                     self._heads[party] = expected
+                    if expected == last and party in self._keys:
+                        signed[party] = self._keys[party], expected, reply.signature
                     continue
                 odd = Failure("protocol", "does not follow the ledger that it is shown")
                 failure = reply if isinstance(reply, Failure) else odd
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome_of(failure))
                 waiting.remove(party)
             waiting = [party for party in waiting if self._heads[party] != last]
+        self._ledger.keep_witnesses(signed)
 
     def _after(self, head: str) -> tuple[ShowLedger, str]:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""

@@ -93,8 +93,10 @@ class VoteRound:
 class InputsLost(QuorumNotReached):
     """The parties open no sum of these ``inputs``, positions in the pool: a round failed while they were opened."""
 
-    def __init__(self, inputs: Collection[int]) -> None:
-        super().__init__(f"{len(inputs)} inputs cannot be asked again: a round failed while it was opened")
+    code = "inputs-lost"
+
+    def __init__(self, message: str, inputs: Collection[int] = ()) -> None:
+        super().__init__(message)
         self.inputs = frozenset(inputs)
 
 

@@ -132,7 +132,9 @@ class QueryRunner:
         if self._readiness is None:
             roster = sorted(reach.roster if reach.roster is not None else reach.parties.names())
             self._quorum = quorum_count(votes.quorum, len(roster))
-            self._readiness = Readiness(reach.parties, roster, requests.teacher, self._public, self._ledger)
+            self._readiness = Readiness(
+                reach.parties, roster, requests.teacher, self._public, self._ledger, reach.signing_keys
+            )
         self._readiness.prepare(
             deadline_s=votes.deadline_s,
             fit_deadline_s=votes.fit_deadline_s if first else votes.deadline_s,

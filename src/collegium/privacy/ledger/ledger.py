@@ -28,7 +28,7 @@ from collegium.errors import (
 )
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger import checkpoint
-from collegium.privacy.ledger.chain import Chain, Head, sign
+from collegium.privacy.ledger.chain import Chain, Head, is_signed, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Block,
@@ -42,7 +42,7 @@ from collegium.privacy.ledger.entry import (
 )
 from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import LedgerReader
-from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.ledger.store import EntryStore, Witness
 
 CHECKPOINT_EVERY = 1000
 """Entries that a start checks again at most after an orderly end."""
@@ -302,6 +302,13 @@ class Ledger(LedgerReader):
             else:
                 too_many = rounds
         return fits
+
+    def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
+        """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""
+        if held := {party: one for party, one in witnesses.items() if is_signed(one)}:
+            with self._lock, self._store.writing():
+                for party, witness in held.items():
+                    self._store.keep_witness(party, witness)
 
     def _append(self, content: Content) -> int:
         """Sign and store the next entry, inside ``_writing``."""

@@ -22,7 +22,12 @@ _SCHEMA = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
     " STRICT",
     "CREATE TABLE checkpoint (one INTEGER PRIMARY KEY, state BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
+    "CREATE TABLE witnesses (party TEXT PRIMARY KEY, key BLOB NOT NULL, head TEXT NOT NULL, signature BLOB NOT NULL) "
+    "STRICT",
 )
+
+Witness = tuple[bytes, str, bytes]
+"""A party's public key, a head that it followed, and its signature under that."""
 
 _ALL = "SELECT seq, body, hash, signature FROM entries WHERE seq"
 ROWS = f"{_ALL} < 0 UNION ALL {_ALL} >= ? ORDER BY seq LIMIT ?"
@@ -100,6 +105,17 @@ class EntryStore:
         """Put this checkpoint in the place of the one before, inside ``writing``."""
         with _reported(self.path):
             self._connection.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", (state, signature))
+
+    def witnesses(self) -> dict[str, Witness]:
+        """What each party signed last, as the file has it."""
+        with _reported(self.path):
+            rows = self._connection.execute("SELECT party, key, head, signature FROM witnesses ORDER BY party")
+            return {party: (key, head, signature) for party, key, head, signature in rows}
+
+    def keep_witness(self, party: str, witness: Witness) -> None:
+        """Put this in the place of what the party signed before, inside ``writing``."""
+        with _reported(self.path):
+            self._connection.execute("INSERT OR REPLACE INTO witnesses VALUES (?, ?, ?, ?)", (party, *witness))
 
     def insert(self, row: Row) -> None:
         """Add one row, inside ``writing``."""

@@ -198,10 +198,12 @@ class ShowLedgerRequest(_message.Message):
     def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LedgerHead(_message.Message):
-    __slots__ = ("head",)
+    __slots__ = ("head", "signature")
     HEAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     head: str
-    def __init__(self, head: _Optional[str] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, head: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class FitRequest(_message.Message):
     __slots__ = ("teacher_json",)
