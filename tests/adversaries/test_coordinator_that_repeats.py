@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
+from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
@@ -75,11 +76,12 @@ class Consortium:
         self.liar.ask(dict.fromkeys(KEYS, PoolChunk(spec, 0, x.tobytes())))
         return spec, self.liar.refusals()
 
-    def refused(self, request: CastVotes | None = None, among: Any = None) -> dict[str, str]:
+    def refused(self, request: CastVotes | CountNearest | None = None, among: Any = None) -> dict[str, str]:
         """The parties that refuse this sum, and by which code; fails where the sum is opened."""
         self.liar.forget()
+        width = request.width(2) if isinstance(request, CountNearest) else 2
         with pytest.raises(QuorumNotReached):
-            self.liar.total(request or cast(self.pool, (0, 1, 2, 3, 4), sum_mode="masked"), 2, among)
+            self.liar.total(request or cast(self.pool, (0, 1, 2, 3, 4), sum_mode="masked"), width, among)
         return self.liar.refusals()
 
     def answered(self) -> set[int]:
@@ -222,32 +224,46 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
     np.testing.assert_array_equal(total, consortium.ask(0, 1, 2, 3, 4))
 
 
-def sampled(consortium: Consortium, edges: list[int], *, by_class: bool = False) -> CountNearest:
-    parameters = {"k": 30.0, "classes": 2, "threshold": 20.0, "sampling_rate": 0.9, "sigma1": 9.0, "sigma2": 4.0}
-    terms = Terms("knn", parameters, "add-remove", "masked", "release")
-    inputs, name = PoolRange(consortium.pool.sha256, (0,)), f"round-{by_class}"
-    return CountNearest(terms, Features("raw"), inputs, np.array([edges]), by_class, name, "ledger")
+def nearest(pool: ArraySpec, stage: str, by_class: bool) -> CountNearest:
+    """What a coordinator asks of all records near input 3, those within and beyond one distance."""
+    numbers = {"k": 200.0, "classes": 2.0, "threshold": 20.0, "sigma1": 60.0, "sigma2": 60.0, "sampling_rate": 1.0}
+    terms = Terms("knn", numbers, "add-remove", "masked", stage)
+    edges = np.array([[500, 2**31]], dtype=np.int64)
+    round_id = f"{stage}-{by_class}"
+    return CountNearest(terms, Features("raw"), PoolRange(pool.sha256, (3,)), edges, by_class, round_id, "ledger")
 
 
-def test_the_sums_by_distance_and_by_class_of_one_sample_are_opened_with_the_same_parties(
-    tmp_path: Path, consortium: Consortium
+PARTS = [(stage, by_class) for stage in ("threshold", "release") for by_class in (False, True)]
+
+
+@pytest.mark.parametrize("first", [PARTS[0], PARTS[3]])
+def test_all_sums_of_records_about_an_input_are_opened_with_the_same_parties(
+    consortium: Consortium, first: tuple[str, bool]
 ) -> None:
-    """Where a policy takes two answers, the difference is how many of the fifth party's records are near."""
-    far, near = sampled(consortium, [600, 10**6]), sampled(consortium, [600, 10**6], by_class=True)
-    everybody = consortium.liar.total(far, far.width(2)).counts[0]
-    consortium.liar.forget()
-    with pytest.raises(QuorumNotReached):
-        consortium.liar.total(near, near.width(2), FEWER)
-    assert consortium.liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
-    assert consortium.liar.total(near, near.width(2)).counts[0, :2].sum() == everybody[0] > 0
+    """Of whichever stage, by distance or by class: two over other parties would differ by one party's counts."""
+    consortium.liar.total(nearest(consortium.pool, *first), 4 if first[1] else 3)
+    for part in PARTS:
+        if part != first:
+            refused = consortium.refused(nearest(consortium.pool, *part), FEWER)
+            assert refused == dict.fromkeys(FEWER, "refused-queries"), part
+    for stage, by_class in PARTS:
+        assert consortium.liar.total(nearest(consortium.pool, stage, by_class), 4 if by_class else 3)
 
-    for name in KEYS:
-        (tmp_path / "two" / name).mkdir(parents=True)
-    twice = Consortium(tmp_path / "two", ONCE.model_copy(update={"times_per_query": 2}))
-    everybody = twice.liar.total(far, far.width(2)).counts[0]
-    stolen = everybody[0] - twice.liar.total(near, near.width(2), FEWER).counts[0, :2].sum()
-    near_gamma = ((twice.records["gamma"].x.astype(int) - X[0]) ** 2).sum(axis=(1, 2, 3)) < 600
-    assert 0 < stolen <= near_gamma.sum() < 30
+
+def test_lists_that_bind_one_part_of_an_answer_show_a_party(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the difference of two parts over other parties is the fifth party's own counts."""
+    made = Answer.to
+
+    def unbound(*asked: Any) -> Answer:
+        return replace(made(*asked), alike=())
+
+    monkeypatch.setattr(Answer, "to", unbound)
+    everybody = consortium.liar.total(nearest(consortium.pool, "threshold", True), 4).counts[0]
+    others = consortium.liar.total(nearest(consortium.pool, "release", True), 4, FEWER).counts[0]
+    labels = consortium.records["gamma"].labels()
+    assert (everybody - others).reshape(2, 2).sum(axis=0).tolist() == np.bincount(labels).tolist()
 
 
 def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes]]:

@@ -59,6 +59,9 @@ class Features:
             require(rows == 2 if self.name == "standard" else 1 <= rows <= 256, "a scaling has rows of 32-bit floats")
             require(self.scaling.shape[1] <= limits.MAX_FEATURES, f"at most {limits.MAX_FEATURES} features")
             require(bool(np.isfinite(self.scaling).all()), "a scaling has finite numbers")
+            # A search among values out of order starts from where the search for the record before it ended.
+            sorted_ = self.name != "ranks" or bool((np.diff(self.scaling, axis=0) >= 0).all())
+            require(sorted_, "the values of a column, among which inputs are ranked, are ascending")
         if self.network is not None:
             require(len(self.network) <= limits.MAX_NETWORK_BYTES, "a network for features is too large")
         weights = self.projection

@@ -2,8 +2,12 @@
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from collegium.errors import ConfigurationError, MissingExtra
 from collegium.extras import optional_import
@@ -87,6 +91,35 @@ def one_thread() -> Iterator[None]:
         finally:
             if before is not None:
                 set_threads(before)
+
+
+_CACHE_LINE = 64
+
+
+def each_alone(function: Callable[[NDArray[Any]], ArrayLike], x: NDArray[Any], width: int) -> NDArray[np.float64]:
+    """``function`` of each record by itself, shape ``[n, width]``: row i depends on ``x[i]`` and on nothing else.
+
+    A library may round a record's sums differently by the size of its block, its place in it, its address in memory
+    or the number of threads. So each record is a block of its own, at one kind of address, and one thread computes.
+
+    No record raises an error, which would tell of it: where ``function`` fails or gives other than ``width`` numbers,
+    the row is 0, and so is each number that is not finite.
+
+    Parameters
+    ----------
+    function : of an array ``[1, …]`` that holds one record; it keeps no reference to it.
+    x : records, shape ``[n, …]``.
+    """
+    rows = np.zeros((len(x), width))
+    memory = np.empty(x[:1].nbytes + _CACHE_LINE, dtype=np.uint8)
+    aligned = memory[-memory.ctypes.data % _CACHE_LINE :][: x[:1].nbytes]
+    with one_thread(), np.errstate(all="ignore"):
+        for number, record in enumerate(x):
+            one = aligned.view(x.dtype).reshape(1, *x.shape[1:])
+            one[0] = record
+            with suppress(Exception):
+                rows[number] = np.reshape(function(one), width)
+    return np.nan_to_num(rows, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @contextmanager

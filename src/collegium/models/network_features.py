@@ -1,10 +1,10 @@
 """Features by a named network: what its last layer takes in, as a unit vector in whole numbers.
 
-A record's features must not depend on which other records share its block, to the last bit: a record that comes or
-goes would otherwise change others. Floating-point sums do depend on a block's size and on a record's place in it.
-So blocks are computed in double precision, which places a value within far less than `GUARD` of what the record
-gives alone, and a record with a value that close to where rounding turns is computed again, alone: every record's
-features are those that it gives alone.
+A record's features must not depend on which other records are computed with it, to the last bit: else a record that
+comes or goes would change those of others. Sums of floating-point numbers do depend on the size of a block and on a
+record's place in it, and weights that somebody chose make whole features of such rounding. So every record goes
+through the network alone (`devices.each_alone`), which takes no longer on one core than blocks do. A record whose
+features are not finite numbers has features 0: an error would tell that the party holds such a record.
 """
 
 from functools import lru_cache
@@ -17,16 +17,12 @@ from torch import nn
 
 from collegium.data.task import Inputs
 from collegium.errors import DataError
-from collegium.models.devices import resolve_device
+from collegium.models.devices import each_alone, resolve_device
 from collegium.models.networks import network_inputs, read_network
 
 ONE = 8192
 """What stands for 1 in a feature."""
 
-GUARD = 1e-6
-"""Of a unit: values this close to a turn of the rounding are computed alone. Double precision errs by far less."""
-
-_AT_ONCE = 256
 _SHORTEST = 1e-6
 
 
@@ -42,20 +38,11 @@ def embed(network: bytes, x: NDArray[Any], inputs: Inputs, device: str = "cpu") 
     ----------
     device : ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
 
-    Raises DataError where the network is none, is not for ``inputs``, or gives numbers that are not finite.
+    Raises DataError where the network is none, is not for ``inputs``, or has weights that are not finite.
     """
-    device = resolve_device(device)
-    kept = np.empty((len(x), width(network, inputs)), dtype=np.int16)
+    device, columns = resolve_device(device), width(network, inputs)
     encoder = _encoder(network)[0].to(device)
-    unsure: list[int] = []
-    for start in range(0, len(x), _AT_ONCE):
-        values = _units(encoder, x[start : start + _AT_ONCE], device)
-        kept[start : start + len(values)] = np.floor(values)
-        unsure += (start + np.flatnonzero((np.abs(values - np.rint(values)) < GUARD).any(axis=1))).tolist()
-    alone = encoder.to("cpu")
-    for row in unsure:
-        kept[row] = np.floor(_units(alone, x[row : row + 1], "cpu")[0])
-    return kept
+    return each_alone(lambda record: _feature_vector(encoder, record, device), x, columns).astype(np.int16)
 
 
 def encoder_of(network: nn.Module) -> nn.Module:
@@ -69,14 +56,13 @@ def encoder_of(network: nn.Module) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def _units(encoder: nn.Module, x: NDArray[Any], device: str) -> NDArray[np.float64]:
+def _feature_vector(encoder: nn.Module, record: NDArray[Any], device: str) -> NDArray[np.float64]:
+    """Features of one record ``[1, …]``, whole numbers from -ONE to ONE, or NaN, shape ``[width]``."""
     with torch.no_grad():
-        raw = encoder(network_inputs(x).double().to(device)).flatten(1).cpu().numpy()
-    if not np.isfinite(raw).all():
-        raise DataError("the network for features gives numbers that are infinite or NaN: train it again")
-    length = np.sqrt(np.square(raw).sum(axis=1, keepdims=True))
-    units: NDArray[np.float64] = raw / np.maximum(length, _SHORTEST) * ONE + 0.5
-    return units
+        raw = encoder(network_inputs(record).double().to(device)).flatten().cpu()
+        length = raw.square().sum().sqrt().clamp(min=_SHORTEST)
+        features: NDArray[np.float64] = (raw / length * ONE + 0.5).floor().numpy()
+    return features
 
 
 @lru_cache(maxsize=2)
@@ -91,4 +77,4 @@ def _width(network: bytes, inputs: Inputs) -> int:
     if made_for != inputs:
         raise DataError("the network for features was made for other inputs: compute it from this task's pool")
     one = np.zeros((1, *inputs.shape), dtype=inputs.dtype)
-    return int(_units(encoder, one, "cpu").shape[1])
+    return len(_feature_vector(encoder.to("cpu"), one, "cpu"))

@@ -225,10 +225,11 @@ def read_network(data: bytes, origin: str) -> "NetworkStudent":
     StorageError
         If the bytes are damaged or no network of this version.
     DataError
-        If its weights do not have the shapes of the network that its metadata name.
+        If its weights do not have the shapes of the network that its metadata name, or are not finite.
     """
     try:
-        tensors = safetensors.torch.load(data)
+        # Copies lie at addresses of one kind, so that no product is rounded by where the file happened to lie.
+        tensors = {key: value.clone() for key, value in safetensors.torch.load(data).items()}
         # The format: the length of the header in 8 bytes, then the header as JSON (checked by `load`).
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
     except (SafetensorError, ValueError, KeyError) as error:
@@ -246,7 +247,9 @@ def read_network(data: bytes, origin: str) -> "NetworkStudent":
     expected = {key: (value.shape, value.dtype) for key, value in network.state_dict().items()}
     if expected != {key: (value.shape, value.dtype) for key, value in tensors.items()}:
         raise DataError(f"the weights in {origin} do not fit the network {name} for its task")
-    # Assigning replaces the tensors without storage; nothing larger than the file is ever allocated.
+    if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
+        raise DataError(f"the weights in {origin} are not all finite numbers: train the network again")
+    # Assigning replaces the tensors without storage; nothing larger than the file is allocated for them.
     network.load_state_dict(tensors, assign=True)
     return NetworkStudent(name, task, network.eval(), "cpu", options)
 

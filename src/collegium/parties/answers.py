@@ -5,7 +5,8 @@ it tells nothing new: the same counts go to the same request, among the same ros
 survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
 those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
 parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason,
-and so are the sums by distance and by class of one sample of records. On a sparse graph, where a listed party may be
+and so are all sums of sampled records about one input, by distance or by class and of whichever stage. They have one
+roster, too, since the quorums of two rosters need not meet. On a sparse graph, where a listed party may be
 left out of the sum, a list counts with its round: what was signed is signed in no other round, even if that one failed.
 Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
@@ -26,6 +27,7 @@ from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
 
 _EVERY_KIND = b"exact sums over all records"
+"""Stands for what such sums are about, where others are about an input."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +38,15 @@ class Answer:
     ----------
     keys : of each input, what it is, whatever the terms: other terms on the same input are a second answer.
     uses : of each input, everything else that the answer depends on: terms, voters and roster.
-    alike : names of what this answer and others tell about the same records. Exact sums that share one are opened with
-        the same parties: the difference would show a single party.
+    alike : names of what this answer and others tell about the same records, and the roster. Masked sums that share a
+        name are opened with the same parties: the difference would show a single party.
     """
 
     request: VoteRequest
     mechanism: Mechanism
     keys: Sequence[bytes]
     uses: Sequence[bytes]
-    alike: Sequence[bytes]
+    alike: Sequence[tuple[bytes, bytes]]
 
     @classmethod
     def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> "Answer":
@@ -63,12 +65,12 @@ class Answer:
         """
         mechanism, terms = mechanism_of(body), body.terms
         # A mechanism with a sum for each stage needs an answer for each; sampled neighbours two, by distance and class.
-        stage, sampled = terms.stage if mechanism.sum_per_stage else "", isinstance(body, CountNearest)
-        part = f"{stage}:{isinstance(body, CountNearest) and body.by_class}"
+        part = f"{terms.stage if mechanism.sum_per_stage else ''}:{isinstance(body, CountNearest) and body.by_class}"
         keys = [hashlib.sha256(b"%s:%s" % (row, part.encode())).digest() for row in contents]
-        alike = [hashlib.sha256(b"%s:%s:sample" % (row, stage.encode())).digest() for row in contents if sampled]
-        if isinstance(body, SumRecords):
-            alike = [_EVERY_KIND]
+        alike: Sequence[bytes] = []
+        if terms.sum_mode == SumMode.MASKED:
+            sampled = contents if isinstance(body, CountNearest) else []
+            alike = [_EVERY_KIND] if isinstance(body, SumRecords) else [b"sample near %s" % row for row in sampled]
         under = (
             run_id,
             terms.mechanism,
@@ -78,8 +80,8 @@ class Answer:
             terms.stage,
         )
         common = f"{under}|{_voters(body)}|".encode() + roster
-        details = [_detail(body, row) for row in range(len(keys))]
-        return cls(body, mechanism, keys, [hashlib.sha256(common + detail).digest() for detail in details], alike)
+        uses = [hashlib.sha256(common + _detail(body, row)).digest() for row in range(len(keys))]
+        return cls(body, mechanism, keys, uses, [(name, roster) for name in alike])
 
     @property
     def exact(self) -> bool:
@@ -175,6 +177,10 @@ class AnswerCounts:
                 elif not answer.exact:
                     database.execute("UPDATE answered SET times = times + 1 WHERE rowid = ?", found)
                 fresh += found is None or not answer.exact
+            for name, roster in answer.alike:
+                if not _survivors(database, name, roster):
+                    self._require_room(database, name)
+                    database.execute("INSERT INTO answered VALUES (?, ?, NULL, ?, 0)", (name, roster, b""))
             self._require_total(before, fresh)
             yield fresh
 
@@ -189,10 +195,9 @@ class AnswerCounts:
         """
         with self._changing(keep=True) as database:
             fresh, before = 0, _total(database)
-            for key, use in zip(answer.keys, answer.uses, strict=True) if answer.exact else ():
-                held = dict(
-                    database.execute("SELECT survivors, counts FROM answered WHERE query = ? AND use = ?", (key, use))
-                )
+            answers = zip(answer.keys, answer.uses, strict=True) if answer.exact else ()
+            for times, (key, use) in [*((1, one) for one in answers), *((0, one) for one in answer.alike)]:
+                held = _survivors(database, key, use)
                 if survivors in held:
                     continue
                 if None in held:
@@ -202,20 +207,11 @@ class AnswerCounts:
                     )
                 else:
                     self._require_room(database, key)
-                    again = (key, use, survivors, next(iter(held.values())))
-                    database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 1)", again)
-                    fresh += 1
-            for name in answer.alike if answer.exact else ():
-                self._bind(database, name, survivors)
+                    again = (key, use, survivors, next(iter(held.values())), times)
+                    database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, ?)", again)
+                    fresh += times
             self._require_total(before, fresh)
             yield fresh
-
-    def _bind(self, database: sqlite3.Connection, name: bytes, survivors: bytes) -> None:
-        """Bind exact sums that are alike to these parties; a row of the table whose key is no input's says so."""
-        bound = database.execute("SELECT 1 FROM answered WHERE query = ? AND survivors = ?", (name, survivors))
-        if bound.fetchone() is None:
-            self._require_room(database, name)
-            database.execute("INSERT INTO answered VALUES (?, ?, ?, ?, 0)", (name, b"", survivors, b""))
 
     def _require_room(self, database: sqlite3.Connection, key: bytes) -> None:
         times = database.execute("SELECT COUNT(*) FROM answered WHERE query = ?", (key,)).fetchone()[0]
@@ -245,6 +241,11 @@ class AnswerCounts:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         return database
+
+
+def _survivors(database: sqlite3.Connection, query: bytes, use: bytes) -> dict[bytes | None, bytes]:
+    """The lists of survivors that an answer was opened with, None where it only left so far, each with its counts."""
+    return dict(database.execute("SELECT survivors, counts FROM answered WHERE query = ? AND use = ?", (query, use)))
 
 
 def _total(database: sqlite3.Connection) -> int:

@@ -20,6 +20,9 @@ from collegium.data.features import dimensions
 from collegium.data.task import Task
 from collegium.errors import DataError, MechanismRefused, StorageError
 from collegium.logs import event
+from collegium.models.devices import each_alone
+from collegium.models.forests import Forest
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
@@ -103,7 +106,10 @@ class OwnEvaluation:
             write_whole(self._folder / KEPT_AS, json.dumps(kept | {"warning": warning}), mode=0o600)
 
     def _probabilities(self, file: bytes) -> NDArray[np.float64]:
-        """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1]."""
+        """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1].
+
+        A record's row depends on that record and on the file alone, and no record raises an error.
+        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "student.safetensors"
             path.write_bytes(file)
@@ -115,9 +121,12 @@ class OwnEvaluation:
                 ) from None
         if student.task != self._task:
             raise DataError("the classifier to evaluate is for another task")
-        found = np.asarray(student.probabilities(self._examples.x), dtype=np.float64)
-        if found.shape != (len(self._examples), len(self._task.classes)):
-            raise DataError("the classifier to evaluate gives no probability for each class")
+        if isinstance(student, Forest | KernelStudent):
+            # Their answers are exact: a record's is the same beside whichever others.
+            with np.errstate(all="ignore"):
+                found = student.probabilities(self._examples.x)
+        else:
+            found = each_alone(student.probabilities, self._examples.x, len(self._task.classes))
         return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from collegium_reproduction.exact_nearest import closest
+from support.liar_networks import of_rounding
 from support.record_votes import RECORDS, TASK, Clinic
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
@@ -19,7 +20,8 @@ from collegium.data.features import Features, dimensions, distances_squared, ext
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused
 from collegium.models import network_features
-from collegium.models.networks import build_network, save_network
+from collegium.models.devices import each_alone
+from collegium.models.networks import build_network, network_inputs, read_network, save_network
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
@@ -279,25 +281,39 @@ def test_network_features_of_a_record_are_the_same_in_any_company(tmp_path: Path
     assert np.abs(length / network_features.ONE - 1).max() < 0.01
 
 
-def test_network_features_close_to_a_turn_of_the_rounding_are_computed_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A fault that depends on the company is planted: within the guard it changes nothing, beyond it it does."""
-    features = Features("network", network=network(tmp_path))
-    x = images(40)
+def test_features_that_are_only_rounding_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that cancel, and are large: every feature is what rounding leaves. Planted: all records in one block."""
+    features, x = Features("network", network=of_rounding(DIGITS, 1e30)), images(40)
     alone = np.concatenate([extract(features, x[[row]], DIGITS.inputs) for row in range(40)])
-    units = network_features._units
+    assert alone.any() and (extract(features, x, DIGITS.inputs) == alone).all()
+    assert (extract(features, x[1:4], DIGITS.inputs) == alone[1:4]).all()
 
-    def planted(encoder: Any, block: np.ndarray, device: str) -> np.ndarray:
-        values = units(encoder, block, device)
-        return values if len(block) == 1 else values + np.float64(shift)
+    together = torch.nn.Sequential(*list(read_network(features.network or b"", "planted").network.children())[:-1])
+    raw = {count: together.double()(network_inputs(x[:count]).double())[1] for count in (2, 40)}
+    assert (raw[2] != raw[40]).any(), "the same rounding in any block"
 
-    monkeypatch.setattr(network_features, "_units", planted)
-    monkeypatch.setattr(network_features, "GUARD", 1e-2)
-    shift = 5e-3
-    assert (extract(features, x, DIGITS.inputs) == alone).all()
-    shift = 0.3
-    assert (extract(features, x, DIGITS.inputs) != alone).any()
+
+def test_a_number_that_depends_on_the_company_is_computed_alone() -> None:
+    """Also where it fails, gives another shape or no finite number; nothing is told of that but a 0."""
+    x = np.arange(5.0, dtype=np.float32)[:, None]
+
+    def asked(block: np.ndarray) -> Any:
+        kind = int(block[0, 0]) if len(block) == 1 else 9
+        return [[1.0, 2.0], [np.nan, 3.0], [np.inf, -np.inf], [7.0], [1 / (kind - 4), 5.0]][kind]
+
+    found = each_alone(asked, x, 2)
+    assert found.tolist() == [[1, 2], [0, 3], [0, 0], [0, 0], [0, 0]]
+    addresses = {each_alone(lambda one: [one.ctypes.data % 64], x[start:], 1).max() for start in range(4)}
+    assert addresses == {0}
+
+
+def test_ranks_among_values_out_of_order_are_refused() -> None:
+    """A search in them begins where that for the record before it ended, and so tells of that record."""
+    column = np.array([[2.0], [0.0], [3.0], [1.0]], dtype=np.float32)
+    company = (-1.0, 0.5, 1.5, 2.5, 3.5)
+    assert len({np.searchsorted(column[:, 0], np.float32([first, 1.5]))[1] for first in company}) > 1
+    with pytest.raises(ProtocolViolation, match="ascending"):
+        Features("ranks", scaling=column)
 
 
 def test_a_network_for_other_inputs_or_none_at_all_is_refused(tmp_path: Path) -> None:

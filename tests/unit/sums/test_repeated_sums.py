@@ -19,6 +19,7 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.class_sums import count_of_one
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.secure_sum import plan_graph
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
 NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)
@@ -78,6 +79,22 @@ def test_exact_sums_of_two_kinds_over_other_parties_are_not_opened(
     assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
     same = replace(counted(parties), round_id="round-3")
     assert liar.total(same, cells.cells).counts.sum() / ONE == sum(map(len, parties.examples.values()))
+
+
+def test_exact_sums_of_two_kinds_over_two_rosters_are_not_opened(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    """Quorums of two rosters need not meet: whoever gave a sum over one gives none over another."""
+    cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
+    parties, liar = asked(consortium, tmp_path, LIMITS.model_copy(update={"few_parties": True}))
+    liar.total(parties.request("masked"), LENGTH)
+    del parties.roster["alpha"]  # each party holds this very roster
+    liar = Liar(parties.parties, parties.roster, plan_graph(len(FEWER), 0.2, 0.1), "trial")
+    terms = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
+    with pytest.raises(QuorumNotReached):
+        counted = CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
+        liar.total(counted, cells.cells)
+    assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
 
 
 def test_where_parties_add_the_noise_another_question_is_answered_and_counted(

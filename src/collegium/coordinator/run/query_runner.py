@@ -87,8 +87,12 @@ class QueryRunner:
                 continue
             teachers = self.ready(requests)
 
-            def counts_of(stage: Stage, chunk: Sequence[str], teachers: Mapping[str, int] = teachers) -> IntArray:
-                return self._round(requests, [queries[key] for key in chunk], teachers, stage.name).counts
+            def counts_of(stage: Stage, chunk: Sequence[str], teachers: dict[str, int] = teachers) -> IntArray:
+                result = self._round(requests, [queries[key] for key in chunk], teachers, stage.name)
+                # Under masks all sums about an input are opened with the same parties.
+                for party in teachers.keys() - set(result.answered):
+                    del teachers[party]
+                return result.counts
 
             if self._setup.mechanism.sum_per_stage:
                 fitted = self._labeller.label_by_stage(asked, counts_of)

@@ -1,0 +1,194 @@
+"""A coordinator that sends a network of its choice, so that a party's answers or refusals single out a record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from adversaries.test_coordinator_that_repeats import TASK, X
+from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
+from support.liar_networks import ODD, infinite_weights, odd, of_rounding
+
+from collegium.data import Examples
+from collegium.data.coverage import CoverageSpec
+from collegium.data.features import Features
+from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.values import ArraySpec
+from collegium.models import network_features, networks
+from collegium.models.kernel_student import KernelStudent
+from collegium.parties import evaluation as evaluation_module
+from collegium.parties.class_sums import RecordsOfClasses
+from collegium.parties.evaluation import OwnEvaluation
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.evaluation_cells import Layout
+from collegium.privacy.mechanisms import mechanism_named
+from collegium.privacy.mechanisms.class_sums import bound_squared
+from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import (
+    CastNeighbours,
+    CountCoverage,
+    CountNearest,
+    Evaluate,
+    PoolRange,
+    RequestBody,
+    SumClasses,
+    Terms,
+)
+
+GENEROUS = PolicyConfig(
+    minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")
+)
+BRIGHT = Examples(np.full((1, 4, 4, 1), 255, dtype=np.uint8), np.array([1]))
+WITH_BRIGHT = Examples(np.concatenate([RECORDS.x, BRIGHT.x]), np.concatenate([RECORDS.labels(), BRIGHT.labels()]))
+
+
+@pytest.fixture(autouse=True)
+def odd_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(networks.ARCHITECTURES, "odd", ODD)
+
+
+def terms(name: str, **changes: float) -> Terms:
+    kind = mechanism_named(name)
+    described = Terms(name, parameters_of(kind) | changes).described()
+    stage = described.stages[-1].name if described.sum_per_stage else ""
+    mode = "masked+noised" if name.startswith("noised") else "masked"
+    return Terms(name, described.parameters(), described.adjacencies[0].value, mode, stage)
+
+
+def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody]]:
+    """All requests that carry a network, one of each: as features, and as a classifier to be evaluated."""
+    features, path = Features("network", network=network), folder / "student.safetensors"
+    landmarks = np.zeros((2, network_features.width(network, TASK.inputs)), dtype=np.int16)
+    kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, landmarks, "cpu")
+    KernelStudent(TASK, kernel, np.ones((3, 2))).save(path)
+
+    def bodies(pool: ArraySpec) -> list[RequestBody]:
+        inputs, edges = PoolRange(pool.sha256, (3,)), np.array([[10**6, 10**8]], dtype=np.int64)
+        asked: list[RequestBody] = [
+            CountNearest(terms("knn"), features, inputs, edges, by_class, f"near-{by_class}", "ledger")
+            for by_class in (False, True)
+        ]
+        students = (path.read_bytes(), network)
+        cells = CoverageSpec(features, (0, 1), (0, 1), (1, 10**9))
+        counted = terms("noised-record-counts", cells=cells.cells)
+        measured = terms("noised-record-counts", parts=2.0, cells=2.0 * Layout(2).length)
+        around = terms("individual-knn")
+        sums = terms("noised-class-sums")
+        return [
+            *asked,
+            CastNeighbours(around, features, PoolRange(pool.sha256, (4,)), (10**8,), "flat", "around", "ledger"),
+            SumClasses(sums, "sums", "ledger", KernelSpec(features, (0, 1, 2), 10**6), pool.sha256, False),
+            CountCoverage(counted, "cover", "ledger", False, cells, pool.sha256),
+            Evaluate(measured, "measure", "ledger", False, students, 2),
+        ]
+
+    return bodies
+
+
+def said_of_both(network: bytes, folder: Path) -> list[list[Any]]:
+    """What a party says to all requests without a bright record, and with one."""
+    folder.mkdir(exist_ok=True)
+    bodies = every_request(network, folder)
+    both = {"without": RECORDS, "with": WITH_BRIGHT}
+    return [everything_said(records, GENEROUS, bodies, folder / name) for name, records in both.items()]
+
+
+@pytest.mark.parametrize("does", ["infinite", "an error"])
+@pytest.mark.slow
+def test_no_record_for_which_a_network_fails_is_told_by_a_refusal(does: str, tmp_path: Path) -> None:
+    """One request of every kind that carries a network.
+
+    Searched beside this for errors that a record could cause: every ``raise`` in `data.features`, `data.kernels`,
+    `data.coverage`, `models` and `parties` that a handler reaches. The others look at the request, the task, files
+    that are sent, the policy or the disk.
+    """
+    without, with_bright = said_of_both(odd(TASK, does), tmp_path)
+    assert without == with_bright
+    assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 6
+
+
+def test_a_party_that_checks_features_of_records_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, width: int) -> np.ndarray:
+        rows = np.concatenate([np.reshape(function(x[row : row + 1]), (1, -1)) for row in range(len(x))])
+        assert np.isfinite(rows).all()
+        return rows
+
+    monkeypatch.setattr(network_features, "each_alone", checked)
+    without, with_bright = said_of_both(odd(TASK, "NaN"), tmp_path)
+    assert without != with_bright
+
+
+def test_infinite_weights_are_refused_whatever_the_records_are(tmp_path: Path) -> None:
+    sound = tmp_path / "sound"
+    sound.mkdir()
+    bodies = every_request(odd(TASK, "NaN"), sound)
+    bad = infinite_weights(TASK)
+
+    def of_weights(pool: ArraySpec) -> list[RequestBody]:
+        sums = next(body for body in bodies(pool) if isinstance(body, SumClasses))
+        kernel = KernelSpec(Features("network", network=bad), sums.kernel.landmarks, 10**6)
+        evaluate = next(body for body in bodies(pool) if isinstance(body, Evaluate))
+        asked = {"terms": sums.terms, "round_id": "r", "ledger_id": "l", "per_party": False}
+        return [
+            SumClasses(**asked, kernel=kernel, pool_sha256=pool.sha256),
+            Evaluate(evaluate.terms, "e", "l", False, (bad, bad), 2),
+        ]
+
+    both = [everything_said(r, GENEROUS, of_weights, tmp_path / str(len(r))) for r in (RECORDS, WITH_BRIGHT)]
+    assert both[0] == both[1] and both[0][-1] == (0.0, 0.0, 0)
+    assert {reply.code for reply in both[0][:-1]} == {"data"}
+
+
+def moved_in_sums() -> float:
+    """The most that leaving out the first record moves class sums under features of rounding, in parts of Δ."""
+    kernel = KernelMap.of_pool(
+        KernelSpec(Features("network", network=of_rounding(TASK, 1e30)), tuple(range(20)), 3 * 10**7), X, TASK.inputs
+    )
+
+    def moved(count: int) -> float:
+        least, most = (RECORDS.take(np.arange(first, count)) for first in (1, 0))
+        difference = RecordsOfClasses(most, TASK).sums(kernel) - RecordsOfClasses(least, TASK).sums(kernel)
+        return float(np.linalg.norm(difference.astype(np.float64))) / math.sqrt(bound_squared(2))
+
+    return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))
+
+
+def moved_in_evaluations() -> float:
+    """The same of the counts of an evaluation of a classifier by rounding, in records."""
+    mechanism = RecordCounts(9.0, 1, Layout(2).length)
+    student = of_rounding(TASK, 1e12, decides=True)
+    asked = Evaluate(Terms.of(mechanism, "clear"), "r", "l", False, (student,), 2)
+
+    def moved(count: int) -> float:
+        parts = [RECORDS.take(np.arange(first, count)) for first in (0, 1)]
+        most, least = (OwnEvaluation("alpha", part, TASK, None, "cpu").counts(asked) for part in parts)
+        return float(np.linalg.norm(most - least)) / ONE
+
+    return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))
+
+
+def in_blocks(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, width: int) -> np.ndarray:
+    """The planted bug: all records in one block."""
+    return np.nan_to_num(np.asarray(function(x)).reshape(len(x), width))
+
+
+def test_a_record_that_leaves_changes_no_other_whatever_network_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: features, and answers of a classifier, that are computed in blocks."""
+    assert moved_in_sums() <= 1.0
+    assert moved_in_evaluations() == 1.0
+
+    def of_block(encoder: Any, block: np.ndarray, device: str) -> np.ndarray:
+        raw = encoder(networks.network_inputs(block).double()).flatten(1).detach().numpy()
+        length = np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-6)
+        return np.asarray(np.floor(raw / length * network_features.ONE + 0.5))
+
+    monkeypatch.setattr(network_features, "each_alone", in_blocks)
+    monkeypatch.setattr(network_features, "_feature_vector", of_block)
+    monkeypatch.setattr(evaluation_module, "each_alone", in_blocks)
+    assert moved_in_sums() > 1.2
+    assert moved_in_evaluations() > 1.2
