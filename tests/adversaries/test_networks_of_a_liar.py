@@ -82,7 +82,7 @@ def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[Re
         return [
             *asked,
             CastNeighbours(around, features, PoolRange(pool.sha256, (4,)), (10**8,), "flat", "around", "ledger"),
-            SumClasses(sums, "sums", "ledger", KernelSpec(features, (0, 1, 2), 10**6), pool.sha256, False),
+            SumClasses(sums, "sums", "ledger", False, KernelSpec(features, (0, 1, 2), 10**6), pool.sha256),
             CountCoverage(counted, "cover", "ledger", False, cells, pool.sha256),
             Evaluate(measured, "measure", "ledger", False, students, 2),
         ]
