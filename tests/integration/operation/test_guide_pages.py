@@ -8,12 +8,14 @@ import shlex
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.pages import blocks_of, commands_of, text_of_page
 
+import collegium as cg
 from collegium import cli, testing
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.data import DataSource, load
@@ -111,8 +113,14 @@ def test_the_checks_on_the_page_are_those_that_there_are() -> None:
 
 def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,) = blocks_of(OWN, "python")
-    pool = pd.DataFrame({"age": np.arange(40), "dose": np.arange(40) % 7})
+    pool = pd.DataFrame({"age": np.arange(40), "ward": ["Süd", "Nord"] * 20})
     pool.to_csv(tmp_path / "pool.csv", index=False)
+    columns = [
+        {"kind": "number", "name": "age", "low": 0, "high": 50},
+        {"kind": "category", "name": "ward", "categories": ["Nord", "Süd"]},
+    ]
+    task = Task.model_validate({"classes": ["young", "old"], "inputs": {"kind": "table", "columns": columns}})
+    monkeypatch.setattr("collegium.load_student", lambda path: SimpleNamespace(task=task), raising=False)
     run = RunFolder(tmp_path / "consortium" / "run")
     run.prepare()
     run.write_labels([(index, None if index == 20 else int(index >= 20)) for index in range(39, -1, -1)])
@@ -120,4 +128,4 @@ def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatc
     names: dict[str, object] = {}
     exec(source, names)
     predict = names["student"].predict  # type: ignore[attr-defined]
-    assert predict(pool.iloc[[0, 39]]).tolist() == [0, 1]
+    assert predict(cg.encode(pool.iloc[[0, 39]], task)).tolist() == ["young", "old"]
