@@ -15,6 +15,12 @@ kernel map of the pool, which learned from no label) and the same δ = 1e-5, und
   accountant: multinomial logistic regression on the same features, and a network with one hidden layer of 64 on
   the inputs, scaled by the pool's means and deviations. 20 epochs, batches of 512 (a quarter of the records at most),
   clipping at 1, momentum 0.9; of two rates the one that scores best on the test labels, to its advantage.
+* ``dp-fedavg``: federated averaging of the same regression on the same features by the institutions of ``alone``: 10
+  rounds, in each of which every institution takes 4 noisy full-batch steps on its own records, with noise that protects
+  each of them from everybody, the server included. Of two rates the one that scores best on the test labels.
+* ``private-knn``: the k nearest records, by the same features, of a fresh Poisson sample of a fifth of all records vote
+  on each query; no screening. k, the noise and the number of queries are those, of a small grid within ε by the
+  published accounting, that score best on the test labels, to its advantage; the student is that of ``gnmax``.
 * ``gnmax``: 250 teachers (a tenth as many records at least), each the same classifier from its own share; the noise and
   the number of queries are those, of a small grid within ε by the published accounting, that score best on the test
   labels, to its advantage; the student is the same classifier from the labelled queries.
@@ -27,7 +33,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +49,16 @@ from collegium.data.loading.files import open_npz
 from collegium.data.task import Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.parties.class_sums import RecordsOfClasses
+from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium.privacy.mechanisms.gnmax import GNMax
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 
 DELTA = 1e-5
 STEPS, RATES = (10, 40), (1.0, 4.0)
 EPOCHS, SGD_RATES = 20, (0.5, 4.0)
+ROUNDS, LOCAL_STEPS = 10, 4
+SAMPLING_RATE, NEAREST = 0.2, (0.003, 0.01, 0.03)  # the latter as parts of a sample
 QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
 INSTITUTIONS = {"hearts": 4}
 
@@ -201,8 +210,6 @@ class Methods:
     def noisy_gradient(self, epsilon: float) -> Floats:
         """Logistic regression by noisy full-batch gradients, the best of a grid on the test labels."""
         x, test = self.features
-        norms = np.linalg.norm(x, axis=1)
-        codes = np.eye(self.classes, dtype=np.float32)[self.split.private.labels()]
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
         sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
         generator = np.random.default_rng(self.seed)
@@ -210,15 +217,42 @@ class Methods:
             for rate in RATES:
                 weights = np.zeros((x.shape[1], self.classes), dtype=np.float32)
                 for _ in range(steps):
-                    scores = x @ weights
-                    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-                    errors = shares / shares.sum(axis=1, keepdims=True) - codes
-                    lengths = np.linalg.norm(errors, axis=1) * norms
-                    gradient = x.T @ (errors / np.maximum(1.0, lengths)[:, None])
-                    gradient += generator.normal(0.0, sigma * np.sqrt(steps), gradient.shape).astype(np.float32)
-                    weights -= rate * gradient / len(x) * x.shape[1] ** 0.5
+                    weights -= rate * self._noisy_gradient(np.arange(len(x)), weights, sigma * steps**0.5, generator)
                 found = (test @ weights).astype(np.float64)
                 best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
+        return best[1]
+
+    def _noisy_gradient(
+        self, own: NDArray[np.int64], weights: NDArray[np.float32], noise: float, generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """The mean gradient of the records at ``own``, each clipped at 1, with noise on their sum."""
+        x, labels = self.features[0][own], self.split.private.labels()[own]
+        scores = x @ weights
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        errors = shares / shares.sum(axis=1, keepdims=True) - np.eye(self.classes, dtype=np.float32)[labels]
+        lengths = np.linalg.norm(errors, axis=1) * np.linalg.norm(x, axis=1)
+        gradient = x.T @ (errors / np.maximum(1.0, lengths)[:, None])
+        gradient += generator.normal(0.0, noise, gradient.shape).astype(np.float32)
+        found: NDArray[np.float32] = gradient / len(x) * x.shape[1] ** 0.5
+        return found
+
+    def dp_fedavg(self, epsilon: float, institutions: int) -> Floats:
+        """Federated averaging where every institution protects its own records; of two rates the better."""
+        generator = np.random.default_rng(self.seed)
+        parts = np.array_split(generator.permutation(len(self.split.private)), institutions)
+        truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
+        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
+        noise = sigma * (ROUNDS * LOCAL_STEPS) ** 0.5
+        for rate in RATES:
+            weights = np.zeros((self.features[0].shape[1], self.classes), dtype=np.float32)
+            for _ in range(ROUNDS):
+                local = [weights.copy() for _ in parts]
+                for own, part in zip(local, parts, strict=True):
+                    for _ in range(LOCAL_STEPS):
+                        own -= rate * self._noisy_gradient(part, own, noise, generator)
+                weights = np.mean(local, axis=0)
+            found = (self.features[1] @ weights).astype(np.float64)
+            best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
 
     def dp_sgd(self, epsilon: float, hidden: int = 0) -> Floats:
@@ -238,12 +272,34 @@ class Methods:
         deviation = np.maximum(deviation, 0.05 * deviation.mean()) * flat[0].shape[1] ** 0.5
         return (flat[1] - mean) / deviation, (flat[2] - mean) / deviation
 
+    @cached_property
+    def nearest_votes(self) -> list[NDArray[np.int64]]:
+        """The votes of the nearest records of fresh samples on the queries of ``votes``, for each of ``NEAREST``."""
+        generator, x = np.random.default_rng(self.seed), self.features[0]
+        queries, codes = self.kernel(self.split.pool[self.votes[0]]) / ONE, np.eye(self.classes, dtype=np.int64)
+        found = [np.zeros((len(queries), self.classes), dtype=np.int64) for _ in NEAREST]
+        for number, query in enumerate(queries.astype(np.float32)):
+            sample = np.flatnonzero(generator.random(len(x)) < SAMPLING_RATE)
+            near = self.split.private.labels()[sample[np.argsort(-(x[sample] @ query))]]  # all x are of one length
+            for votes, part in zip(found, NEAREST, strict=True):
+                votes[number] = codes[near[: max(5, round(part * SAMPLING_RATE * len(x)))]].sum(axis=0)
+        return found
+
+    def private_knn(self, epsilon: float) -> Floats:
+        """A student of Private-kNN's labels, the best of a grid of queries and k on the test labels."""
+        tried = [self._of_queries(votes, epsilon, SAMPLING_RATE) for votes in self.nearest_votes]
+        truth = self.split.test.labels()
+        return max(tried, key=lambda found: float((found.argmax(axis=1) == truth).mean()))
+
     def gnmax(self, epsilon: float) -> Floats:
         """A student of GNMax's labels, the best of a grid of queries on the test labels."""
-        pool, (asked, votes) = self.split.pool, self.votes
+        return self._of_queries(self.votes[1], epsilon)
+
+    def _of_queries(self, votes: NDArray[np.int64], epsilon: float, sampling_rate: float = 1.0) -> Floats:
+        pool, asked = self.split.pool, self.votes[0]
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
         for queries in [one for one in QUERIES if one <= len(asked)]:
-            labels = GNMax(sigma_of(queries, epsilon)).release(votes[:queries])
+            labels = GNMax(sigma_of(queries, epsilon, sampling_rate)).release(votes[:queries])
             found = self._scores(self._sums_of(Examples(pool[asked[:queries]], labels)))
             best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
@@ -288,12 +344,19 @@ def _opacus(
     return scores
 
 
-def sigma_of(queries: int, epsilon: float) -> float:
-    """The least noise of so many GNMax queries within ε, by the published accounting."""
+@cache
+def sigma_of(queries: int, epsilon: float, sampling_rate: float = 1.0) -> float:
+    """The least noise of so many noisy winners within ε, by the published accounting."""
+
+    def charge(sigma: float) -> RenyiCurve:
+        if sampling_rate == 1.0:
+            return GNMax(sigma).charge(WIDE_ORDERS, queries=queries, published=True)
+        return sampled_gaussian_curve(2.0**0.5, sigma, sampling_rate, WIDE_ORDERS) * queries
+
     low, high = 0.1, 1e5
     while high - low > 1e-3 * high:
         middle = float(np.sqrt(low * high))
-        spent = GNMax(middle).charge(WIDE_ORDERS, queries=queries, published=True).to_epsilon(DELTA).epsilon
+        spent = charge(middle).to_epsilon(DELTA).epsilon
         low, high = (low, middle) if spent <= epsilon else (middle, high)
     return high
 
@@ -325,6 +388,10 @@ def rows_of(name: str, epsilons: list[float], seeds: int, methods: list[str]) ->
                 note("dp-sgd network", epsilon, made.dp_sgd(epsilon, hidden=64))
             if "gnmax" in methods:
                 note("gnmax", epsilon, made.gnmax(epsilon))
+            if "dp-fedavg" in methods:
+                note("dp-fedavg", epsilon, made.dp_fedavg(epsilon, INSTITUTIONS.get(name, 25)))
+            if "private-knn" in methods:
+                note("private-knn", epsilon, made.private_knn(epsilon))
     for (method, spent), figures in scores.items():
         accuracies = [figure[0] for figure in figures]
         areas = [figure[2] for figure in figures if figure[2] is not None]
@@ -360,8 +427,8 @@ def main() -> None:
     parser.add_argument("--sets", default="adult,hearts,schools,digits,banking77,medical")
     parser.add_argument("--epsilons", default="0.05,0.2,0.5,1,2")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", default="alone,noisy gradient,dp-sgd,gnmax")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--methods", default="alone,noisy gradient,dp-sgd,dp-fedavg,gnmax,private-knn")
+    parser.add_argument("--json", type=Path, help="where the rows are kept; a file's other rows stay")
     asked = parser.parse_args()
     epsilons = [float(text) for text in asked.epsilons.split(",")]
     rows: list[Row] = []
@@ -369,7 +436,9 @@ def main() -> None:
         rows += rows_of(name, epsilons, asked.seeds, asked.methods.split(","))
         print(table([row for row in rows if row.set == name], epsilons), flush=True)
         if asked.json is not None:
-            asked.json.write_text(json.dumps([vars(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+            kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []
+            merged = {(row.set, row.method, row.epsilon): row for row in [*kept, *rows]}
+            asked.json.write_text(json.dumps([vars(row) for row in merged.values()], indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
