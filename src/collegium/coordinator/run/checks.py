@@ -34,8 +34,8 @@ SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""
 LARGE_EPSILON = 8.0
 """Beyond it a budget promises hardly anything; as in docs/choosing-noise.md."""
-DROWNED, CLEAR = 8, 4
-"""With an eighth of the needed contributions most labels were wrong; with four times as many, nine tenths of the
+DROWNED, CLEAR = 10, 4
+"""With a tenth of the needed contributions most labels were wrong; with four times as many, nine tenths of the
 accuracy without noise were there (digits, Banking77, medical abstracts, the patients of docs/differing-files.md)."""
 FEW_PARTIES = 5
 """With fewer parties, a sum tells much of each of them."""
@@ -63,6 +63,7 @@ class Findings:
 
     Parameters
     ----------
+    choice : what labels and student come from, and why.
     queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
     votes : of all parties together; 0 where records vote, whose number is private.
     needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
@@ -70,6 +71,7 @@ class Findings:
     policy : of a study, the lines of policy.toml that agree to it.
     """
 
+    choice: str
     pool_inputs: int
     holdout_records: int | None
     queries: int
@@ -85,6 +87,7 @@ class Findings:
         """The findings as lines for people."""
         holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
         lines = [
+            f"method       {self.choice}",
             f"pool         {self.pool_inputs} inputs; holdout: {holdout}",
             f"budget       pays for {self.affordable} of {self.queries} queries",
         ]
@@ -145,6 +148,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
     needed = _needed(config, public) if summed and config.consortium.own_run else None
     return Findings(
+        choice=config.choice,
         pool_inputs=len(public.pool),
         holdout_records=None if public.holdout is None else len(public.holdout),
         queries=queries * config.consortium.own_run,

@@ -37,13 +37,13 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
     some = extract(features, pool[order[:_SOME]], inputs)
     squared = distances_squared(some, extract(features, pool[landmarks], inputs))
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
-    bandwidth = settings.bandwidth or (0.6 if inputs.kind == "table" else 0.4)
+    _, bandwidth = settings.usual_for(inputs.kind)
     bandwidth_squared = max(1, round((bandwidth * median) ** 2))
     return KernelSpec(features, tuple(int(position) for position in landmarks), bandwidth_squared)
 
 
 def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
-    name = settings.features or {"image": "pyramid", "vector": "raw"}.get(inputs.kind, "ranks")
+    name, _ = settings.usual_for(inputs.kind)
     if inputs.kind == "vector" and name == "raw":
         return Features("standard", scaling=_one_scale(pool))
     if isinstance(inputs, TableInputs) and name == "ranks":

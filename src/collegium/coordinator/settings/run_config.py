@@ -34,8 +34,12 @@ class VotesConfig(Frozen):
     fit_deadline_s: float = Field(default=3600.0, gt=0)
 
 
+AUTO = "auto"
+"""In place of a mechanism's or a student's name: `RunConfig` puts in what public structure alone decides."""
+
+
 class MechanismConfig(Frozen):
-    """The mechanism's registered name and its parameters; the budget decides the noise of class sums without sigma."""
+    """A mechanism's name or `AUTO`, and its parameters; without sigma the budget decides the noise of class sums."""
 
     name: str = "class-sums"
     parameters: dict[str, float] = Field(default_factory=dict)
@@ -176,15 +180,19 @@ class SumsConfig(Frozen):
 
     features: Literal["hog", "pyramid", "raw", "standard", "ranks"] | None = None
     """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; columns
-    scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is left out: pyramid
-    for images, ranks for tables, raw for vectors."""
+    scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is left out, see
+    `usual_for`."""
     dimensions: int = Field(default=128, ge=1)
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
     """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
     bandwidth: float | None = Field(default=None, gt=0, le=100)
-    """Of the Gaussian kernel, in units of the median distance of inputs from landmarks; 0.6 for tables and 0.4 for
-    others where it is left out."""
+    """Of the Gaussian kernel, in units of the median distance of inputs from landmarks; see `usual_for`."""
+
+    def usual_for(self, kind: str) -> tuple[str, float]:
+        """Features and bandwidth for inputs of that kind, where they are left out as the kind decides."""
+        features, bandwidth = {"image": ("pyramid", 0.4), "vector": ("raw", 0.4)}.get(kind, ("ranks", 0.6))
+        return self.features or features, self.bandwidth or bandwidth
 
 
 class CountsConfig(Frozen):
@@ -232,9 +240,10 @@ class RunConfig(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _usual(cls, values: Any) -> Any:
-        """What follows from what is left out: class sums, unless teachers or neighbours are named, then ``gnmax``.
+        """What is left out, or `AUTO`: class sums, unless teachers or neighbours are named, then ``gnmax``.
 
         Class sums are noised by the parties, as the whole noisy vector is charged in any case, and hold their student.
+        The names are put in here, so that parties, records and reports only ever see what was chosen.
         """
         if not isinstance(values, dict):
             return values
@@ -242,14 +251,33 @@ class RunConfig(Frozen):
         if not isinstance(mechanism, dict):
             return values
         votes_asked = not {"teachers", "neighbours"}.isdisjoint(values)
-        mechanism = {"name": "gnmax" if votes_asked else "class-sums"} | mechanism
-        usual: dict[str, dict[str, Any]] = {"mechanism": mechanism}
-        name = mechanism["name"]
+        name = mechanism.get("name", AUTO)
+        if name == AUTO:
+            name = "gnmax" if votes_asked else "class-sums"
+        usual: dict[str, dict[str, Any]] = {"mechanism": {"name": name}, "student": {"method": "consistency"}}
         if name in known_names() and mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS:
             usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
         given = {section: values.get(section, {}) for section in usual}
-        filled = {section: usual[section] | own for section, own in given.items() if isinstance(own, dict)}
+        filled = {
+            section: usual[section] | {key: value for key, value in own.items() if value != AUTO}
+            for section, own in given.items()
+            if isinstance(own, dict)
+        }
         return values | filled
+
+    @property
+    def choice(self) -> str:
+        """What labels and student come from, and why, in a sentence for people."""
+        mechanism, student, kind = self.mechanism.name, self.student.method, self.task.inputs.kind
+        if self.mechanism.kind.answered_by is not AnsweredBy.ALL_RECORDS:
+            return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
+        (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
+        why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
+        return (
+            f"{mechanism} and the student {student}: one sum over all records, as neither teachers nor neighbours are "
+            f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
+            "public facts alone decide, at no ε"
+        )
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> "RunConfig":
@@ -324,6 +352,7 @@ class RunConfig(Frozen):
             )
 
 
+_SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}
 _RECORDS = (AnsweredBy.RECORDS_WITHIN_A_RADIUS, AnsweredBy.SAMPLED_RECORDS)
 
 
