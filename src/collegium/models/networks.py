@@ -51,34 +51,24 @@ class Architecture:
     """How the network learns features from a pool ``[inputs, …]`` without labels, given a seed; by contrast if None."""
 
 
-def _small_cnn(task: Task, width: int, dropout: float) -> nn.Module:
+def _cnn(task: Task, width: int, dropout: float, first: int, pool: Callable[[int], nn.Module], side: int) -> nn.Module:
+    """Three convolutions, the ``first`` of so many pixels, and one ``pool`` that leaves ``side`` × ``side`` values."""
     channels, _, _ = image_shape(task)
     return nn.Sequential(
-        *_convolution(channels, width),
+        *_convolution(channels, width, size=first),
         nn.MaxPool2d(2),
         *_convolution(width, 2 * width),
         nn.MaxPool2d(2),
         *_convolution(2 * width, 4 * width),
-        nn.AdaptiveMaxPool2d(1),
+        pool(side),
         nn.Flatten(),
         nn.Dropout(dropout),
-        nn.Linear(4 * width, len(task.classes)),
+        nn.Linear(4 * width * side**2, len(task.classes)),
     )
 
 
-def _student_cnn(task: Task, width: int, dropout: float) -> nn.Module:
-    channels, _, _ = image_shape(task)
-    return nn.Sequential(
-        *_convolution(channels, width, size=5),
-        nn.MaxPool2d(2),
-        *_convolution(width, 2 * width),
-        nn.MaxPool2d(2),
-        *_convolution(2 * width, 4 * width),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(dropout),
-        nn.Linear(16 * width, len(task.classes)),
-    )
+_small_cnn = partial(_cnn, first=3, pool=nn.AdaptiveMaxPool2d, side=1)
+_student_cnn = partial(_cnn, first=5, pool=nn.AdaptiveAvgPool2d, side=2)
 
 
 def _convolution(inputs: int, outputs: int, *, size: int = 3) -> tuple[nn.Module, ...]:
