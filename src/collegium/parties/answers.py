@@ -14,17 +14,18 @@ Where the parties add noise, every answer is a new one, and is counted and paid 
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from collegium.errors import QueriesRefused, StorageError
+from collegium.errors import QueriesRefused
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
+from collegium.sqlite_files import changing, connected
 
 _EVERY_KIND = b"exact sums over all records"
 """Stands for what such sums are about, where others are about an input."""
@@ -121,19 +122,15 @@ class AnswerCounts:
 
     def __init__(self, path: Path, queries: int | None, times_per_query: int) -> None:
         self._path, self._queries, self._times_per_query = path, queries, times_per_query
-        try:
-            with closing(self._connect()) as database:
-                database.execute(
-                    "CREATE TABLE IF NOT EXISTS answered (query BLOB NOT NULL, use BLOB NOT NULL, survivors BLOB, "
-                    "counts BLOB NOT NULL, times INTEGER NOT NULL, UNIQUE (query, use, survivors))"
-                )
-                database.commit()
-        except sqlite3.Error as error:
-            raise StorageError(f"cannot use {path}: {error}; restore it from a copy") from error
+        with connected(path) as database:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS answered (query BLOB NOT NULL, use BLOB NOT NULL, survivors BLOB, "
+                "counts BLOB NOT NULL, times INTEGER NOT NULL, UNIQUE (query, use, survivors))"
+            )
 
     def total(self) -> int:
         """Answers that left, repeats in which the parties' noise was fresh included."""
-        with closing(self._connect()) as database:
+        with connected(self._path) as database:
             return _total(database)
 
     def kept(self, answer: Answer, counts: IntArray) -> IntArray:
@@ -144,7 +141,7 @@ class AnswerCounts:
         if not answer.exact:
             return counts
         settled = counts.copy()
-        with closing(self._connect()) as database:
+        with connected(self._path) as database:
             for row, use in enumerate(zip(answer.keys, answer.uses, strict=True)):
                 found = database.execute("SELECT counts FROM answered WHERE query = ? AND use = ?", use).fetchone()
                 if found is not None:
@@ -165,7 +162,7 @@ class AnswerCounts:
         if len(set(answer.keys)) < len(answer.keys):
             raise QueriesRefused("policy: a request names one input twice: ask once for each")
         rows = np.zeros((len(answer.keys), 0), dtype=np.int64) if counts is None else counts.astype(np.int64)
-        with self._changing(keep=counts is not None) as database:
+        with connected(self._path) as database, changing(database, keep=counts is not None):
             fresh, before = 0, _total(database)
             for row, (key, use) in enumerate(zip(answer.keys, answer.uses, strict=True)):
                 known = database.execute("SELECT rowid FROM answered WHERE query = ? AND use = ?", (key, use))
@@ -193,7 +190,7 @@ class AnswerCounts:
         QueriesRefused
             If it was bound to other parties, and the policy takes no further sum of the same input.
         """
-        with self._changing(keep=True) as database:
+        with connected(self._path) as database, changing(database):
             fresh, before = 0, _total(database)
             answers = zip(answer.keys, answer.uses, strict=True) if answer.exact else ()
             for times, (key, use) in [*((1, one) for one in answers), *((0, one) for one in answer.alike)]:
@@ -226,21 +223,6 @@ class AnswerCounts:
             raise QueriesRefused(
                 f"policy: {before} of {self._queries} queries are answered; {fresh} more are not agreed to"
             )
-
-    @contextmanager
-    def _changing(self, *, keep: bool) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else is in; undone where the block raises, or unless ``keep``."""
-        with closing(self._connect()) as database, database:
-            database.execute("BEGIN IMMEDIATE")
-            yield database
-            if not keep:
-                database.rollback()
-
-    def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, timeout=30.0)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        return database
 
 
 def _survivors(database: sqlite3.Connection, query: bytes, use: bytes) -> dict[bytes | None, bytes]:

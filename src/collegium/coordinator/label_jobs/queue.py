@@ -5,16 +5,16 @@ pool and how far it has come.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from collegium.clock import utc_now
-from collegium.errors import Refused, StorageError
+from collegium.errors import Refused
 from collegium.protocol.label_jobs import JobState, LabelJob
+from collegium.sqlite_files import changing, connected
 from collegium.whole_files import make_folder
 
 MAX_OPEN_JOBS = 16
@@ -22,7 +22,6 @@ MAX_OPEN_JOBS = 16
 MAX_JOBS = 1_000
 """Of one student, altogether: the queue's file stays bounded."""
 
-_BUSY_S = 30.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -79,7 +78,7 @@ class JobQueue:
     def prepare(self) -> None:
         """Make folder and file where they are missing."""
         make_folder(self._path.parent, mode=0o700)
-        with self._connected() as connection:
+        with connected(self._path) as connection:
             connection.executescript(_SCHEMA)
 
     def add(self, job: LabelJob, student: str, limit: int | None) -> QueuedJob:
@@ -88,7 +87,7 @@ class JobQueue:
         ``limit`` is the most inputs that the student may ask about altogether. Refused when the job would pass it,
         when too many of the student's jobs are there already, or when the id is another job's.
         """
-        with self._writing() as connection:
+        with connected(self._path) as connection, changing(connection):
             for held in _found(connection, "WHERE id = ?", job.job_id):
                 if (held.student, held.pool_sha256, held.positions) != (student, job.pool_sha256, job.positions):
                     raise Refused("a job of that id was queued with other inputs: name this one anew")
@@ -115,12 +114,12 @@ class JobQueue:
 
     def asked(self, student: str) -> int:
         """How many distinct inputs count against the student's limit."""
-        with self._connected() as connection:
+        with connected(self._path) as connection:
             return _count(connection, _ASKED, student)
 
     def next(self) -> QueuedJob | None:
         """The first job that has not ended, first come first served; it runs from now on."""
-        with self._writing() as connection:
+        with connected(self._path) as connection, changing(connection):
             found = _found(connection, f"WHERE {_OPEN} ORDER BY number LIMIT 1")
             if found and found[0].state == "queued":
                 connection.execute("UPDATE jobs SET state = 'running' WHERE number = ?", (found[0].number,))
@@ -132,7 +131,7 @@ class JobQueue:
         Those that were not no longer count against the student's limit, unless another job of it waits for them.
         """
         answered = set(labelled)
-        with self._writing() as connection:
+        with connected(self._path) as connection, changing(connection):
             state = "stopped" if reason else "done"
             connection.execute(
                 "UPDATE jobs SET state = ?, reason = ?, labelled = ? WHERE number = ?",
@@ -145,7 +144,7 @@ class JobQueue:
 
     def job(self, job_id: str, student: str) -> tuple[QueuedJob, int]:
         """The student's job of that id, and how many jobs come before it; Refused when there is none."""
-        with self._connected() as connection:
+        with connected(self._path) as connection:
             found = _found(connection, "WHERE id = ? AND student = ?", job_id, student)
             if not found:
                 raise Refused(f"{student} has no job {job_id[:8]}: submit it first")
@@ -154,30 +153,8 @@ class JobQueue:
 
     def jobs(self) -> list[QueuedJob]:
         """All jobs, in the order in which they came."""
-        with self._connected() as connection:
+        with connected(self._path) as connection:
             return _found(connection, "ORDER BY number")
-
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous=FULL")
-                yield connection
-        except sqlite3.Error as error:
-            raise StorageError(f"the queue of jobs {self._path} cannot be read or written: {error}") from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it is on the disk afterwards, or nothing of it."""
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
 
 
 def _count(connection: sqlite3.Connection, what: str, *values: int | str) -> int:

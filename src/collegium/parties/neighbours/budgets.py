@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, StorageError
 from collegium.parties.teachers.splits import derive_key
 from collegium.privacy.mechanisms import RecordBudget
+from collegium.sqlite_files import changing, connected
+from collegium.whole_files import storing
 
 FILE = "record-budgets.sqlite"
 
@@ -86,17 +88,16 @@ class RecordBudgets:
         self.person: NDArray[np.int64] = person
         """Number of the one whose record it is, shape ``[records]``: equal identities have one number."""
         self._path = None if folder is None else folder / FILE
-        self._memory: sqlite3.Connection | None = None
-        with self._errors():
-            if self._path is not None:
+        if self._path is None:
+            self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        else:
+            with storing(f"use {self._path}"):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-            else:
-                self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-            with self._connected() as database:
-                for table in _TABLES:
-                    database.execute(table)
-                self._keep_scheme(database, scheme)
+        with self._connected() as database:
+            for table in _TABLES:
+                database.execute(table)
+            self._keep_scheme(database, scheme)
 
     def _keep_scheme(self, database: sqlite3.Connection, scheme: str) -> None:
         spent = database.execute("SELECT EXISTS (SELECT * FROM spent)").fetchone()[0]
@@ -125,18 +126,11 @@ class RecordBudgets:
                 f"policy: one participation costs a record ρ = {terms.rho_of_one_participation:.3g}, more than its "
                 f"whole budget of {self._rho:.3g}: ask with more noise"
             )
-        with self._errors(), self._connected() as database:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                self._pin(database, run, terms)
-                spending = BudgetTransaction(database, run, terms, self._rho, self._names)
-                yield spending
-                spending.write()
-                database.execute("COMMIT")
-            except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-                raise
+        with self._connected() as database, changing(database):
+            self._pin(database, run, terms)
+            spending = BudgetTransaction(database, run, terms, self._rho, self._names)
+            yield spending
+            spending.write()
 
     def _pin(self, database: sqlite3.Connection, run: str, terms: RecordBudget) -> None:
         text = json.dumps([terms.rho_per_unit_squared, terms.levels, terms.participations])
@@ -148,23 +142,8 @@ class RecordBudgets:
                 "this run began with other noise or other budgets per record: keep them or begin a new run"
             )
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        if self._path is None:
-            assert self._memory is not None
-            yield self._memory
-            return
-        with closing(sqlite3.connect(self._path, timeout=30.0, isolation_level=None)) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            yield database
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise StorageError(f"cannot use {self._path}: {error}; restore it from a copy") from error
+    def _connected(self) -> AbstractContextManager[sqlite3.Connection]:
+        return nullcontext(self._memory) if self._path is None else connected(self._path)
 
 
 class BudgetTransaction:
