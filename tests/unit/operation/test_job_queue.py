@@ -125,7 +125,7 @@ def test_what_was_queued_is_there_after_kill_9(tmp_path: Path) -> None:
 
 def test_a_damaged_queue_is_one_typed_error(tmp_path: Path) -> None:
     (tmp_path / "queue.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 20)
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError, match="cannot use"):
         JobQueue(tmp_path).next()
 
 
