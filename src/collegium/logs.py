@@ -41,6 +41,12 @@ def _happened(record: logging.LogRecord) -> str | None:
     return f"{record.exc_info[0].__name__} at {' < '.join(reversed(places)) or 'nowhere'}"
 
 
+def raised_at(error: BaseException) -> str:
+    """Where an exception was raised, as ``file.py:7``: what may be told of it, while its text may quote a record."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+
+
 class TextLines(logging.Formatter):
     """Lines such as ``15:04:05 what happened``, in local time."""
 

@@ -10,7 +10,6 @@ import logging
 import shutil
 import tempfile
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -26,7 +25,7 @@ from collegium.errors import (
     ProtocolViolation,
     StorageError,
 )
-from collegium.logs import event
+from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
 from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
@@ -276,8 +275,7 @@ class Party:
 
 def _internal(name: str, request: Request, error: Exception) -> Failure:
     """A failure of ours: where it happened, never its text, which may quote a record."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    where = raised_at(error)
     _log.error("party %s: %s failed: %s at %s", name, type(request.body).__name__, type(error).__name__, where)
     return Failure("internal", "the party met an unexpected error: its own log says where")
 

@@ -15,7 +15,6 @@ import signal
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import connection, get_context, parent_process
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collegium.errors import CollegiumError, FittingFailed, error_for_code
+from collegium.logs import raised_at
 from collegium.models.devices import one_thread, resolve_device
 from collegium.models.training_curves import recording, recording_folder
 from collegium.parties.teachers.base import Teacher, can_be_kept, uses_device
@@ -147,9 +147,7 @@ def _fitted(factory: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher 
     except CollegiumError as error:
         return _Failed(error.code, str(error))
     except Exception as error:
-        # Where it happened, never its text, which may quote a record.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+        where = f"{type(error).__name__} at {raised_at(error)}"
         return _Failed(FittingFailed.code, f"a teacher of the kind {factory.kind} failed while it was fitted: {where}")
 
 
