@@ -99,7 +99,7 @@ def test_a_crash_before_the_sums_are_kept_pays_again_where_the_parties_noise_was
         asked = config(votes={"mode": mode}, budget={"epsilon": 9.0}, mechanism={
             "name": "class-sums", "parameters": {"sigma": 3.0}})  # fmt: skip
         with monkeypatch.context() as patched:
-            patched.setattr("collegium.coordinator.run.class_sums.save_file", _dies)
+            patched.setattr("collegium.coordinator.run.class_sums.save_arrays", _dies)
             with pytest.raises(KeyboardInterrupt):
                 driven(asked, parties, public, folder).label()
         with Ledger.read(folder / "ledger.sqlite") as ledger:

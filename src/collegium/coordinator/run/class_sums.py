@@ -4,22 +4,22 @@ The noisy sums are kept in the run's folder under the name of what they answer. 
 there and asks nobody.
 """
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from collegium.coordinator.rounds.round_requests import SumRequests
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.errors import StorageError
+from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
 from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
 from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.whole_files import replacing
+
+_KIND = "class sums"
 
 Ask = Callable[[], tuple[IntArray, int]]
 """Puts the round to the parties; returns the sum, ``[length]``, and how many parties answered."""
@@ -36,14 +36,13 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="numpy") as file:
-            about, values = json.loads((file.metadata() or {})["sums"]), file.get_tensor("values")
-        if about["question"] != requests.question:
-            return None
-        answered = about["answered"]
-        return NoisySums(requests.spec, values, float(about["noise"]), _contributions(requests, answered))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"cannot read {path}: {error}; restore it from a copy") from error
+        arrays, about = load_arrays(path, _KIND, {"values": np.int64})
+    except StorageError as error:
+        raise StorageError(f"{error}; restore it from a copy") from error
+    if about["question"] != requests.question:
+        return None
+    contributions = _contributions(requests, about["answered"])
+    return NoisySums(requests.spec, arrays["values"], float(about["noise"]), contributions)
 
 
 def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask) -> NoisySums:
@@ -60,11 +59,8 @@ def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}
-    try:
-        with replacing(path, "keep the class sums") as beside:
-            save_file({"values": values}, beside, {"sums": json.dumps(about)})
-    except SafetensorError as error:
-        raise StorageError(f"cannot write {path}: {error}") from error
+    with replacing(path, "keep the class sums") as beside:
+        save_arrays(beside, _KIND, {"values": values}, **about)
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 
 

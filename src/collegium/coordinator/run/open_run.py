@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
+from collegium.coordinator.run.class_sums import kept_sums, released_sums
 from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
@@ -195,8 +196,6 @@ class OpenRun:
 
         A sum that was released before labels them free.
         """
-        from collegium.coordinator.run.class_sums import released_sums
-
         pending = self._labeller.pending(queries)
         if not pending:
             return True
@@ -228,8 +227,6 @@ class OpenRun:
         """The class sums that were released to this run; None where there are none."""
         if not isinstance(requests, SumRequests):
             return None
-        from collegium.coordinator.run.class_sums import kept_sums
-
         return kept_sums(self._class_sums, requests)
 
     def _choose(self, number: int) -> IntArray:

@@ -19,11 +19,11 @@ from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, MissingExtra
 from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
+from collegium.models.kernel_student import NoisySums
 from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
 from collegium.settings import first_mistake
 
 if TYPE_CHECKING:
-    from collegium.models.kernel_student import NoisySums
     from collegium.models.training import StepCallback
 
 
@@ -48,7 +48,7 @@ class LearningProblem:
     device: str
     progress: "StepCallback"
     cache: Path | None = None
-    sums: "NoisySums | None" = None
+    sums: NoisySums | None = None
 
 
 class StudentMethod(Protocol):
@@ -131,7 +131,7 @@ def fit_student(
     options: Mapping[str, float | int | str | bool] | None = None,
     progress: "StepCallback | None" = None,
     cache: Path | None = None,
-    sums: "NoisySums | None" = None,
+    sums: NoisySums | None = None,
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 

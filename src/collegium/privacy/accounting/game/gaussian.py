@@ -76,33 +76,3 @@ def gaussian_epsilons(mu: FloatArray, slack: FloatArray, delta: float) -> FloatA
 def _tests(s: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
     """The likelihood-ratio test of each row: how often it rejects under the one and the other data set."""
     return np.asarray(ndtr(s / mu + mu / 2.0)), np.asarray(ndtr(s / mu - mu / 2.0))
-
-
-def discrete_gaussian_delta(epsilon: float, sensitivity: int, sigma: float) -> float:
-    """The exact δ at ε of discrete Gaussian noise on one integer that neighbours move by ``sensitivity``.
-
-    With Z the noise, Pr[Z > εσ²/Δ − Δ/2] − e^ε·Pr[Z > εσ²/Δ + Δ/2]: the loss of z is (2zΔ + Δ²)/2σ², so
-    exactly these z belong to the best test. It may exceed the continuous noise's δ, which has no lattice.
-
-    Parameters
-    ----------
-    epsilon : at least 0.
-    sensitivity : Δ, at least 1.
-    sigma : parameter of the noise, above 0.
-
-    References
-    ----------
-    Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Theorem 7.
-    """
-    if sensitivity < 1 or not sigma > 0.0 or not epsilon >= 0.0:
-        raise ConfigurationError(
-            f"the discrete Gaussian's delta needs epsilon >= 0, a shift of at least 1 and sigma > 0; got {epsilon}, "
-            f"{sensitivity} and {sigma}"
-        )
-    reach = math.ceil(12.0 * sigma + epsilon * sigma**2 / sensitivity) + 2 * sensitivity + 2
-    z = np.arange(-reach, reach + 1)
-    mass = np.exp(-0.5 * (z / sigma) ** 2)
-    mass /= mass.sum()
-    middle = epsilon * sigma**2 / sensitivity
-    upper, lower = mass[z > middle - sensitivity / 2.0].sum(), mass[z > middle + sensitivity / 2.0].sum()
-    return float(max(0.0, upper - math.exp(epsilon) * lower))
