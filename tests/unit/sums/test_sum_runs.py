@@ -151,7 +151,7 @@ def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
     assert 1.2 < study("three", 0.5, epsilon=2.5, study=1.0) <= 2.5
 
 
-def _dies(*_: Any) -> None:
+def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
