@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from collegium.data.task import Task
 from collegium.errors import ProtocolViolation, StorageError
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.mechanisms import SumMode
+from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
@@ -56,10 +57,7 @@ def enrol(
     """
     credentials = folder / CREDENTIALS
     answer, authority_pem = request_certificate(address, name, "party", code, fingerprint, credentials)
-    try:
-        roster = Roster.model_validate_json(answer.roster_json)
-    except ValidationError as error:
-        raise ProtocolViolation("the coordinator sent a roster that is not valid: update Collegium") from error
+    roster = parse_json(Roster, answer.roster_json, "a roster")
     if answer.terms is None:
         raise ProtocolViolation("the coordinator did not say what it means to ask: update Collegium")
     roster.require_certified(authority_pem)

@@ -8,11 +8,10 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from collegium.errors import CollegiumError, IdentityError, ProtocolViolation
 from collegium.limits import MAX_ROSTER_BYTES
 from collegium.logs import event
+from collegium.protocol.codec import parse_json
 from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.party")
@@ -54,10 +53,7 @@ class KnownRoster(Mapping[str, bytes]):
     def _take(self, roster_json: str) -> None:
         if len(roster_json) > MAX_ROSTER_BYTES:
             raise ProtocolViolation(f"a roster has at most {MAX_ROSTER_BYTES} bytes")
-        try:
-            fresh = Roster.model_validate_json(roster_json)
-        except ValidationError as error:
-            raise ProtocolViolation("it is no roster of this protocol") from error
+        fresh = parse_json(Roster, roster_json, "a roster")
         if fresh == self.roster:
             return
         if fresh.consortium != self.roster.consortium:

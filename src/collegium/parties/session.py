@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from collegium import limits
 from collegium.data.task import Task
 from collegium.errors import (
@@ -37,7 +35,7 @@ from collegium.protocol.channels import (
     patience,
     require_version,
 )
-from collegium.protocol.codec import parse
+from collegium.protocol.codec import parse, parse_json
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Reply, Request
@@ -220,10 +218,7 @@ class PartySession:
 
     def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
         require_version(welcome.protocol_version, "the coordinator", "this party")
-        try:
-            task = Task.model_validate_json(welcome.task_json[: limits.MAX_JSON_BYTES])
-        except ValidationError as error:
-            raise ProtocolViolation("the coordinator sent a task that is not valid: update Collegium") from error
+        task = parse_json(Task, welcome.task_json[: limits.MAX_JSON_BYTES], "a task")
         if self._worker is not None and task != self._task:
             if not self._stays:
                 raise ConfigurationError("the consortium's task has changed since this party started: start it again")

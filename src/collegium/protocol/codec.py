@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_origin, get_typ
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from collegium import limits
 from collegium.data.features import Features
@@ -24,6 +24,7 @@ from collegium.protocol.v1 import collegium_pb2 as pb
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 _ValueT = TypeVar("_ValueT")
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 REQUESTS: dict[str, type[requests.RequestBody]] = {
     "describe": requests.Describe,
@@ -93,6 +94,14 @@ def parse(kind: type[_MessageT], data: bytes, most_bytes: int = limits.MAX_MESSA
         return kind.FromString(data)
     except DecodeError as error:
         raise ProtocolViolation("bytes that are no message of this protocol") from error
+
+
+def parse_json(kind: type[_ModelT], text: str, what: str) -> _ModelT:
+    """Settings that the coordinator sent as JSON; ProtocolViolation where the text is not ``what`` it should be."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise ProtocolViolation(f"the coordinator sent {what} that is not valid: update Collegium") from error
 
 
 def write(value: Any, message: Any) -> None:

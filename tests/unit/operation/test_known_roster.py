@@ -67,7 +67,7 @@ def planted(entries: dict[str, RosterEntry], folder: Path) -> dict[str, str]:
         "another authority": roster(entries, *three, oak=entry(folder / "fake", "oak", IMPOSTOR)).model_dump_json(),
         "fewer than minimum_parties": roster(entries, "ash", "birch").model_dump_json(),
         "roster of 'other'": elsewhere.model_dump_json(),
-        "no roster of this protocol": '{"version": 7}',
+        "a roster that is not valid": '{"version": 7}',
     }
 
 
@@ -80,7 +80,7 @@ def planted(entries: dict[str, RosterEntry], folder: Path) -> dict[str, str]:
         "another authority",
         "fewer than minimum_parties",
         "roster of 'other'",
-        "no roster of this protocol",
+        "a roster that is not valid",
     ],
 )
 def test_a_roster_that_does_not_hold_is_refused_and_the_one_before_stays(

@@ -20,9 +20,10 @@ from collegium.coordinator.settings.run_config import StudentConfig
 from collegium.data import PoolStore
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, ProtocolViolation, StorageError
+from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
-from collegium.protocol.label_jobs import JobServiceDescription, JobStatus, LabelJob
+from collegium.protocol.label_jobs import JobStatus, LabelJob
 from collegium.whole_files import make_folder, read_whole, write_whole
 
 _WRITTEN = TypeAdapter(LabelJob)
@@ -97,7 +98,8 @@ def order_labels(
     ConfigurationError, when the folder's job asks for something else; StorageError; whatever the coordinator answers.
     """
     described = client.describe()
-    task, student = _settings(described)
+    task = parse_json(Task, described.task_json, "a task")
+    student = parse_json(StudentConfig, described.student_json, "a student")
     make_folder(folder)
     pool = client.hold_pool(described.pool, PoolStore(folder / "pools"), on_received)
     job = _job_of(folder, described.pool.sha256, tuple(choose(len(pool))), note)
@@ -108,16 +110,6 @@ def order_labels(
     rows = [(at, labels[at] if labels.get(at, -1) >= 0 else None) for at in job.positions if at in labels]
     RunFolder(folder).write_labels(rows)
     return Delivery(task, student, pool, labels, status)
-
-
-def _settings(described: JobServiceDescription) -> tuple[Task, StudentConfig]:
-    try:
-        return (
-            Task.model_validate_json(described.task_json),
-            StudentConfig.model_validate_json(described.student_json),
-        )
-    except ValidationError as error:
-        raise ProtocolViolation("the coordinator sent a task that is not valid: update Collegium") from error
 
 
 def _job_of(folder: Path, pool_sha256: str, positions: tuple[int, ...], note: str) -> LabelJob:
