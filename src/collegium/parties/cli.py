@@ -80,15 +80,8 @@ class PartyConfig(Frozen):
         """Read the file; StorageError or ConfigurationError says what is wrong with it."""
         config = read_config(path, cls)
         base = path.resolve().parent
-        root = base / config.data_root if config.data_root is not None else None
-        roster = base / config.roster if config.roster is not None else None
-        places = {
-            "credentials": base / config.credentials,
-            "folder": base / config.folder,
-            "data_root": root,
-            "roster": roster,
-            "policy": base / config.policy if config.policy is not None else None,
-        }
+        named = {name: getattr(config, name) for name in ("credentials", "folder", "data_root", "roster", "policy")}
+        places = {name: base / place for name, place in named.items() if place is not None}
         return config.model_copy(update=places)
 
 
@@ -96,12 +89,8 @@ def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster |
     """The roster as this party has it; None where the file names none. IdentityError when it is not on it."""
     if config.roster is None:
         return None
-    known = KnownRoster(
-        config.roster,
-        credentials.authority_pem,
-        vouched=config.parties,
-        minimum_parties=config.minimum_parties,
-    )
+    trusted, names = credentials.authority_pem, config.parties
+    known = KnownRoster(config.roster, trusted, vouched=names, minimum_parties=config.minimum_parties)
     known.roster.admit(credentials.subject)
     return known
 
