@@ -13,9 +13,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched, winner_profile
 from collegium.privacy.accounting.independent import laplace_curve_of_counts
 from collegium.privacy.renyi import FloatArray, gaussian_curve
-from collegium.privacy.units import IntArray, Unit
+from collegium.privacy.units import Adjacency, IntArray, Unit
 
 
 def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: int) -> FloatArray:
@@ -42,7 +43,7 @@ def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: in
     if noise.endswith("gaussian"):
         cap = float(gaussian_curve(math.sqrt(2.0), scale, (order,)).values[0])
     else:
-        cap = float(laplace_curve_of_counts(1.0 / scale, (order,), Unit()).values[0])
+        cap = _winner_alone(noise, scale, order, classes)
     if classes == 1:
         return np.zeros(votes + 1)
     gaps, others = np.arange(votes + 1), classes - 1
@@ -57,6 +58,23 @@ def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: in
     bound = np.where(np.isfinite(cost), np.minimum(cost, cap), cap)
     # Rounding must not break what the proof of smoothness uses: a larger gap never costs more.
     return np.asarray(np.maximum.accumulate(bound[::-1])[::-1])
+
+
+def _winner_alone(noise: str, scale: float, order: float, classes: int) -> float:
+    """The cost under Laplace noise for any gap, from the exact accountant's δ(ε) of one round.
+
+    For laws P and Q whose ratios lie within e^{±2γ}, in either order, E_Q[(P/Q)^α] = 1 + ∫ α(α − 1)·(e^{(α−1)ε} + e^{−αε})·δ(ε) dε
+    over 0 ≤ ε ≤ 2γ. On each of the steps δ is at most what it is at the lower end.
+    """
+    whole = float(laplace_curve_of_counts(1.0 / scale, (order,), Unit()).values[0])
+    two = 2 if classes == 2 else None
+    if not winner_is_searched(noise, scale, Adjacency.REPLACE, two):
+        return whole
+    profile = winner_profile(RoundLaw(noise, scale, classes=two), 1)
+    steps = np.linspace(0.0, 2.0 / scale, 1001)
+    delta = np.array([profile.delta(epsilon) for epsilon in steps[:-1]])
+    weights = order * np.diff(np.exp((order - 1.0) * steps)) - (order - 1.0) * np.diff(np.exp(-order * steps))
+    return min(whole, math.log1p(float(weights @ delta)) / (order - 1.0))
 
 
 def gaps_of(counts: IntArray) -> IntArray:

@@ -129,14 +129,20 @@ def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
     assert best[0] >= 0.6 * bound[0]
 
 
-def test_planted_bug_a_grid_without_reserve_is_caught() -> None:
+@pytest.mark.parametrize(
+    ("noise", "scale", "signed"),
+    [("gaussian", 8.0, False), ("discrete-gaussian", 16.0, True), ("discrete-gaussian", 130.0, True)],
+)
+def test_planted_bug_a_grid_without_reserve_is_caught(noise: str, scale: float, signed: bool) -> None:
     """On coarse rectangles the corners alone miss the largest gain inside; with the reserve they do not."""
-    scale, generator = 8.0, np.random.default_rng(6)
-    plane = Plane.build("gaussian", scale, True)
-    low, width = generator.integers(-100, 300, (300, 2)), generator.integers(4, 120, 300)
+    generator = np.random.default_rng(6)
+    plane = Plane.build(noise, scale, True)
+    unit = 1.0 / plane.lattice.step
+    low = generator.integers(int(-1.5 * unit), int(4.7 * unit), (300, 2))
+    width = generator.integers(int(0.06 * unit) + 2, int(1.5 * unit), 300)
     cells = np.stack([low[:, 0], low[:, 0] + width, low[:, 1], low[:, 1] + width], axis=1)
-    grid = np.linspace(0.0, 0.3, 7)
-    curves = cell_curves(plane.enclose(Cells(cells)), Sampling(), grid)
+    grid = np.linspace(0.0, 2.4 / scale, 7)
+    curves = cell_curves(plane.enclose(Cells(cells)), Sampling(), grid, signed)
     corners = curves.corner_gain.max(axis=0)
     bound = np.minimum(curves.envelope, corners + curves.reserve)
     x, y = ((cells[:, k] + generator.integers(0, width + 1, (40, 300))).ravel() for k in (0, 2))

@@ -45,7 +45,13 @@ def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, mos
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "scale", "rounds", "most"),
-    [("gaussian", 40.0, 25, 0.516), ("laplace", 20.0, 40, 1.379), ("discrete-gaussian", 8.0, 25, 3.06)],
+    [
+        ("gaussian", 40.0, 25, 0.516),
+        ("laplace", 20.0, 40, 1.379),
+        ("discrete-gaussian", 8.0, 25, 3.06),
+        ("discrete-gaussian", 12.0, 1, 0.4085),
+        ("discrete-laplace", 20.0, 1, 0.0924),
+    ],
 )
 def test_a_moved_vote(noise: str, scale: float, rounds: int, most: float) -> None:
     _within(winner_profile(RoundLaw(noise, scale), rounds), most)
@@ -67,6 +73,13 @@ def test_the_exponential_mechanism_is_worth_its_bounded_range() -> None:
     for epsilon in (0.0, 0.2, 0.4):
         exact = math.expm1((epsilon - eta) / 2.0) ** 2 / -math.expm1(-eta)
         assert exact * (1.0 - 1e-9) <= profile.delta(epsilon) <= 1.01 * exact
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_integer_noise_has_a_row_at_the_largest_loss(noise: str) -> None:
+    """A vote added under Laplace noise of 20 votes is (1/20, 0)-DP, and one round says so to 1e-4 of ε."""
+    profile = winner_profile(RoundLaw(f"discrete-{noise}", 20.0, Adjacency.ADD_REMOVE), 1)
+    assert profile.epsilon(DELTA) <= (0.05 if noise == "laplace" else 1.001 * profile.attained(DELTA))
 
 
 def test_no_rounds_cost_nothing() -> None:
@@ -108,7 +121,7 @@ def test_a_scale_that_is_no_noise_is_refused(scale: float) -> None:
 
 def test_what_is_out_of_reach_is_refused_with_what_to_use_instead() -> None:
     with pytest.raises(UnsupportedAccounting, match="Rényi"):
-        RoundLaw("discrete-gaussian", 1000.0)
+        RoundLaw("discrete-laplace", 1000.0)
     with pytest.raises(UnsupportedAccounting, match="Rényi"):
         winner_profile(RoundLaw("gaussian", 40.0, Adjacency.ADD_REMOVE), 2).epsilon(1e-12)
     with pytest.raises(ConfigurationError, match="delta"):

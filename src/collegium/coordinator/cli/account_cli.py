@@ -140,6 +140,7 @@ def plan(
     parties: Annotated[int | None, typer.Option(help="Parties; by default teachers / teachers-per-party.")] = None,
     dropout: Annotated[float, typer.Option(help="The share of the parties that may drop out of a sum.")] = 0.3,
     collusion: Annotated[float, typer.Option(help="Share that may collude with the coordinator.")] = 0.1,
+    quorum: Annotated[float, typer.Option(help="Share of the parties without which no sum is opened.")] = 0.8,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +161,7 @@ def plan(
     if plot is not None:
         planning.draw(found, chosen, target, plot)
     members = parties if parties is not None else -(-teachers // teachers_per_party)
-    graph = plan_graph(members, dropout, collusion) if members >= SMALLEST_SUM else None
+    graph = plan_graph(members, dropout, collusion, quorum=quorum, exact=True) if members >= SMALLEST_SUM else None
     if as_json:
         shown = {
             "epsilon": epsilon,

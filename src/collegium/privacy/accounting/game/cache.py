@@ -20,7 +20,7 @@ from collegium.privacy.accounting.game.recursion import Values
 from collegium.privacy.renyi import FloatArray
 from collegium.whole_files import replacing
 
-ALGORITHM = 3
+ALGORITHM = 4
 """Raised whenever the recursion returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, bool, float, int]

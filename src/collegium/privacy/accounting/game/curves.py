@@ -56,9 +56,9 @@ class Sampling:
             return np.asarray(above - below - (1.0 + below) * np.expm1(grid))
 
     def slopes(self, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How much a − k·b changes with P − Q and with Q: a bound on each, per k."""
-        rate = self.rate * (np.exp(grid) if self.direction is Direction.ABSENT else np.ones_like(grid))
-        return rate, np.abs(np.expm1(grid))
+        """The two factors c, per k, in (a − k·b)·Q = c₁·(P − Q) + c₂·Q."""
+        rate = -self.rate * np.exp(grid) if self.direction is Direction.ABSENT else np.full_like(grid, self.rate)
+        return rate, -np.expm1(grid)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class CellCurves:
     envelope: FloatArray
 
 
-def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray) -> CellCurves:
+def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
     """Curves on k = e^{grid} of every enclosed cell; docs/privacy.md, "The exact accountant", Lemmas 5 and 6."""
     q, ell = enclosure.corners[:, 0], enclosure.corners[:, 1]
     ell = np.where(q > 0.0, ell, 0.0)
@@ -92,7 +92,7 @@ def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray) -> C
         gain,
         q * (1.0 + sampling.upper(ell)),
         q * (1.0 + sampling.lower(ell)),
-        _reserve(enclosure, ends, sampling, grid),
+        _reserve(enclosure, ends, sampling, grid, signed),
         _envelope(enclosure, ends, sampling, grid),
     )
 
@@ -103,16 +103,27 @@ def _gain(q: FloatArray, excess: FloatArray, grid: FloatArray) -> FloatArray:
     return np.asarray((q[..., None] * np.maximum(signed, 0.0)).sum(axis=-3))
 
 
-def _reserve(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: FloatArray) -> FloatArray:
+def _reserve(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: FloatArray, signed: bool) -> FloatArray:
     """Only outcomes that can be positive (or only those that can be negative) contribute an error of interpolation."""
-    of_difference, of_level = sampling.slopes(grid)
-    curvature = enclosure.curvature[..., None]
-    with np.errstate(invalid="ignore"):
-        error = curvature[0] * of_difference + np.where(of_level > 0.0, curvature[1] * of_level, 0.0)
+    curvature = enclosure.curvature
+    if not signed:
+        size = np.abs(curvature).max(axis=0)
+        curvature = np.stack([-size, size])
+
+    def missed(sign: float) -> FloatArray:
+        """By how much sign·(a − k·b)·Q may exceed its interpolation: it bends down by no more than this."""
+        total = np.zeros(())
+        for slope, bends in zip(sampling.slopes(grid), curvature.transpose(2, 0, 1, 3, 4)[..., None], strict=True):
+            with np.errstate(invalid="ignore"):
+                down = np.where(slope == 0.0, 0.0, -sign * slope * bends)
+            total = total + down.max(axis=0)
+        return np.maximum(total, 0.0).sum(axis=0)
+
     positive, negative = (ends > 0.0).any(axis=0), (ends < 0.0).any(axis=0)
-    return np.asarray(
-        np.minimum(np.where(positive, error, 0.0).sum(axis=0), np.where(negative, error, 0.0).sum(axis=0))
+    of_positive, of_negative = (
+        np.where(some, missed(sign), 0.0).sum(axis=0) for some, sign in ((positive, 1.0), (negative, -1.0))
     )
+    return np.asarray(np.minimum(of_positive, of_negative))
 
 
 def _envelope(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: FloatArray) -> FloatArray:

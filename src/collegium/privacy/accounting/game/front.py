@@ -99,14 +99,15 @@ class Front:
     families : each covers some of the positions; together all but the far ones.
     sampling : the pair of laws that a position stands for.
     grid : log k, shape ``[grid]``, ascending.
+    signed : whether the signs of second derivatives are used, which is closer.
     """
 
-    def __init__(self, families: Sequence[Positions], sampling: Sampling, grid: FloatArray) -> None:
-        self._families, self._sampling, self._grid = tuple(families), sampling, grid
+    def __init__(self, families: Sequence[Positions], sampling: Sampling, grid: FloatArray, signed: bool) -> None:
+        self._families, self._sampling, self._grid, self._signed = tuple(families), sampling, grid, signed
         self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
         self._batches: list[_Batch] = []
         of_difference, of_level = sampling.slopes(grid)
-        spares = [of_difference * family.spare[0] + of_level * family.spare[1] for family in self._families]
+        spares = [np.abs(of_difference) * f.spare[0] + np.abs(of_level) * f.spare[1] for f in self._families]
         self._spare = np.max(spares, axis=0)
         self._inner, self._outside = slice(None), np.zeros(len(grid))
         self.restart()
@@ -221,7 +222,7 @@ class Front:
 
     def _part(self, family: int, cells: Cells) -> _Batch:
         positions = self._families[family]
-        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid)
+        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid, self._signed)
         corners = _CORNERS[cells.bounds.shape[1]]
         keys = np.zeros((len(cells.bounds), 4, 3), dtype=np.int64)
         keys[:, :, 0] = family

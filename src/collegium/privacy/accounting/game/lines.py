@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from collegium.privacy.accounting.game.cells import Cells, Enclosure
+from collegium.privacy.accounting.game.cells import Cells, Enclosure, either_sign
 from collegium.privacy.accounting.game.curvature import density_bounds
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
@@ -85,7 +85,7 @@ class Line:
             ell_high=high,
             first_high=np.exp(low_p[0]),
             corners=np.stack([[at_low, low], [at_high, high]]),
-            curvature=self._curvature(x1, x2),
+            curvature=either_sign(self._curvature(x1, x2)),
         )
 
     def _laws(self, x: IntArray) -> FloatArray:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collegium.privacy.accounting.game.cells import Cells, Enclosure
+from collegium.privacy.accounting.game.cells import Cells, Enclosure, either_sign
 from collegium.privacy.accounting.game.curvature import plane_curvature
 from collegium.privacy.accounting.game.lattice import FAR_BELOW, Lattice
 from collegium.privacy.accounting.game.lines import Line
@@ -24,7 +24,10 @@ _RIDGE = {"gaussian": 6.0, "laplace": 20.0}
 
 _FINEST = 1.0 / 64.0
 _CORE = {"gaussian": 6.25, "laplace": 4.5}
-"""Integer noise: second differences are tabulated where both positions are within so many scales of M."""
+"""Integer noise: second differences are tabulated where both positions are within so many scales of M,"""
+
+_TABULATED = 625
+"""but at no more than so many positions on each side: Gaussian noise of a larger scale is tabulated less densely."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Plane:
             corners=corners,
             curvature=self._integer_curvature(cells.bounds)
             if self.discrete
-            else plane_curvature(lattice, self.vote_length, cells.bounds),
+            else either_sign(plane_curvature(lattice, self.vote_length, cells.bounds)),
         )
 
     @property
@@ -125,25 +128,50 @@ class Plane:
         return np.where(far_x, 0.0, down(np.where(far_x, 0, x))) + np.where(far_y, 0.0, down(np.where(far_y, 0, y)))
 
     @cached_property
-    def _differences(self) -> tuple[int, FloatArray]:
-        """Second differences in x and in y, shape ``[2 axes, 2 (P − Q and Q), 3, side, side]``, of integer noise."""
-        half = min(math.ceil(_CORE[self.lattice.family] / self.lattice.step), self.lattice.reach - 2)
-        side = np.arange(-half - 2, half + 3)
+    def _differences(self) -> tuple[int, int, FloatArray]:
+        """Second differences of integer noise over ``stride`` votes, divided by its square, at every such position.
+
+        Returns
+        -------
+        (half, stride, found): ``found`` has shape ``[2 axes, 2 (P − Q and Q), 3, side, side]``, for the positions
+        −half, −half + stride, …, half. Beyond, nothing is known.
+        """
+        core = math.ceil(_CORE[self.lattice.family] / self.vote_length)
+        stride = math.ceil(core / _TABULATED) if self.lattice.family == "gaussian" else 1
+        count = min(core // stride, _TABULATED)
+        side = np.arange(-count - 1, count + 2) * stride
         x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))
-        laws = np.exp(self.lattice.log_three(x, y, self.tie_to_a)).reshape(3, len(side), len(side))
-        q = laws[:, :-2, 2:]
-        both = np.stack([laws[:, 1:-1, 1:-1] - q, q])
-        # ``both`` holds the positions −half − 1 … half + 1; its second differences those from −half to half.
-        in_x = np.abs(np.diff(both, 2, axis=2))[:, :, :, 1:-1]
-        in_y = np.abs(np.diff(both, 2, axis=3))[:, :, 1:-1, :]
-        return half, np.stack([in_x, in_y])
+        p, q = (
+            np.exp(self.lattice.log_three(x - moved, y + moved, self.tie_to_a)).reshape(3, len(side), len(side))
+            for moved in (0, 1)
+        )
+        both = np.stack([p - q, q])
+        in_x, in_y = np.diff(both, 2, axis=2)[:, :, :, 1:-1], np.diff(both, 2, axis=3)[:, :, 1:-1, :]
+        return count * stride, stride, np.stack([in_x, in_y]) / stride**2
 
     def _integer_curvature(self, bounds: IntArray) -> FloatArray:
-        half, differences = self._differences
-        out = np.full((2, 3, len(bounds)), np.inf)
+        half, stride, differences = self._differences
+        out = np.full((2, 2, 2, 3, len(bounds)), np.inf)
+        out[0] = -np.inf
         near = np.flatnonzero((np.abs(bounds) <= half).all(axis=1))
+        between = 1.5 * (stride - 1) * self._steepest[:, None]
         for cell in near.tolist():
             x1, x2, y1, y2 = (bounds[cell] + half).tolist()
-            part = differences[:, :, :, x1 : x2 + 1, y1 : y2 + 1].max(axis=(3, 4))
-            out[:, :, cell] = (part[0] * (x2 - x1) ** 2 + part[1] * (y2 - y1) ** 2) / 8.0
+            part = differences[:, :, :, x1 // stride : 1 - -x2 // stride, y1 // stride : 1 - -y2 // stride]
+            share = np.array([(x2 - x1) ** 2, (y2 - y1) ** 2])[:, None, None] / 8.0
+            out[0, ..., cell] = share * (part.min(axis=(3, 4)) - between)
+            out[1, ..., cell] = share * (part.max(axis=(3, 4)) + between)
         return out
+
+    @property
+    def _steepest(self) -> FloatArray:
+        """By how much second differences of P − Q and of Q change, at most, per vote in x and in y together.
+
+        a differences in x and b ≥ 1 in y of Σ f(u − x)·F(u − y) are at most Σ|Δᵃf|·max|Δᵇ⁻¹f|, and Σ|Δᵃf| for b = 0.
+        """
+        differences = [np.abs(np.diff(self.lattice.density[0], n)) for n in range(5)]
+        total, most = [float(d.sum()) for d in differences], [float(d.max()) for d in differences]
+        mixed = total[2] * most[1]
+        of_difference = max(total[4] + 2.0 * total[3] * most[0] + mixed, mixed + 2.0 * total[1] * most[2] + most[3])
+        of_level = max(total[3] + total[2] * most[0], total[1] * most[1] + most[2])
+        return np.array([of_difference, of_level])

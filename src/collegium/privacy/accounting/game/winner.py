@@ -21,9 +21,9 @@ from collegium.privacy.units import Adjacency
 NOISES = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace")
 
 SMALLEST_SCALE, LARGEST_SCALE = 0.5, 5000.0
-"""Scales, in votes, for which the search is made; moved votes of integer noise have ``LARGEST_INTEGER_SCALE``."""
+"""Scales, in votes, for which the search is made; votes moved under integer Laplace noise have ``LARGEST_LAPLACE``."""
 
-LARGEST_INTEGER_SCALE = 100.0
+LARGEST_LAPLACE = 100.0
 
 SMALLEST_USEFUL_SIGMA = 5.0
 """With Gaussian noise of fewer votes, and more than two classes, the winner costs nearly as much as all counts."""
@@ -121,8 +121,7 @@ def _in_a_plane(noise: str, adjacency: Adjacency, classes: int | None) -> bool:
 
 
 def _largest_scale(noise: str, adjacency: Adjacency, classes: int | None) -> float:
-    in_a_plane = _in_a_plane(noise, adjacency, classes)
-    return LARGEST_INTEGER_SCALE if in_a_plane and noise.startswith("discrete-") else LARGEST_SCALE
+    return LARGEST_LAPLACE if noise == "discrete-laplace" and _in_a_plane(noise, adjacency, classes) else LARGEST_SCALE
 
 
 def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] | None = None) -> Profile:
