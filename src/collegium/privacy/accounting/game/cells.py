@@ -44,8 +44,8 @@ class Enclosure:
 
     ``base_high`` bounds Q, ``ell_low`` and ``ell_high`` bound ℓ, and ``first_high`` bounds Pr_P[first outcome], whose
     ratio may be unbounded. ``corners`` holds the (Q, ℓ) of all corners, shape ``[corners, 2, outcomes, cells]``.
-    ``curvature`` encloses the second derivatives of P − Q and Q along each axis, times the squared width over 8, by which
-    bilinear interpolation between the corners misses them; ``[2 (least, most), axes, 2 (P − Q, Q), outcomes, cells]``.
+    ``curvature`` encloses the second derivatives of P − Q and of Q along each axis, times the squared width over 8, by
+    which bilinear interpolation misses them; shape ``[2 (least, most), axes, 2 (P − Q, Q), outcomes, cells]``.
     """
 
     base_high: FloatArray
@@ -57,5 +57,5 @@ class Enclosure:
 
 
 def either_sign(size: FloatArray) -> FloatArray:
-    """``Enclosure.curvature`` where only its size is known, for all axes together: ``[2 (P − Q, Q), outcomes, cells]``."""
+    """``Enclosure.curvature`` from its size for all axes together, ``[2 (P − Q, Q), outcomes, cells]``."""
     return np.stack([-size, size])[:, None]

@@ -107,17 +107,14 @@ def _reserve(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: F
     """Only outcomes that can be positive (or only those that can be negative) contribute an error of interpolation."""
     curvature = enclosure.curvature
     if not signed:
-        size = np.abs(curvature).max(axis=0)
-        curvature = np.stack([-size, size])
+        curvature = np.stack([-(size := np.abs(curvature).max(axis=0)), size])
 
     def missed(sign: float) -> FloatArray:
         """By how much sign·(a − k·b)·Q may exceed its interpolation: it bends down by no more than this."""
-        total = np.zeros(())
-        for slope, bends in zip(sampling.slopes(grid), curvature.transpose(2, 0, 1, 3, 4)[..., None], strict=True):
-            with np.errstate(invalid="ignore"):
-                down = np.where(slope == 0.0, 0.0, -sign * slope * bends)
-            total = total + down.max(axis=0)
-        return np.maximum(total, 0.0).sum(axis=0)
+        both = zip(sampling.slopes(grid), curvature.transpose(2, 0, 1, 3, 4)[..., None], strict=True)
+        with np.errstate(invalid="ignore"):
+            down = [np.where(slope == 0.0, 0.0, -sign * slope * bends).max(axis=0) for slope, bends in both]
+        return np.asarray(np.maximum(down[0] + down[1], 0.0).sum(axis=0))
 
     positive, negative = (ends > 0.0).any(axis=0), (ends < 0.0).any(axis=0)
     of_positive, of_negative = (

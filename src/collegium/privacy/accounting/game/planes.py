@@ -129,12 +129,9 @@ class Plane:
 
     @cached_property
     def _differences(self) -> tuple[int, int, FloatArray]:
-        """Second differences of integer noise over ``stride`` votes, divided by its square, at every such position.
+        """(half, stride, second differences over ``stride`` votes divided by its square) of integer noise.
 
-        Returns
-        -------
-        (half, stride, found): ``found`` has shape ``[2 axes, 2 (P − Q and Q), 3, side, side]``, for the positions
-        −half, −half + stride, …, half. Beyond, nothing is known.
+        Shape ``[2 axes, 2 (P − Q, Q), 3, side, side]``, for the positions −half, −half + stride, …, half in x and y.
         """
         core = math.ceil(_CORE[self.lattice.family] / self.vote_length)
         stride = math.ceil(core / _TABULATED) if self.lattice.family == "gaussian" else 1

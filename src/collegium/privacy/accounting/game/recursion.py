@@ -36,8 +36,8 @@ _DEVIATIONS = 7.5
 """The grid covers losses up to so many standard deviations: beyond, probabilities are below 1e-13."""
 
 _FEW, _STEPS_OF_FEW, _LEAST_OF_FEW = 10, 100, 1e-8
-"""Up to ten rounds have at least so many steps of the grid up to the largest loss of one, and this is the least slack of
-them all. More rounds are computed on a coarser grid; what is done for a few would change their ε by .1 %."""
+"""Up to ten rounds have at least so many steps of the grid up to the largest loss of one, and at least this slack. More
+rounds are not enclosed as closely: it would lower their ε by a thousandth, and take more time."""
 
 _TRIMMED, _TRIMMED_FROM, _TRIM = 8, 25, 5e-4
 """After so many rounds, of at least so many, the tails that hold this share of G are lumped together."""
@@ -201,7 +201,7 @@ def kinks(value: FloatArray, step: float) -> FloatArray:
 
 
 def _convex(value: FloatArray, r: FloatArray) -> FloatArray:
-    """``value`` less what no convex function below it can have: points above the chord of their neighbours come down."""
+    """``value`` lowered to its neighbours' chords where it lies above them: a convex function below it stays so."""
     kept = np.arange(len(value))
     while True:
         slope = np.diff(value[kept]) / np.diff(r[kept])
