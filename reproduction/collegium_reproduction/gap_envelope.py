@@ -64,7 +64,8 @@ def _winner_alone(noise: str, scale: float, order: float, classes: int) -> float
     """The cost under Laplace noise for any gap, from the exact accountant's δ(ε) of one round.
 
     For laws P and Q whose ratios lie within e^{±2γ}, E_Q[(P/Q)^α] is at most
-    1 + ∫ α(α − 1)·(e^{(α−1)ε} + e^{−αε})·δ(ε) dε over 0 ≤ ε ≤ 2γ, and δ bounds both orders. On each step δ is at most what it is at the step's lower end.
+    1 + ∫ α(α − 1)·(e^{(α−1)ε} + e^{−αε})·δ(ε) dε over 0 ≤ ε ≤ 2γ, and δ bounds both orders.
+    On each step δ is at most what it is at the step's lower end.
     """
     whole = float(laplace_curve_of_counts(1.0 / scale, (order,), Unit()).values[0])
     two = 2 if classes == 2 else None
