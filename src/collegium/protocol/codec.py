@@ -105,7 +105,7 @@ def parse_json(kind: type[_ModelT], text: str, what: str) -> _ModelT:
 
 
 def write(value: Any, message: Any) -> None:
-    """Set a message's fields to those of a dataclass; a field that is None stays unset."""
+    """Set a message's fields to those of a dataclass."""
     message.SetInParent()
     form = _FORMS.get(type(value))
     if form is not None:
@@ -126,15 +126,12 @@ def _write_field(message: Any, name: str, content: Any) -> None:
         getattr(message, name).extend(content)
     elif isinstance(content, Mapping):
         getattr(message, name).update(content)
-    elif content is not None:
+    else:
         setattr(message, name, content)
 
 
 def read(kind: type[_ValueT], message: Any) -> _ValueT:
-    """The value of class ``kind`` that a message holds; ProtocolViolation where a check of the value fails.
-
-    An optional field that is unset becomes None.
-    """
+    """The value of class ``kind`` that a message holds; ProtocolViolation where a check of the value fails."""
     of: Any = kind
     form = _FORMS.get(kind)
     value: _ValueT
@@ -157,7 +154,7 @@ def _read_field(hint: Any, name: str, message: Any) -> Any:
         return tuple(content)
     if get_origin(hint) is Mapping:
         return dict(content)
-    return None if hint == int | None and not message.HasField(name) else content
+    return content
 
 
 def _read_body(message: pb.Request | pb.Reply) -> requests.RequestBody | replies.ReplyBody:

@@ -34,7 +34,6 @@ class JobServiceDescription(Translated):
     task_json: str
     pool: ArraySpec
     student_json: str
-    inputs_left: int | None = None
     protocol_version: int = limits.PROTOCOL_VERSION
     message = jobs_pb.JobServiceDescription
 

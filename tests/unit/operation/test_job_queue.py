@@ -151,8 +151,7 @@ def test_messages_come_back_as_they_went() -> None:
     spec = ArraySpec(POOL, "uint8", (100, 8, 8, 1))
     for sent in (
         job(1, 7, 3, note="a note"),
-        JobServiceDescription("trial", "{}", spec, "{}", None),
-        JobServiceDescription("trial", "{}", spec, "{}", 0),
+        JobServiceDescription("trial", "{}", spec, "{}"),
         JobStatus("0" * 32, "stopped", 5, 2, 1, "no budget"),
         JobStatus("0" * 32, "done", 2, 2, labels={3: -1, 1: 9}),
     ):

@@ -65,9 +65,8 @@ class LabelJobService:
 
     def describe(self, subject: Subject) -> JobServiceDescription:
         members = self._members()
-        limit = members.admit_student(subject).queries
-        left = None if limit is None else max(0, limit - self._queue.asked(subject.name))
-        return JobServiceDescription(members.consortium, self._task_json, self._spec, self._student_json, left)
+        members.admit_student(subject)
+        return JobServiceDescription(members.consortium, self._task_json, self._spec, self._student_json)
 
     def pieces(self, sha256: str, offset_bytes: int) -> Iterator[PoolChunk]:
         """The pool from a byte on; PoolMismatch when the student means another."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from collegium.protocol.v1 import collegium_pb2 as collegium_dot_protocol_dot_v1_dot_collegium__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/label_jobs.proto\x12\x0c\x63ollegium.v1\x1a%collegium/protocol/v1/collegium.proto\".\n\x12\x44\x65scribeJobService\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\xbf\x01\n\x15JobServiceDescription\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nconsortium\x18\x02 \x01(\t\x12\x11\n\ttask_json\x18\x03 \x01(\t\x12%\n\x04pool\x18\x04 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\x12\x14\n\x0cstudent_json\x18\x05 \x01(\t\x12\x18\n\x0binputs_left\x18\x06 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_inputs_left\"0\n\x08PoolFrom\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\"P\n\x08LabelJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x13\n\x0bpool_sha256\x18\x02 \x01(\t\x12\x11\n\tpositions\x18\x03 \x03(\r\x12\x0c\n\x04note\x18\x04 \x01(\t\"\xcf\x01\n\tJobStatus\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06inputs\x18\x04 \x01(\r\x12\x10\n\x08labelled\x18\x05 \x01(\r\x12\r\n\x05\x61head\x18\x06 \x01(\r\x12\x33\n\x06labels\x18\x07 \x03(\x0b\x32#.collegium.v1.JobStatus.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x11:\x02\x38\x01\x32\xe0\x01\n\x0fLabelJobService\x12Q\n\x08\x44\x65scribe\x12 .collegium.v1.DescribeJobService\x1a#.collegium.v1.JobServiceDescription\x12>\n\tFetchPool\x12\x16.collegium.v1.PoolFrom\x1a\x17.collegium.v1.PoolChunk0\x01\x12:\n\x05Order\x12\x16.collegium.v1.LabelJob\x1a\x17.collegium.v1.JobStatus0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/label_jobs.proto\x12\x0c\x63ollegium.v1\x1a%collegium/protocol/v1/collegium.proto\".\n\x12\x44\x65scribeJobService\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\x95\x01\n\x15JobServiceDescription\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nconsortium\x18\x02 \x01(\t\x12\x11\n\ttask_json\x18\x03 \x01(\t\x12%\n\x04pool\x18\x04 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\x12\x14\n\x0cstudent_json\x18\x05 \x01(\t\"0\n\x08PoolFrom\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\"P\n\x08LabelJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x13\n\x0bpool_sha256\x18\x02 \x01(\t\x12\x11\n\tpositions\x18\x03 \x03(\r\x12\x0c\n\x04note\x18\x04 \x01(\t\"\xcf\x01\n\tJobStatus\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06inputs\x18\x04 \x01(\r\x12\x10\n\x08labelled\x18\x05 \x01(\r\x12\r\n\x05\x61head\x18\x06 \x01(\r\x12\x33\n\x06labels\x18\x07 \x03(\x0b\x32#.collegium.v1.JobStatus.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x11:\x02\x38\x01\x32\xe0\x01\n\x0fLabelJobService\x12Q\n\x08\x44\x65scribe\x12 .collegium.v1.DescribeJobService\x1a#.collegium.v1.JobServiceDescription\x12>\n\tFetchPool\x12\x16.collegium.v1.PoolFrom\x1a\x17.collegium.v1.PoolChunk0\x01\x12:\n\x05Order\x12\x16.collegium.v1.LabelJob\x1a\x17.collegium.v1.JobStatus0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,15 +37,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEJOBSERVICE']._serialized_start=95
   _globals['_DESCRIBEJOBSERVICE']._serialized_end=141
   _globals['_JOBSERVICEDESCRIPTION']._serialized_start=144
-  _globals['_JOBSERVICEDESCRIPTION']._serialized_end=335
-  _globals['_POOLFROM']._serialized_start=337
-  _globals['_POOLFROM']._serialized_end=385
-  _globals['_LABELJOB']._serialized_start=387
-  _globals['_LABELJOB']._serialized_end=467
-  _globals['_JOBSTATUS']._serialized_start=470
-  _globals['_JOBSTATUS']._serialized_end=677
-  _globals['_JOBSTATUS_LABELSENTRY']._serialized_start=632
-  _globals['_JOBSTATUS_LABELSENTRY']._serialized_end=677
-  _globals['_LABELJOBSERVICE']._serialized_start=680
-  _globals['_LABELJOBSERVICE']._serialized_end=904
+  _globals['_JOBSERVICEDESCRIPTION']._serialized_end=293
+  _globals['_POOLFROM']._serialized_start=295
+  _globals['_POOLFROM']._serialized_end=343
+  _globals['_LABELJOB']._serialized_start=345
+  _globals['_LABELJOB']._serialized_end=425
+  _globals['_JOBSTATUS']._serialized_start=428
+  _globals['_JOBSTATUS']._serialized_end=635
+  _globals['_JOBSTATUS_LABELSENTRY']._serialized_start=590
+  _globals['_JOBSTATUS_LABELSENTRY']._serialized_end=635
+  _globals['_LABELJOBSERVICE']._serialized_start=638
+  _globals['_LABELJOBSERVICE']._serialized_end=862
 # @@protoc_insertion_point(module_scope)

@@ -14,20 +14,18 @@ class DescribeJobService(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ...) -> None: ...
 
 class JobServiceDescription(_message.Message):
-    __slots__ = ("protocol_version", "consortium", "task_json", "pool", "student_json", "inputs_left")
+    __slots__ = ("protocol_version", "consortium", "task_json", "pool", "student_json")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
     TASK_JSON_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     STUDENT_JSON_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_LEFT_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     consortium: str
     task_json: str
     pool: _collegium_pb2.ArraySpec
     student_json: str
-    inputs_left: int
-    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ..., pool: _Optional[_Union[_collegium_pb2.ArraySpec, _Mapping]] = ..., student_json: _Optional[str] = ..., inputs_left: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ..., pool: _Optional[_Union[_collegium_pb2.ArraySpec, _Mapping]] = ..., student_json: _Optional[str] = ...) -> None: ...
 
 class PoolFrom(_message.Message):
     __slots__ = ("sha256", "offset_bytes")
