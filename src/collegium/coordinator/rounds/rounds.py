@@ -200,8 +200,12 @@ def require_quorum(outcomes: Mapping[str, str], quorum: int, doing: str = "answe
     """Raise QuorumNotReached, naming who failed and how, unless ``quorum`` parties answered."""
     answered = sum(outcome == ANSWERED for outcome in outcomes.values())
     if answered < quorum:
-        failed = [f"{party} ({outcome[:120]})" for party, outcome in sorted(outcomes.items()) if outcome != ANSWERED]
-        shown = ", ".join(failed[:10]) + (f" and {len(failed) - 10} more" if len(failed) > 10 else "")
+        failed: dict[str, list[str]] = {}
+        for party in sorted(party for party, outcome in outcomes.items() if outcome != ANSWERED):
+            failed.setdefault(outcomes[party][:120], []).append(party)
+        shown = ", ".join(
+            f"{', '.join(names[:10] + ['…'] * (len(names) > 10))} ({why})" for why, names in list(failed.items())[:10]
+        )
         raise QuorumNotReached(
             f"{answered} parties {doing}, {quorum} are needed"
             + (f"; failed: {shown}" if failed else "")
