@@ -231,7 +231,7 @@ def test_too_few_parties_name_how_many_and_who(run: Run, parties: LocalParties) 
 
 def test_a_party_that_is_away_counts_against_the_roster(run: Run, parties: LocalParties) -> None:
     parties.away = {"party-0", "party-1", "party-2", "party-3"}
-    with pytest.raises(QuorumNotReached, match=r"2 parties are ready, 3 are needed.*party-0, party-1, .* \(unreachable\)"):
+    with pytest.raises(QuorumNotReached, match=r"2 parties are ready, 3 are needed.*party-0, party-1.* \(unr"):
         run(options={"roster": sorted(parties.by_name)})
 
 
