@@ -18,12 +18,13 @@ from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
+from collegium.parties.neighbours.counting import sample_names
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import CastVotes, CountNearest, HoldPool, PoolRange, SecureSumStep, Terms
-from collegium.protocol.secure_sum import CoordinatorSum, SumSetup
+from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
 RNG = np.random.default_rng(5)
@@ -264,6 +265,59 @@ def test_lists_that_bind_one_part_of_an_answer_show_a_party(
     others = consortium.liar.total(nearest(consortium.pool, "release", True), 4, FEWER).counts[0]
     labels = consortium.records["gamma"].labels()
     assert (everybody - others).reshape(2, 2).sum(axis=0).tolist() == np.bincount(labels).tolist()
+
+
+def begun(consortium: Consortium, requests: list[CountNearest]) -> list[CoordinatorSum]:
+    """One sum for each request, all of them begun by all parties before one of them goes on."""
+    sums = []
+    for request in requests:
+        consortium.liar.ask(dict.fromkeys(KEYS, request))
+        setup = SumSetup("ours", request.round_id, ROSTER, request.width(2), 0, request.highest, consortium.liar.plan)
+        sums.append(CoordinatorSum(setup))
+    for running in sums:
+        go_on(consortium, running)
+    return sums
+
+
+def go_on(consortium: Consortium, running: CoordinatorSum) -> dict[str, Any]:
+    """Pass one phase on; what the parties replied."""
+    steps = {name: SecureSumStep(message) for name, message in running.requests().items()}
+    replies = consortium.liar.ask(steps)
+    for name, reply in replies.items():
+        if not isinstance(reply, Failure):
+            running.accept(name, reply.message)
+    if not any(isinstance(reply, Failure) for reply in replies.values()):
+        running.close_phase()
+    return replies
+
+
+def sides(consortium: Consortium, copies: int) -> list[CountNearest]:
+    """Requests about one input that stands in a pool several times."""
+    pool = consortium.pools.put(np.concatenate([X[3:4]] * copies))
+    asked = nearest(pool, "release", True)
+    asked.terms.parameters["sampling_rate"] = 0.3
+    return [replace(asked, inputs=PoolRange(pool.sha256, (at,)), round_id=f"round-{at}") for at in range(copies)]
+
+
+def test_of_rounds_about_an_input_that_begin_side_by_side_one_is_answered(consortium: Consortium) -> None:
+    """The counts of the second were read before the first left: nobody paid for them."""
+    first, second = begun(consortium, sides(consortium, 2))
+    while first.phase is not Phase.DONE:
+        go_on(consortium, first)
+    go_on(consortium, second)
+    refused = {name: getattr(reply, "code", "") for name, reply in go_on(consortium, second).items()}
+    assert refused == dict.fromkeys(KEYS, "refused-queries") and consortium.answered() == {1}
+
+
+def test_an_input_has_one_sample_wherever_it_stands(consortium: Consortium) -> None:
+    """60 coins of 0.3 for each of five parties: other samples would agree with a probability below 1e-6."""
+    one, other = sides(consortium, 2)
+    far = replace(other, by_class=False, edges_squared=np.array([[500, 2**31]]), round_id="far")
+    by_class = consortium.liar.total(one, 4).counts[0]
+    by_distance = consortium.liar.total(far, 3).counts[0]
+    assert by_class.reshape(2, 2).sum(axis=1).tolist() == by_distance[:2].tolist()
+    names = [sample_names("run", replace(one, inputs=PoolRange("ab" * 32, (at,))), X[3:4]) for at in range(3)]
+    assert names[0] == names[1] == names[2] != sample_names("run", one, X[4:5])
 
 
 def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes]]:

@@ -187,10 +187,10 @@ def test_a_party_that_refuses_by_its_votes_is_told_apart(tmp_path: Path, monkeyp
 
     leave = Account.leave
 
-    def by_votes(self: Account, answer: Answer, counts: np.ndarray) -> None:
+    def by_votes(self: Account, answer: Answer, counts: np.ndarray, left_before: np.ndarray) -> None:
         if counts[:, 1].sum() == 0:
             raise QueriesRefused("planted")
-        leave(self, answer, counts)
+        leave(self, answer, counts, left_before)
 
     monkeypatch.setattr(Account, "leave", by_votes)
     with pytest.raises(AssertionError, match="one class"):

@@ -179,8 +179,7 @@ class PoolStore:
 
         The positions must lie in the pool; PoolMismatch where it is not here.
         """
-        rows = np.ascontiguousarray(self.open(sha256)[np.array(positions)])
-        return [hashlib.sha256(row.tobytes()).digest() for row in rows]
+        return contents_of(self.open(sha256)[np.array(positions)])
 
     def _map(self, spec: ArraySpec) -> NDArray[Any]:
         path = self._path(spec.sha256, "bin")
@@ -255,6 +254,11 @@ class PoolStore:
     def _path(self, sha256: str, ending: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{sha256}.{ending}"
+
+
+def contents_of(inputs: NDArray[Any]) -> list[bytes]:
+    """SHA-256 of each of some inputs, which names it in whichever pool and place it stands."""
+    return [hashlib.sha256(row.tobytes()).digest() for row in np.ascontiguousarray(inputs)]
 
 
 def _remove_abandoned(folder: Path) -> None:

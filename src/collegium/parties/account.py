@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused
 from collegium.parties.answers import Answer, AnswerCounts
@@ -14,7 +15,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CastNeighbours, CountNearest, SumClasses, SumRecords, Terms
+from collegium.protocol.requests import CastNeighbours, CountNearest, SumRecords, Terms
 
 
 class Account:
@@ -60,11 +61,11 @@ class Account:
                 f"policy: an exact sum of {parties} parties may show the votes of one: few_parties does not allow it"
             )
 
-    def kept(self, answer: Answer, counts: IntArray) -> IntArray:
-        """``counts``, but as they left before where the same answer did; see `AnswerCounts.kept`."""
+    def kept(self, answer: Answer, counts: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+        """``counts``, but as they left before where the same answer did, and where; see `AnswerCounts.kept`."""
         return self._answers.kept(answer, counts)
 
-    def leave(self, answer: Answer, counts: IntArray) -> None:
+    def leave(self, answer: Answer, counts: IntArray, left_before: NDArray[np.bool_] | None = None) -> None:
         """Count and charge an answer that is about to leave; on the disk before it returns, or neither where refused.
 
         What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
@@ -76,9 +77,10 @@ class Account:
         Raises
         ------
         QueriesRefused, CostRefused
-            Where a limit of the policy would be passed; nothing is counted or charged then.
+            Where a limit of the policy would be passed, or an input was answered since ``left_before`` was read.
+            Nothing is counted or charged then.
         """
-        with self._answers.leaving(answer, counts) as queries:
+        with self._answers.leaving(answer, counts, left_before) as queries:
             self._pay(answer, queries)
 
     def sign(self, answer: Answer, survivors: bytes) -> None:
@@ -110,8 +112,8 @@ class Account:
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         purpose = f"{terms.stage or 'votes'} of {mechanism.name} ({parameters}; {terms.sum_mode}; {votes} votes)"
         # A record decides the vote of one teacher: without the record that teacher may vote for another class. It may
-        # turn the one vector of a party's class sums as far as another party's would.
-        turned = mechanism.answered_by is AnsweredBy.TEACHERS or (isinstance(request, SumClasses) and request.per_party)
+        # turn the one vector of a party as far as another party's would: shares change with the number of records.
+        turned = mechanism.answered_by is AnsweredBy.TEACHERS or (isinstance(request, SumRecords) and request.per_party)
         one_vote = Unit(1, Adjacency.REPLACE if turned else Adjacency.ADD_REMOVE)
         laws = {"record": mechanism.answer_law(one_vote, terms.stage)}
         laws[ledger.terms().unit] = mechanism.answer_law(unit, terms.stage)

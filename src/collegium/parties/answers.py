@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.errors import QueriesRefused
 from collegium.parties.terms import mechanism_of
@@ -133,31 +134,38 @@ class AnswerCounts:
         with connected(self._path) as database:
             return _total(database)
 
-    def kept(self, answer: Answer, counts: IntArray) -> IntArray:
-        """``counts``, shape ``[queries, entries]``, but as they left before where the same answer did.
+    def kept(self, answer: Answer, counts: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+        """``counts``, shape ``[queries, entries]``, but as they left before where the same answer did, and where.
 
         An answer that followed changed records would show the change beside the one before.
         """
+        settled, left = counts.copy(), np.zeros(len(counts), dtype=bool)
         if not answer.exact:
-            return counts
-        settled = counts.copy()
+            return settled, left
         with connected(self._path) as database:
             for row, use in enumerate(zip(answer.keys, answer.uses, strict=True)):
                 found = database.execute("SELECT counts FROM answered WHERE query = ? AND use = ?", use).fetchone()
                 if found is not None:
-                    settled[row] = np.frombuffer(found[0], dtype=np.int64)
-        return settled
+                    settled[row], left[row] = np.frombuffer(found[0], dtype=np.int64), True
+        return settled, left
 
     @contextmanager
-    def leaving(self, answer: Answer, counts: IntArray | None) -> Iterator[int]:
+    def leaving(
+        self, answer: Answer, counts: IntArray | None, left_before: NDArray[np.bool_] | None = None
+    ) -> Iterator[int]:
         """Count an answer that is about to leave; yields for how many inputs it is a new one, to be paid.
 
         Nothing is counted where the block raises, or where ``counts`` is None, which only asks whether it may leave.
 
+        Parameters
+        ----------
+        left_before : which of the counts are those that left before; `kept` said so when they were read.
+
         Raises
         ------
         QueriesRefused
-            If the answer passes a limit of the policy, or names an input twice.
+            If the answer passes a limit of the policy, names an input twice, or was given in another round since its
+            counts were read: these would leave free of charge, and may differ.
         """
         if len(set(answer.keys)) < len(answer.keys):
             raise QueriesRefused("policy: a request names one input twice: ask once for each")
@@ -171,6 +179,8 @@ class AnswerCounts:
                     self._require_room(database, key)
                     new = (key, use, rows[row].tobytes())
                     database.execute("INSERT INTO answered VALUES (?, ?, NULL, ?, 1)", new)
+                elif left_before is not None and answer.exact and not left_before[row]:
+                    raise QueriesRefused("policy: an input was answered since this round began: begin another round")
                 elif not answer.exact:
                     database.execute("UPDATE answered SET times = times + 1 WHERE rowid = ?", found)
                 fresh += found is None or not answer.exact

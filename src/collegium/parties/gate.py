@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
@@ -49,9 +50,9 @@ class AnswerGate:
     def summed(self, run_id: str, asked: VoteRequest, counts: IntArray, roster: Mapping[str, bytes]) -> "LeavingAnswer":
         """The answer to ``asked`` on its way into the sum over a roster; nothing is counted yet."""
         if self._account is None:
-            return LeavingAnswer(counts, None, None)
+            return LeavingAnswer(counts, None, None, None)
         answer = self._answer(run_id, asked, roster)
-        return LeavingAnswer(self._account.kept(answer, counts), answer, self._account)
+        return LeavingAnswer(*self._account.kept(answer, counts), answer, self._account)
 
     def _answer(self, run_id: str, body: VoteRequest, roster: Mapping[str, bytes]) -> Answer:
         if self._account is not None:
@@ -76,15 +77,23 @@ class LeavingAnswer:
     ----------
     counts : IntArray
         What is sent, shape ``[queries, entries]``: as it left before, where it did.
+    left_before : array or None
+        Where it did, shape ``[queries]``.
     """
 
-    def __init__(self, counts: IntArray, answer: Answer | None, account: Account | None) -> None:
-        self.counts, self._answer, self._account = counts, answer, account
+    def __init__(
+        self,
+        counts: IntArray,
+        left_before: NDArray[np.bool_] | None,
+        answer: Answer | None,
+        account: Account | None,
+    ) -> None:
+        self.counts, self._left_before, self._answer, self._account = counts, left_before, answer, account
 
     def let_out(self) -> None:
         """Count and charge the answer; raises Refused, and then it must not be sent."""
         if self._account is not None and self._answer is not None:
-            self._account.leave(self._answer, self.counts)
+            self._account.leave(self._answer, self.counts, self._left_before)
 
     def open_with(self, opened: bytes) -> None:
         """Agree that the answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""

@@ -69,6 +69,22 @@ def test_a_person_with_many_records_and_a_whole_party_move_them_as_one_record_do
     assert 0 < norm(vector(x, labels, shares, per_party=True)) <= most
 
 
+@pytest.mark.parametrize(("records", "of_person"), [(2, 1), (10, 9), (100, 99)])
+def test_a_person_in_a_party_that_sends_shares_moves_them_by_less_than_another_party_would(
+    records: int, of_person: int
+) -> None:
+    """More than a record does where parties send none: so it is charged as a party that is replaced."""
+    mechanism = of_classifiers(5.0, 2)
+    moved, replaced = (mechanism.stages[0].moved(Unit(1, kind)) for kind in Adjacency)
+    shares = np.tile([[0.6, 0.4]], (records, 1))
+    shares[:of_person] = [0.2, 0.8]
+    x, labels = np.arange(2.0 * records, dtype=np.float32).reshape(records, 2), np.zeros(records, dtype=np.int64)
+    whole = vector(x, labels, shares, per_party=True)
+    rest = vector(x[of_person:], labels[of_person:], shares[of_person:], per_party=True)
+    assert max(moved, replaced) >= norm(whole - rest) / ONE
+    assert of_person == 1 or norm(whole - rest) / ONE > 1.2 * min(moved, replaced)
+
+
 def test_a_record_counted_twice_or_a_person_that_is_not_divided_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: both move the counts by more than is charged."""
     most = of_classifiers(5.0, 2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE

@@ -67,7 +67,7 @@ class RecordBudgets:
     folder : where they are kept; None keeps them in memory (tests).
     key : the party's secret.
     identities : who each record is; equal ones share a budget.
-    scheme : how identities are made; see `Examples.lasting_identities`. It stays while anything is spent: by another
+    scheme : how identities are made; see `Examples.lasting_identities`. It stays once a run has asked: by another
         scheme a record that has spent its budget would be somebody new.
     rho : what one record may spend over all runs, whatever a run's terms say.
 
@@ -76,7 +76,7 @@ class RecordBudgets:
     StorageError
         If the file cannot be used.
     ConfigurationError
-        If records have spent under another scheme.
+        If a run has asked under another scheme.
     """
 
     def __init__(self, folder: Path | None, key: bytes, identities: Iterable[bytes], scheme: str, rho: float) -> None:
@@ -100,12 +100,13 @@ class RecordBudgets:
             self._keep_scheme(database, scheme)
 
     def _keep_scheme(self, database: sqlite3.Connection, scheme: str) -> None:
-        spent = database.execute("SELECT EXISTS (SELECT * FROM spent)").fetchone()[0]
+        # Whether any record has spent would tell, by the refusal, that one lay within a radius.
+        asked = database.execute("SELECT EXISTS (SELECT * FROM runs)").fetchone()[0]
         held = database.execute("SELECT identity FROM scheme").fetchone()
-        if spent and held != (scheme,):
+        if asked and held != (scheme,):
             raise ConfigurationError(
-                "this party's records have spent budgets under other columns, another group or another task: restore "
-                "those, because under the new ones every record would get a new budget"
+                "this party's records have budgets under other columns, another group or another task: restore those, "
+                "because under the new ones every record would get a new budget"
             )
         if held != (scheme,):
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.features import dimensions
+from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
 from collegium.parties.gate import pool_asked
 from collegium.parties.handlers import VotesHandler
@@ -29,24 +30,24 @@ from collegium.protocol.requests import CountNearest
 _NAME_BYTES = 16
 
 
-def sample_names(run_id: str, body: CountNearest) -> list[bytes]:
-    """What names the sample of each query: all that a label is released under, but neither round nor distances.
+def sample_names(run_id: str, body: CountNearest, x: NDArray[Any]) -> list[bytes]:
+    """What names the sample of each of the inputs ``x``: all that a label is released under, and its content.
 
-    So the counts by distance and the counts by class of one query are about the same people.
+    Neither the round nor distances: the counts by distance and by class of one query are about the same people. Nor
+    where the input stands in which pool: an input that stands in several places has one sample.
     """
     common = "|".join(
         (
-            "collegium-sample-v1",
+            "collegium-sample-v2",
             run_id,
             body.ledger_id,
             body.terms.stage,
             body.terms.mechanism,
             repr(sorted(body.terms.parameters.items())),
             body.features.digest(),
-            body.inputs.pool_sha256,
         )
     )
-    return [f"{common}|{index}".encode() for index in body.inputs.indices]
+    return [common.encode() + b"|" + content for content in contents_of(x)]
 
 
 class Sampler:
@@ -105,7 +106,7 @@ class SampledRecords:
         """
         rate = body.terms.parameters["sampling_rate"]
         views = self._searches.under(body.features).views(self._searches.features_of(body.features, x))
-        for name, view in zip(sample_names(run_id, body), views, strict=True):
+        for name, view in zip(sample_names(run_id, body, x), views, strict=True):
             yield view, self._one_each(view, self._sampler.drawn(name, rate))
 
     def counts(self, run_id: str, body: CountNearest, x: NDArray[Any], classes: int) -> IntArray:

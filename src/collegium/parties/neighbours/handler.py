@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data import Examples
 from collegium.data.features import dimensions
+from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
 from collegium.parties.gate import pool_asked
 from collegium.parties.handlers import VotesHandler
@@ -76,7 +77,7 @@ class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[bool], tuple[
         dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
         index, budgets = self._voters(body.per_party)
         voters = index.voters(body, asked, allowance.levels)
-        questions = _questions(request.run_id, body)
+        questions = _questions(request.run_id, body, asked)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._gate.check(request)
         with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance) as spending:
@@ -104,8 +105,8 @@ def _answer_once(
     return counts
 
 
-def _questions(run_id: str, body: CastNeighbours) -> list[bytes]:
-    """A digest of each query with everything that its answer is released under.
+def _questions(run_id: str, body: CastNeighbours, x: NDArray[Any]) -> list[bytes]:
+    """A digest of each of the inputs ``x``, by its content, with everything that its answer is released under.
 
     In the modes whose noise the coordinator adds once per label of its ledger, the same question under the same
     ledger is the same answer whichever round it comes in. Where the parties add the noise, every round is an
@@ -114,7 +115,7 @@ def _questions(run_id: str, body: CastNeighbours) -> list[bytes]:
     noised = body.terms.sum_mode == "masked+noised"
     common = "|".join(
         (
-            "collegium-neighbours-v1",
+            "collegium-neighbours-v2",
             run_id,
             body.ledger_id,
             body.terms.mechanism,
@@ -123,10 +124,9 @@ def _questions(run_id: str, body: CastNeighbours) -> list[bytes]:
             body.round_id if noised else "",
             body.features.digest(),
             body.kernel,
-            body.inputs.pool_sha256,
         )
     )
     return [
-        hashlib.sha256(f"{common}|{index}|{radius}".encode()).digest()
-        for index, radius in zip(body.inputs.indices, body.radii_squared, strict=True)
+        hashlib.sha256(f"{common}|{radius}|".encode() + content).digest()
+        for content, radius in zip(contents_of(x), body.radii_squared, strict=True)
     ]

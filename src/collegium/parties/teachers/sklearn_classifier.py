@@ -28,8 +28,8 @@ class SklearnTeacher:
     """Fits ``classifier(**options)`` on flattened float32 inputs.
 
     ``random_state`` follows from the teacher's seed where the class takes it and no option says otherwise.
-    Where its own records are too few for the classifier, it votes for their most frequent class: a matter
-    of its own records alone, like everything else.
+    Where the classifier cannot learn from its own records, it votes for their most frequent class: a matter of its own
+    records alone, like everything else.
     """
 
     version: ClassVar[str] = "1"
@@ -54,8 +54,8 @@ class SklearnTeacher:
         try:
             self._fitted = self._classifier(**self._options, **seeded).fit(own, examples.y)
             self._fitted.predict(own[:1])  # some find out only now
-        except ValueError as error:
-            # The text may quote a record.
+        except Exception as error:
+            # An error that left this party would tell of the records, and its text may quote one.
             _log.warning("%s cannot learn from one teacher's records (%s)", self._kind, type(error).__name__)
             self._fitted = None
             self._label = int(np.bincount(examples.y, minlength=self._classes).argmax())
