@@ -171,12 +171,16 @@ def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_pa
     lazy = cg.load_student(measured.folder / "run" / "student.safetensors")
     share = np.tile([0.0, 1.0], (len(lazy.student.share), 1))
     replace(lazy.student, share=share).save(tmp_path / "lazy.safetensors")
+    paid = len(evaluations_paid(measured))
     evaluation, _, context = open_evaluation(measured)
+    sigma = evaluation.mechanism(2, 2 * Layout(2).length).parameters()["sigma"]
     try:
         found = evaluation.released([good, (tmp_path / "lazy.safetensors").read_bytes()])
     finally:
         context.__exit__(None, None, None)
     assert [one.accuracy is not None for one in found] == [True, True]
+    ((_, law),) = evaluations_paid(measured)[paid:]
+    assert law.mu * sigma == pytest.approx(2.0, rel=1e-3), "each record is in the counts of both"
     first, second = (one.accuracy for one in found)
     assert first is not None and second is not None and first.value > second.value
     assert found[1].recall[0] is not None and abs(found[1].recall[0].value) < 6 * max(found[1].recall[0].error, 0.01)
@@ -195,7 +199,16 @@ def test_figures_are_released_under_the_noise_that_was_paid_whatever_is_configur
         context.__exit__(None, None, None)
 
 
+def evaluations_paid(measured: Measured) -> list[Any]:
+    """Purpose and law of each charge for an evaluation."""
+    with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
+        entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    paid = [(entry.content.purpose, entry.terms) for entry in entries]  # type: ignore[union-attr]
+    return [(name, terms.blocks[name].laws["record"]) for name, terms in paid if name.startswith("evaluation")]
+
+
 def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> None:
+    before = evaluations_paid(measured)
     evaluation, record, context = open_evaluation(measured)
     try:
         assert record.evaluation is not None
@@ -203,10 +216,9 @@ def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> No
         evaluation.measure(measured.folder / "run" / "student.safetensors", "the same student")
     finally:
         context.__exit__(None, None, None)
-    with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
-        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    purposes = [charge.purpose for charge in charges if charge.purpose.startswith("evaluation")]
-    assert purposes == ["evaluation", "evaluation once more"]
+    after = evaluations_paid(measured)
+    assert after[: len(before)] == before
+    assert [purpose for purpose, _ in after[len(before) :]] == ["evaluation once more"]
 
 
 def config(**changes: Any) -> RunConfig:

@@ -109,6 +109,8 @@ class MaskedSum:
                     if not self.noised and round_.request.round_id not in self.begun:
                         noted = [_INPUT.format(at) for at in inputs] if once else survivors
                         self.begun[round_.request.round_id] = noted
+                    if round_.before_opening is not None:
+                        round_.before_opening()
                 self._phase(coordinator, outcomes, round_.deadline_s)
         except TooFewSurvivors:
             require_quorum(outcomes, quorum)

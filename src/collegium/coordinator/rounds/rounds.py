@@ -74,6 +74,7 @@ class VoteRound:
     deadline_s : seconds for each exchange of messages.
     quorum : parties that must count.
     on_answer : called as parties answer.
+    before_opening : called before a sum that parties made noisy is opened; what it raises leaves the sum closed.
     """
 
     request: VoteRequest
@@ -82,6 +83,7 @@ class VoteRound:
     deadline_s: float
     quorum: int
     on_answer: OnAnswer | None = None
+    before_opening: Callable[[], None] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -21,8 +21,9 @@ from collegium.whole_files import replacing
 
 _KIND = "class sums"
 
-Ask = Callable[[], tuple[IntArray, int]]
-"""Puts the round to the parties; returns the sum, ``[length]``, and how many parties answered."""
+Ask = Callable[[Callable[[], None] | None], tuple[IntArray, int]]
+"""Puts the round to the parties, with what is called before a noisy sum is opened; the sum ``[length]``, and how many
+parties answered."""
 
 
 def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
@@ -45,22 +46,33 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
     return NoisySums(requests.spec, arrays["values"], float(about["noise"]), contributions)
 
 
-def released_sums(path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask) -> NoisySums:
+def released_sums(
+    path: Path,
+    requests: SumRequests,
+    mechanism: Mechanism,
+    noise: NoiseStrategy,
+    ask: Ask,
+    spend: Callable[[], None],
+) -> NoisySums:
     """Ask, see to the noise and keep the result in the file; the sums were paid for before.
 
     Parameters
     ----------
     mechanism : as it runs; where its stage has a share, the parties' noise is in the sum already.
     noise : what draws the noise elsewhere.
+    spend : spends the charge: before the parties' noisy sum is opened, or before noisy sums get their name here.
     """
-    values, answered = ask()
+    own_noise = mechanism.stages[0].share is None
+    values, answered = ask(None if own_noise else spend)
     scale = noise_on_entries(mechanism, answered)
-    if mechanism.stages[0].share is None:
+    if own_noise:
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}
     with replacing(path, "keep the class sums") as beside:
         save_arrays(beside, _KIND, {"values": values}, **about)
+        if own_noise:
+            spend()
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 
 

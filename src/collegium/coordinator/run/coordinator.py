@@ -76,7 +76,8 @@ class Coordinator:
                 self._public = load_public(setup.config, None)
             held = folder.read()
             if held is not None:
-                if held.rounds:  # before the first round nothing is charged, and every setting may change
+                # Before the first round settings may change: no label is out, and what was paid serves the same alone.
+                if held.rounds:
                     check_same_run(held, setup.config, self._public.spec, folder.path)
                 if held.ledger is not None and not setup.ledger_file.exists():
                     raise LedgerCorrupt(f"{setup.ledger_file} is gone: restore it, or start in another folder")

@@ -1,6 +1,6 @@
 """Private evaluation of a run: the parties measure the released student on their own records.
 
-An attempt that was interrupted may have released counts, so another attempt is another charge.
+Another student is another charge, and so is another attempt once the counts of one may have been seen.
 """
 
 import hashlib
@@ -26,20 +26,18 @@ class PrivateEvaluation(RecordCounting):
     def measure(self, student: Path, fitted_from: str) -> None:
         """Have the parties measure the student in this file; does nothing where they did, or none is configured."""
         held = self._notes.record.evaluation
-        if self._settings is None or held is None or held.fitted_from == fitted_from:
+        if self._settings is None or held is None or not held.paid or held.fitted_from == fitted_from:
             return
-        if held.asked:
-            self._note(self._paid())
-            held = self._notes.record.evaluation
-        if held is not None and held.paid:
-            found = lambda: {"fitted_from": fitted_from, "measures": self.released([student.read_bytes()])[0]}  # noqa: E731
-            self._attempt(held, found)
+        found = lambda: {"fitted_from": fitted_from, "measures": self.released([student.read_bytes()])[0]}  # noqa: E731
+        self._attempt(held, found)
 
     def released(self, students: Sequence[bytes]) -> list[Measures]:
-        """Ask the parties about these classifiers and release the figures; the caller has paid.
+        """Ask the parties about these classifiers and release the figures; paid unless a charge is left for them.
 
         Raises
         ------
+        BudgetExceeded
+            If they do not fit the budget.
         QuorumNotReached
             If too few parties answer.
         ProtocolViolation

@@ -202,26 +202,40 @@ class Labeller:
             stage = self._stages[number]
             self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk), chunk, own))
 
-    def give(self, queries: Sequence[str], outcomes_of: Callable[[], IntArray], *, again: bool) -> bool:
+    def give(
+        self, queries: Sequence[str], outcomes_of: Callable[[Callable[[], None]], IntArray], question: str | None
+    ) -> bool:
         """Release outcomes that one paid sum over all records decides; False where the budget does not take the sum.
 
         Parameters
         ----------
         queries : distinct keys without labels.
-        outcomes_of : called once the sum is paid for; returns the outcomes, shape ``[queries]``.
-        again : the sum is asked for now with fresh noise of the parties, and paid for even if one was paid before.
+        outcomes_of : called once the sum is paid for; returns the outcomes, shape ``[queries]``. It calls what it is
+            given before anybody sees the sum.
+        question : names the sum that is asked for now; None where it was released before.
         """
+        paid = 0
         if not self._run_fits():
             return False
         try:
-            if again and self._for_the_run is not None and self._run_is_paid():
-                self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | dict([self._for_the_run]), self._beside)
-                self._ledger.charge(*self._for_the_run)
+            if question is not None:
+                paid = self._pay_for_sum(question)
             charge = self.pay(0, queries)
         except BudgetExceeded:
             return False
-        self._release(charge, 0, queries, outcomes_of())
+        self._release(charge, 0, queries, outcomes_of(lambda: self._ledger.spend(paid)))
         return True
+
+    def _pay_for_sum(self, question: str) -> int:
+        """The charge of this one sum: one that a crash left unspent, or a new one."""
+        assert self._for_the_run is not None  # sums over all records are charged once
+        purpose, once = self._for_the_run
+        paid = self._ledger.unspent(question, self._laws[purpose])
+        if paid is None:
+            if self._run_is_paid():  # for another sum
+                self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
+            paid = self._ledger.charge(purpose, [question])
+        return paid
 
     def pay(self, number: int, queries: Sequence[str]) -> int:
         """Charge stage ``number`` for ``queries``, or take up a charge for them that a crash left open.
@@ -268,8 +282,8 @@ class Labeller:
                 self._allow(room, number)
         return min(self._ledger.affordable(block, queries) for block in needed)
 
-    def pay_beside(self, purpose: str) -> bool:
-        """Charge a vector that is released beside the labels; False where it counts apart or was released before.
+    def pay_beside(self, purpose: str, name: str) -> int | None:
+        """Charge a vector that is released beside the labels; None where it counts apart or was charged before.
 
         Where the budget does not take all such vectors together, the last of them are left to count apart.
         """
@@ -277,14 +291,13 @@ class Labeller:
             if not self._stated():
                 self._allow(self._queries)
             if self._ledger.used(purpose):
-                return False
+                return None
             if self._ledger.affordable(purpose, 1):
-                self._ledger.charge(purpose, 1)
-                return True
+                return self._ledger.charge(purpose, [name])
             left_out = self._beside.popitem()[0]
-            self._laws = {name: laws for name, laws in self._laws.items() if name != left_out}
+            self._laws = {block: laws for block, laws in self._laws.items() if block != left_out}
             self._allow(self._queries)
-        return False
+        return None
 
     def _stated(self) -> bool:
         """Whether the terms in force are this mechanism's own: another study may have left blocks of the same names."""

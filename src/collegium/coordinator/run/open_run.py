@@ -1,6 +1,7 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -200,21 +201,16 @@ class OpenRun:
         if not pending:
             return True
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
-        # Another study's payment is not for this sum. One of this run is, if a crash lost it with the noise drawn here.
-        again = held is None and (self._setup.noised_sum or self.record.sums_paid != requests.question)
 
-        def outcomes() -> IntArray:
-            if held is None:
-                self.record.sums_paid = requests.question
-                self._notes.write()
+        def outcomes(spend: Callable[[], None]) -> IntArray:
             sums = held or released_sums(
-                path, requests, self._setup.mechanism, self._setup.noise, lambda: runner.ask_sum(requests)
+                path, requests, self._setup.mechanism, self._setup.noise, partial(runner.ask_sum, requests), spend
             )
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
             return student.predict(pool[[queries[key] for key in pending]])
 
-        fits = self._labeller.give(pending, outcomes, again=again)
+        fits = self._labeller.give(pending, outcomes, None if held is not None else requests.question)
         self._note_batch()
         return fits
 

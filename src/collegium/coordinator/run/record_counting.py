@@ -40,6 +40,8 @@ class RecordCounting(ABC):
     ) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
         self._config, self._settings = setup.config, settings
+        study = setup.storage.study
+        self._name = self.part if study is None else f"{self.part} of {study}"
         self.sum = setup.vote_sum if settings is None else self._sum_of(counts_mode(setup.config, settings))
 
     @abstractmethod
@@ -56,16 +58,27 @@ class RecordCounting(ABC):
     def pay(self, labeller: Labeller) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
 
-        The terms of ``labeller`` state them with the labels, before the first answer to either.
+        The terms of ``labeller`` state them with the labels, before the first answer to either. What a record of the
+        run says was paid is paid again unless the ledger holds a charge for it that is not spent.
         """
-        if self._settings is not None and getattr(self._notes.record, self.part) is None:
-            self._note(self._paid(labeller))
+        held: CountsRecord | None = getattr(self._notes.record, self.part)
+        if self._settings is None or (held is not None and (held.asked or not held.paid)):
+            return
+        parts, cells = self._parts_and_cells()
+        mechanism = self.mechanism(parts, cells)
+        noted = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"], "parts": parts}
+        try:
+            self._charge(mechanism, labeller)
+        except BudgetExceeded as error:
+            self._note({**noted, "why_not": str(error)})
+        else:
+            self._note({**noted, "paid": True})
 
     def mechanism(self, parts: int, cells: int) -> Mechanism:
         """Counts in which a record adds to ``parts`` of ``cells``, as they are summed, with the noise that was paid."""
         assert self._settings is not None  # the configuration asks for them
         settings, held = self._settings, getattr(self._notes.record, self.part)
-        if held is not None and held.paid:
+        if held is not None and held.paid and held.parts == parts:
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
             settings = settings.model_copy(update={"sigma": held.sigma})
         mechanism = counts_mechanism(self._config, settings, parts, cells)
@@ -79,56 +92,66 @@ class RecordCounting(ABC):
             return self._setup.vote_sum
         return sum_in(mode, self._config, reach.parties, reach.signing_keys)
 
-    def _paid(self, labeller: Labeller | None = None) -> dict[str, Any]:
-        """Charge one release; what to note of it."""
-        mechanism, unit = self.mechanism(*self._parts_and_cells()), counted_unit(self._config)
-        noted = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"]}
-        try:
-            if labeller is None or not labeller.pay_beside(self.part):
-                purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
-                self._ledger.charge(purpose, 1, {self._ledger.terms().unit: mechanism.stages[0].law(unit)})
-        except BudgetExceeded as error:
-            return {**noted, "why_not": str(error)}
-        return {**noted, "paid": True}
+    def _charge(self, mechanism: Mechanism, labeller: Labeller | None = None) -> int:
+        """The entry that pays for one release by ``mechanism``: one that is not spent yet, or a new one.
+
+        Raises BudgetExceeded where a new one does not fit.
+        """
+        laws = {self._ledger.terms().unit: mechanism.stages[0].law(counted_unit(self._config))}
+        charge = self._ledger.unspent(self._name, laws)
+        if charge is None and labeller is not None:
+            charge = labeller.pay_beside(self.part, self._name)
+        if charge is None:
+            purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
+            charge = self._ledger.charge(purpose, [self._name], laws)
+        return charge
 
     def _attempt(self, held: CountsRecord, find: Callable[[], Mapping[str, Any]]) -> None:
-        """Have ``find`` ask the parties under a charge that is paid, and note what it returns or why it failed."""
-        self._note({**dict(held), "asked": True})
+        """Have ``find`` ask the parties, and note what it returns or why it failed."""
+        known = held.model_dump(include=set(CountsRecord.model_fields)) | {"asked": True, "why_not": None}
+        self._note(known)
         try:
             with self._notes.timed(self.part):
                 found = find()
         except CollegiumError as error:
             # Where too few answered, no sum was opened: the charge is good for another attempt.
-            asked = not isinstance(error, QuorumNotReached)
-            self._note({**dict(held), "asked": asked, "why_not": str(error)})
+            self._note(known | {"asked": not isinstance(error, QuorumNotReached), "why_not": str(error)})
             return
-        self._note({**dict(held), "asked": True, "why_not": None, **found})
+        self._note({**known, **found})
 
     def _released(
         self, mechanism: Mechanism, about: object, ask: Callable[[Terms, str, bool], CountRecords]
     ) -> tuple[str, FloatArray, float, Sequence[str]]:
-        """Ask the parties and release the counts; the caller has paid.
+        """Pay, unless a charge is left, ask the parties and release the counts.
+
+        The charge is spent in the ledger before anybody sees a noisy count.
 
         Parameters
         ----------
         about : what the round is about: another value gives it another name.
         ask : makes the request from its terms, the round's name, and whether parties send shares of their records.
 
+        Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
+
         Returns
         -------
         The round's name, the counts in records, the variance of the noise on each, and the parties that answered.
         """
         stage, votes, reach = mechanism.stages[0], self._config.votes, self._setup.reach
+        charge, share = self._charge(mechanism), stage.share
+        spend: Callable[[], None] = lambda: self._ledger.spend(charge)  # noqa: E731
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
         request, names = ask(terms, name, per_party), reach.parties.names()
         quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
         tell: Callable[[int, int], None] = lambda done, asked: self._notes.tell(self.part, done, asked)  # noqa: E731
-        asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell)
+        opening = None if share is None else spend
+        asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell, opening)
         result = self.sum.sum_votes(asked)
-        counts, sigma, share = result.counts[0], float(mechanism.parameters()["sigma"]), stage.share
+        counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
         if share is None:
+            spend()
             counts = noisy(counts, sigma, SystemNoise())
         variance = sigma**2 if share is None else len(result.answered) * (share.sigma_share / ONE) ** 2
         return name, counts / ONE, variance, result.answered

@@ -25,7 +25,7 @@ from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
 
-RUN_FORMAT: Final = 3
+RUN_FORMAT: Final = 4
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -129,9 +129,12 @@ class CountsRecord(Record):
     sum_mode: str
     sigma: float
     """Standard deviation of the noise on each count that is charged, in records."""
+    parts: int
+    """How many counts one record adds to."""
     paid: bool = False
+    """Whether the budget took them. What is still to be had for it, the ledger alone says."""
     asked: bool = False
-    """Whether the parties were asked under this charge: another attempt needs another one."""
+    """Whether the parties were asked."""
     why_not: str | None = None
     """Why there are no figures."""
 
@@ -196,7 +199,7 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[3] = RUN_FORMAT
+    format: Literal[4] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
@@ -211,8 +214,6 @@ class RunRecord(Record):
     privacy: LedgerReport | None = None
     """What the ledger's entries came to when the labels were counted."""
     parties: dict[str, PartyRecord] = {}
-    sums_paid: str | None = None
-    """The question about class sums that this run paid for."""
     rounds: list[RoundRecord] = []
     chosen: list[ChosenRound] = []
     labels: LabelsRecord | None = None

@@ -90,7 +90,7 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         delta=delta,
         adaptive=adaptive,
         units=units,
-        queries_charged=sum(charge.queries for entry in entries if (charge := _charge(entry)).queries_sha256),
+        queries_charged=sum(_charge(entry).queries for entry in entries if _asks(entry)),
         by_queries=_by_queries(entries),
         adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
         from_utc=entries[0].time_utc if entries else None,
@@ -101,6 +101,13 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
 def _charge(entry: Entry) -> Charge:
     assert isinstance(entry.content, Charge)  # the caller chose charges
     return entry.content
+
+
+def _asks(entry: Entry) -> bool:
+    """Whether the charge is for queries, and not for a run as a whole or a vector that is released once."""
+    block, name = entry.terms.blocks[_charge(entry).purpose], str(entry.terms.mechanism.get("name", ""))
+    whole = block.fixed or block.rounds is None or mechanism_named(name).charged_once
+    return bool(_charge(entry).queries_sha256) and not (block.laws and whole)
 
 
 def _stage_charges(entries: Sequence[Entry], unit: str, adjacency: str) -> list[StageCharge] | None:
@@ -133,7 +140,7 @@ def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:
     first_stages: dict[str, str] = {}
     for entry in entries:
         charge = _charge(entry)
-        if charge.queries_sha256:  # else it pays for the run as a whole
+        if _asks(entry):
             name = str(entry.terms.mechanism.get("name", ""))
             asked += charge.queries if first_stages.setdefault(name, charge.purpose) == charge.purpose else 0
             points.append((asked, entry.spent))

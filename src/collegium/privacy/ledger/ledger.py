@@ -281,6 +281,19 @@ class Ledger(LedgerReader):
             conflicts = sum(held[query] != label for query, label in asked.items())
             raise LabelConflict(f"{conflicts} queries already have another label, and keep it", held)
 
+    def spend(self, charge: int) -> None:
+        """Write down that what ``charge`` paid for is released now, before anybody sees it; durable when this returns.
+
+        A vector that is released once is paid under a name of its own (`unspent`) and spent here, so that no file
+        beside the ledger decides whether it may be released again.
+
+        Raises ConfigurationError where the charge was spent before.
+        """
+        with self._writing() as chain:
+            if charge not in chain.untouched:
+                raise ConfigurationError(f"what entry {charge} paid for was released before: start again to pay anew")
+            self._append(Release(charge, {f"entry {charge}:released": 0}))
+
     def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
         block = terms.blocks.get(purpose)
         if block is None or at_most <= 0:

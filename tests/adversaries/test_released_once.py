@@ -1,0 +1,149 @@
+"""Counts of records and class sums are released once a charge, whatever is done to the files beside the ledger."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.utils import shuffle
+
+import collegium as cg
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.errors import QuorumNotReached
+from collegium.models.kernel_student import NoisySums
+from collegium.privacy.accounting.game.laws import Law, VectorLaw
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
+from collegium.settings import validate_config
+
+X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
+NAMES = [f"c-{n}" for n in range(5)]
+POLICY = cg.PolicyConfig(
+    minimum_noise_votes=1,
+    minimum_noise_sums=0.05,
+    queries=1000,
+    times_per_query=100,
+    record_epsilon=90.0,
+    sum_modes=("clear", "masked", "masked+noised"),
+)
+
+
+def institutions(classes: int = 3) -> cg.LocalParties:
+    task, labels = cg.task_of(X[:40], classes=list("abc"[:classes])), np.minimum(Y, classes - 1)
+    return cg.LocalParties(
+        {name: (X[40 + n :: 5], labels[40 + n :: 5]) for n, name in enumerate(NAMES)}, task, policy=POLICY
+    )
+
+
+@pytest.fixture(scope="module")
+def parties() -> cg.LocalParties:
+    return institutions()
+
+
+def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: Any) -> run.Coordinator:
+    values = {
+        "name": "local",
+        "task": parties.task,
+        "pool": {"source": "wine"},
+        "mechanism": {"name": "gnmax", "parameters": {"sigma": 3.0}},
+        "budget": {"epsilon": 30.0},
+        "queries": {"count": 8},
+        "student": {"method": "random-forest"},
+        "teachers": {"kind": "random-forest"},
+        "votes": {"mode": "masked", "quorum": 0.9},
+    }
+    away = {f"away-{n}": b"\1" * 32 for n in range(absent)}
+    reach = run.Reach(parties, roster=[*NAMES, *away], signing_keys=parties.signing_keys | away)
+    public = PublicData(Examples(cg.encode(X[:40], parties.task)))
+    if "mechanism" in changes:
+        del values["teachers"]
+    config = validate_config(values | changes, RunConfig, "test")
+    return run.Coordinator(config, reach, run.Storage(folder), public=public)
+
+
+def charged(folder: Path, prefix: str) -> list[Law]:
+    """The laws of the charges whose purpose begins so, in order."""
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    verify(folder / "ledger.sqlite")
+    purposes = [(entry.content.purpose, entry.terms) for entry in entries]  # type: ignore[union-attr]
+    paid = [terms.blocks[purpose].laws for purpose, terms in purposes if purpose.startswith(prefix)]
+    return [laws["record"] for laws in paid if laws]
+
+
+def put_back(folder: Path) -> None:
+    shutil.copy(folder / "older.json", folder / "run.json")
+
+
+def forge(folder: Path) -> None:
+    """As it is now, but for what it says was paid and asked: with noise that nobody paid for."""
+    record = json.loads((folder / "run.json").read_text())
+    record["evaluation"] |= {"paid": True, "asked": False, "fitted_from": "", "measures": None, "sigma": 2.5}
+    record["pool_check"] |= {"paid": True, "asked": False, "found": None, "sigma": 1.5}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["clear", "masked", "masked+noised"])
+@pytest.mark.parametrize("change", [put_back, forge])
+def test_an_older_or_edited_run_json_releases_no_counts_that_were_not_paid(
+    parties: cg.LocalParties, tmp_path: Path, mode: str, change: Callable[[Path], None]
+) -> None:
+    """Four evaluations were released under one charge."""
+    counts = {"evaluation": {"share": 0.1, "mode": mode}, "pool_check": {"share": 0.1, "mode": mode}}
+    with pytest.raises(QuorumNotReached):  # paid, and not asked yet
+        driven(tmp_path, parties, absent=4, **counts).label()
+    shutil.copy(tmp_path / "run.json", tmp_path / "older.json")
+    for number in (1, 2):
+        record = driven(tmp_path, parties, **counts).run()
+        for part, found in ((record.evaluation, "measures"), (record.pool_check, "found")):
+            assert part is not None and part.why_not is None and getattr(part, found) is not None
+            laws = charged(tmp_path, "evaluation" if found == "measures" else "pool_check")
+            last = laws[-1]
+            assert len(laws) == number and isinstance(last, VectorLaw)
+            assert last.mu * part.sigma == pytest.approx(np.sqrt(2.0 * part.parts), rel=1e-3), (
+                "the law of what was released"
+            )
+        change(tmp_path)
+
+
+def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
+    parties: cg.LocalParties, tmp_path: Path
+) -> None:
+    """Three parts move √3 times as far as one: 3.7 were released and 2.0 charged."""
+    told = {"evaluation": {"sigma": 2.0, "mode": "masked"}}
+    with pytest.raises(QuorumNotReached):
+        driven(tmp_path, institutions(2), absent=4, **told).run()
+    (two,) = charged(tmp_path, "evaluation")
+    record = driven(tmp_path, parties, **told).run()
+    assert record.evaluation is not None and record.evaluation.measures is not None and record.evaluation.sigma == 2.0
+    first, then = charged(tmp_path, "evaluation")
+    assert isinstance(two, VectorLaw) and isinstance(then, VectorLaw)
+    assert first == two and then.mu == pytest.approx(np.sqrt(3.0) * two.mu)
+
+
+@pytest.mark.parametrize("mode", ["masked", "masked+noised"])
+def test_class_sums_whose_file_was_removed_are_paid_again(
+    parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Removed after they were drawn and before a label was: they were drawn again for nothing."""
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
+    for number in (1, 2):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(NoisySums, "classifier", dies)
+            driven(tmp_path, parties, **told).label()
+        assert len(charged(tmp_path, "")) == number
+        (tmp_path / "class-sums.safetensors").unlink()
