@@ -99,7 +99,7 @@ def test_an_older_or_edited_run_json_releases_no_counts_that_were_not_paid(
     parties: cg.LocalParties, tmp_path: Path, mode: str, change: Callable[[Path], None]
 ) -> None:
     """Four evaluations were released under one charge."""
-    counts = {"evaluation": {"share": 0.1, "mode": mode}, "pool_check": {"share": 0.1, "mode": mode}}
+    counts: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}, "pool_check": {"share": 0.1, "mode": mode}}
     with pytest.raises(QuorumNotReached):  # paid, and not asked yet
         driven(tmp_path, parties, absent=4, **counts).label()
     shutil.copy(tmp_path / "run.json", tmp_path / "older.json")
@@ -120,7 +120,7 @@ def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
     parties: cg.LocalParties, tmp_path: Path
 ) -> None:
     """Three parts move √3 times as far as one: 3.7 were released and 2.0 charged."""
-    told = {"evaluation": {"sigma": 2.0, "mode": "masked"}}
+    told: dict[str, Any] = {"evaluation": {"sigma": 2.0, "mode": "masked"}}
     with pytest.raises(QuorumNotReached):
         driven(tmp_path, institutions(2), absent=4, **told).run()
     (two,) = charged(tmp_path, "evaluation")

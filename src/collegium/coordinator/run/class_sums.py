@@ -21,9 +21,8 @@ from collegium.whole_files import replacing
 
 _KIND = "class sums"
 
-Ask = Callable[[Callable[[], None] | None], tuple[IntArray, int]]
-"""Puts the round to the parties, with what is called before a noisy sum is opened; the sum ``[length]``, and how many
-parties answered."""
+Ask = Callable[[], tuple[IntArray, int]]
+"""Puts the round to the parties; returns the sum, ``[length]``, and how many parties answered."""
 
 
 def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
@@ -47,12 +46,7 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
 
 
 def released_sums(
-    path: Path,
-    requests: SumRequests,
-    mechanism: Mechanism,
-    noise: NoiseStrategy,
-    ask: Ask,
-    spend: Callable[[], None],
+    path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask, spend: Callable[[], None]
 ) -> NoisySums:
     """Ask, see to the noise and keep the result in the file; the sums were paid for before.
 
@@ -60,18 +54,20 @@ def released_sums(
     ----------
     mechanism : as it runs; where its stage has a share, the parties' noise is in the sum already.
     noise : what draws the noise elsewhere.
-    spend : spends the charge: before the parties' noisy sum is opened, or before noisy sums get their name here.
+    spend : spends the charge, before anybody may have seen noisy sums.
     """
-    own_noise = mechanism.stages[0].share is None
-    values, answered = ask(None if own_noise else spend)
+    drawn_here = mechanism.stages[0].share is None
+    if not drawn_here:
+        spend()
+    values, answered = ask()
     scale = noise_on_entries(mechanism, answered)
-    if own_noise:
+    if drawn_here:
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}
     with replacing(path, "keep the class sums") as beside:
         save_arrays(beside, _KIND, {"values": values}, **about)
-        if own_noise:
+        if drawn_here:
             spend()
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 

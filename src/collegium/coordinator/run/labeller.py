@@ -214,12 +214,10 @@ class Labeller:
             given before anybody sees the sum.
         question : names the sum that is asked for now; None where it was released before.
         """
-        paid = 0
         if not self._run_fits():
             return False
         try:
-            if question is not None:
-                paid = self._pay_for_sum(question)
+            paid = 0 if question is None else self._pay_for_sum(question)
             charge = self.pay(0, queries)
         except BudgetExceeded:
             return False
@@ -230,12 +228,12 @@ class Labeller:
         """The charge of this one sum: one that a crash left unspent, or a new one."""
         assert self._for_the_run is not None  # sums over all records are charged once
         purpose, once = self._for_the_run
-        paid = self._ledger.unspent(question, self._laws[purpose])
-        if paid is None:
-            if self._run_is_paid():  # for another sum
-                self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
-            paid = self._ledger.charge(purpose, [question])
-        return paid
+        name = f"{question} {self._laws[purpose]}"
+        if (paid := self._ledger.unspent(name)) is not None:
+            return paid
+        if self._run_is_paid():  # for another sum
+            self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
+        return self._ledger.charge(purpose, [name])
 
     def pay(self, number: int, queries: Sequence[str]) -> int:
         """Charge stage ``number`` for ``queries``, or take up a charge for them that a crash left open.

@@ -203,9 +203,8 @@ class OpenRun:
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
 
         def outcomes(spend: Callable[[], None]) -> IntArray:
-            sums = held or released_sums(
-                path, requests, self._setup.mechanism, self._setup.noise, partial(runner.ask_sum, requests), spend
-            )
+            ask = partial(runner.ask_sum, requests)
+            sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend)
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
             return student.predict(pool[[queries[key] for key in pending]])

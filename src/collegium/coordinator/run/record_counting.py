@@ -40,8 +40,6 @@ class RecordCounting(ABC):
     ) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
         self._config, self._settings = setup.config, settings
-        study = setup.storage.study
-        self._name = self.part if study is None else f"{self.part} of {study}"
         self.sum = setup.vote_sum if settings is None else self._sum_of(counts_mode(setup.config, settings))
 
     @abstractmethod
@@ -97,13 +95,15 @@ class RecordCounting(ABC):
 
         Raises BudgetExceeded where a new one does not fit.
         """
-        laws = {self._ledger.terms().unit: mechanism.stages[0].law(counted_unit(self._config))}
-        charge = self._ledger.unspent(self._name, laws)
+        held, unit, study = mechanism.parameters(), self._ledger.terms().unit, self._setup.storage.study
+        name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{held['parts']}|{held['sigma']!r}"
+        charge = self._ledger.unspent(name)
         if charge is None and labeller is not None:
-            charge = labeller.pay_beside(self.part, self._name)
+            charge = labeller.pay_beside(self.part, name)
         if charge is None:
             purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
-            charge = self._ledger.charge(purpose, [self._name], laws)
+            law = mechanism.stages[0].law(counted_unit(self._config))
+            charge = self._ledger.charge(purpose, [name], {unit: law})
         return charge
 
     def _attempt(self, held: CountsRecord, find: Callable[[], Mapping[str, Any]]) -> None:

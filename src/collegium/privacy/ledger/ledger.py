@@ -284,10 +284,7 @@ class Ledger(LedgerReader):
     def spend(self, charge: int) -> None:
         """Write down that what ``charge`` paid for is released now, before anybody sees it; durable when this returns.
 
-        A vector that is released once is paid under a name of its own (`unspent`) and spent here, so that no file
-        beside the ledger decides whether it may be released again.
-
-        Raises ConfigurationError where the charge was spent before.
+        No file beside the ledger then decides whether it may be released again. ConfigurationError where it was.
         """
         with self._writing() as chain:
             if charge not in chain.untouched:

@@ -3,19 +3,16 @@
 import hashlib
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.chain import Chain, Entry, Head
 from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, queries_digest
 from collegium.privacy.ledger.store import EntryStore
-
-_ROUNDING = 1e-9
 
 
 class LedgerReader:
@@ -94,20 +91,13 @@ class LedgerReader:
         with self._reading() as chain:
             return dict(chain.untouched)
 
-    def unspent(self, name: str, laws: Mapping[str, Law]) -> int | None:
-        """The charge that ``name`` made for one release that costs ``laws`` or more; None where nothing is left of it.
+    def unspent(self, name: str) -> int | None:
+        """The charge that ``name`` made for one release, and that `Ledger.spend` was not told of; None without.
 
-        Nobody has to be believed about it: what was released under a charge is in the ledger (`Ledger.spend`).
+        The name says what is released, with all that its cost depends on: nobody has to be believed about it.
         """
         digest = queries_digest([name])
-        return next(
-            (
-                seq
-                for seq, (terms, charge) in self.untouched().items()
-                if charge.queries_sha256 == digest and _cover(terms.blocks[charge.purpose].laws, laws)
-            ),
-            None,
-        )
+        return next((seq for seq, (_, paid) in self.untouched().items() if paid.queries_sha256 == digest), None)
 
     def queries_charged(self) -> int:
         """Answers paid for so far, over all charges."""
@@ -192,14 +182,3 @@ class LedgerReader:
         except LedgerCorrupt:
             self._chain = Chain()
             raise
-
-
-def _cover(paid: Mapping[str, Law], laws: Mapping[str, Law]) -> bool:
-    """Whether ``paid`` are ``laws``, or vectors that cost as much; another roster changes a law's last digits."""
-
-    def covers(most: Law, law: Law) -> bool:
-        if not isinstance(most, VectorLaw) or not isinstance(law, VectorLaw):
-            return most == law
-        return law.mu <= most.mu * (1 + _ROUNDING) and law.slack <= most.slack * (1 + _ROUNDING)
-
-    return paid.keys() == laws.keys() and all(covers(paid[unit], law) for unit, law in laws.items())
