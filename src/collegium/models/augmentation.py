@@ -44,6 +44,11 @@ def augment(images: Tensor, strength: Strength, generator: torch.Generator) -> T
     return changed
 
 
+def mirrored(images: Tensor, generator: torch.Generator) -> Tensor:
+    """``images``, shape ``[n, channels, height, width]``; in about half of them left and right change places."""
+    return torch.where(_draw(images, (len(images), 1, 1, 1), generator) < 0.5, images.flip(3), images)
+
+
 @dataclass(frozen=True)
 class Warp:
     """What was drawn to warp ``n`` images: ``uniform`` in [0, 1), shape ``[6, n]``; ``field``, ``[n, 2, 7, 7]``."""

@@ -20,9 +20,9 @@ Balog, Tolstikhin and Schölkopf, "Differentially private database release via k
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from collegium.limits import MAX_LANDMARKS
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.privacy.mechanisms.class_sums import ONE, count_of_one
 from collegium.privacy.units import IntArray
+
+if TYPE_CHECKING:
+    from collegium.models.networks import NetworkStudent
 
 KERNEL_FORMAT = "collegium-kernel-v2"
 """The key of a file's metadata that describes a kernel student."""
@@ -54,6 +57,8 @@ On held-out records of three sets it is 2.7 to 4.3 times as long; the filter wor
 """
 _SMALLEST = 0.05
 """Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
+_NETWORK = 2.0 / 3.0
+"""The weight of a network beside the kernel, whose probabilities are flatter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +202,17 @@ class KernelStudent:
     Parameters
     ----------
     coefficients : float64 ``[dimensions, classes]``, for φ of length 1.
+    network : a network that learned the pool's classes by these scores; its probabilities count twice in the mean.
     """
 
     task: Task
     kernel: KernelMap
     coefficients: NDArray[np.float64]
+    network: "NetworkStudent | None" = None
+
+    def beside(self, network: "NetworkStudent") -> "KernelStudent":
+        """The student that answers together with ``network``."""
+        return replace(self, network=network)
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``.
@@ -220,22 +231,28 @@ class KernelStudent:
         return scores
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """The scores + 1/C, at least 0.05/C, made to add up to 1; ``[n, classes]``."""
+        """The scores + 1/C, at least 0.05/C, made to add up to 1, or their mean with a network's; ``[n, classes]``."""
         share = 1.0 / len(self.task.classes)
         raised = np.maximum(self.scores(x) + share, _SMALLEST * share)
         total = np.cumsum(raised, axis=1)[:, -1:]  # one after the other: the same in whatever block a row stands
-        return np.asarray(raised / total)
+        own = np.asarray(raised / total)
+        return own if self.network is None else (1 - _NETWORK) * own + _NETWORK * self.network.probabilities(x)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """The class of the highest score, ``[n]``."""
-        return np.asarray(self.scores(x).argmax(axis=1), dtype=np.int64)
+        """The class of the highest probability, ``[n]``."""
+        return np.asarray(self.probabilities(x).argmax(axis=1), dtype=np.int64)
 
     def to_onnx(self, graph: Any, x: str) -> str:
         """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
         from collegium.models.kernel_onnx import scores_of, shares_of
 
         scores = scores_of(graph, x, self.kernel, self.coefficients)
-        return shares_of(graph, scores, len(self.task.classes), _SMALLEST)
+        own = shares_of(graph, scores, len(self.task.classes), _SMALLEST)
+        if self.network is None:
+            return own
+        parts = ((own, 1 - _NETWORK), (self.network.to_onnx(graph, x), _NETWORK))
+        mean: str = graph.add("Add", *(graph.add("Mul", part, graph.constant(np.float32(w))) for part, w in parts))
+        return mean
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""
@@ -246,6 +263,8 @@ class KernelStudent:
                 arrays[name] = array
         if kernel.features.network is not None:
             arrays["network"] = np.frombuffer(kernel.features.network, dtype=np.uint8)
+        if self.network is not None:
+            arrays["beside"] = np.frombuffer(self.network.to_bytes(), dtype=np.uint8)
         task, features, bandwidth = self.task.model_dump(mode="json"), kernel.features.name, kernel.bandwidth_squared
         save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, bandwidth_squared=bandwidth)
 
@@ -273,6 +292,13 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
-    return KernelStudent(
-        task, KernelMap.of_landmarks(features, task.inputs, bandwidth, landmarks, device), coefficients
-    )
+    kernel = KernelMap.of_landmarks(features, task.inputs, bandwidth, landmarks, device)
+    student = KernelStudent(task, kernel, coefficients)
+    if "beside" not in arrays:
+        return student
+    from collegium.models.networks import read_network
+
+    network = read_network(arrays["beside"].tobytes(), path.name)
+    if network.task != task:
+        raise StorageError(f"{path.name} holds a kernel student and a network of another task")
+    return student.beside(network.on(device))

@@ -292,12 +292,19 @@ class NetworkStudent:
         shares: str = graph.add("Softmax" if kind else "Sigmoid", logits, **kind)
         return shares
 
+    def to_bytes(self) -> bytes:
+        """The weights as safetensors, with what is needed to load them."""
+        return network_bytes(self.network, self.architecture, self.task, **self.options)
+
     def save(self, path: Path) -> None:
-        """Write the weights as safetensors, with what is needed to load them."""
+        """Write `to_bytes` to a file; StorageError if it cannot be written."""
         save_network(path, self.network, self.architecture, self.task, **self.options)
+
+    def on(self, device: str) -> "NetworkStudent":
+        """The same network, moved to the device."""
+        return replace(self, network=self.network.to(device), device=device)
 
 
 def read_student(path: Path, *, device: str) -> NetworkStudent:
     """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
-    saved = load_network(path)
-    return replace(saved, network=saved.network.to(device), device=device)
+    return load_network(path).on(device)

@@ -9,13 +9,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.models.augmentation import STRONG, augment
+from collegium.models.augmentation import STRONG, TEACHER, augment, mirrored
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, build_network, network_inputs
 from collegium.models.training import Learner, train
 from collegium.models.training_curves import Value
 from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
+
+_COMPARED = 1000
+"""Images that are compared with each other to see whether they may be mirrored."""
 
 
 def generator_of(problem: LearningProblem) -> torch.Generator:
@@ -42,6 +45,11 @@ def student_network(name: str, problem: LearningProblem) -> str:
     if name != "default":
         return name
     return "student-cnn" if problem.task.inputs.kind == "image" else "mlp"
+
+
+def strongly(images: Tensor, draws: torch.Generator) -> Tensor:
+    """Images, changed as far as hand-written ones may be."""
+    return augment(images, STRONG, draws)
 
 
 @register
@@ -82,10 +90,12 @@ def fit_labelled(
     batch: int,
     learning_rate: float,
     loss_of: Callable[[Tensor, Tensor], Tensor],
+    change: Callable[[Tensor, torch.Generator], Tensor] = strongly,
 ) -> NetworkStudent:
     """A student of the labelled inputs alone.
 
-    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer.
+    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer. ``change`` is how
+    images are changed whenever they are seen.
     """
     architecture = student_network(network, problem)
     student = new_network(problem, architecture)
@@ -94,7 +104,7 @@ def fit_labelled(
 
     def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
         chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)
-        inputs = augment(x[chosen], STRONG, draws) if x.ndim == 4 else x[chosen]
+        inputs = change(x[chosen], draws) if x.ndim == 4 else x[chosen]
         with mixed_precision(problem.device):
             return loss_of(student(inputs), chosen), {}
 
@@ -102,3 +112,35 @@ def fit_labelled(
     learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
     train(loss, learner, steps, name="student", progress=problem.progress)
     return NetworkStudent(architecture, problem.task, student, problem.device)
+
+
+def fit_beside(problem: LearningProblem, steps: int) -> NetworkStudent:
+    """A network that learned the labels that class sums give to the images of a pool.
+
+    It agrees with most of these labels and not with the errors that have no pattern.
+    """
+    y = torch.as_tensor(problem.labels, device=problem.device)
+    images = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
+    mirror = may_be_mirrored(images[:_COMPARED], y[:_COMPARED])
+
+    def loss(logits: Tensor, chosen: Tensor) -> Tensor:
+        return F.cross_entropy(logits, y[chosen], label_smoothing=0.1)
+
+    def change(images: Tensor, draws: torch.Generator) -> Tensor:
+        return augment(mirrored(images, draws) if mirror else images, TEACHER, draws)
+
+    return fit_labelled(problem, "default", steps, 128, 4e-3, loss, change)
+
+
+def may_be_mirrored(images: Tensor, labels: Tensor) -> bool:
+    """Whether images ``[n, …]`` seem to keep their class ``[n]`` when left and right change places.
+
+    An image's nearest other image has its label with some frequency. The nearest other image of its mirror image must
+    have it at least three quarters as often: so photographs may be mirrored, digits and arrows may not.
+    """
+
+    def agreement(seen: Tensor) -> Tensor:
+        apart = torch.cdist(seen.flatten(1), images.flatten(1)).fill_diagonal_(torch.inf)
+        return (labels[apart.argmin(dim=1)] == labels).float().mean()
+
+    return bool(agreement(images.flip(3)) >= 0.75 * agreement(images))

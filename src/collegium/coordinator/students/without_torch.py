@@ -1,11 +1,13 @@
-"""Students without a network: the forest of issued labels, and the classifier that class sums hold."""
+"""Students that need no network: the forest of issued labels, and the classifier that class sums hold."""
 
 from typing import ClassVar
 
 from pydantic import Field
 
 from collegium.coordinator.students import LearningProblem, register
+from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
+from collegium.extras import optional_import
 from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
 from collegium.settings import Frozen
@@ -33,13 +35,20 @@ class RandomForest(Frozen):
 
 @register
 class Kernel(Frozen):
-    """The classifier that the class sums hold, see `models.kernel_student`; it learns nothing beyond them."""
+    """The classifier that the class sums hold, see `models.kernel_student`; of images, with a network beside it."""
 
     name: ClassVar[str] = "kernel"
+
+    steps: int = Field(default=600, ge=0)
+    """In which the network learns the labels of a pool of images; 0 for no network."""
 
     def fit(self, problem: LearningProblem) -> KernelStudent:
         if problem.sums is None:
             raise ConfigurationError("the student 'kernel' is made of class sums: use the mechanism class-sums with it")
         student = problem.sums.classifier(problem.pool, problem.task, problem.device)
+        if isinstance(problem.task.inputs, ImageInputs) and self.steps:
+            with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
+                from collegium.coordinator.students.networks import fit_beside
+            return student.beside(fit_beside(problem, self.steps))
         problem.progress(1, 1)
         return student
