@@ -5,7 +5,8 @@ writes the rows. Every method sees the same public pool, private records and tes
 kernel map of the pool, which learned from no label) and the same δ = 1e-5, under add-remove of one record:
 
 * ``class-sums``: the default, a seed being one draw of the noise and, where a set has no split of its own, one split.
-* ``no noise``: the same without noise.
+* ``kernel alone``: of images, the same without the network that stands beside the sums' classifier.
+* ``no noise``: the sums' classifier without noise.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
 * ``noisy gradient``: multinomial logistic regression on the same features by full-batch gradient descent with clipped
@@ -43,6 +44,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.kernels import KernelMap
 from collegium.data.loading.files import open_npz
@@ -162,17 +164,27 @@ class Methods:
         self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
         self.test_vectors = self.kernel(split.test.x) / ONE
 
-    def class_sums(self, epsilon: float | None) -> Floats:
-        """Scores of the test records by class sums; without noise where ``epsilon`` is None."""
-        if epsilon is None:
-            return self._scores(self.sums)
+    def class_sums(self, epsilon: float) -> tuple[Floats, Floats]:
+        """Scores of the test records by the sums' classifier, and by the student, which are the same but of images."""
         chosen = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")
         noise = chosen["sigma"] * np.sqrt(bound_squared(self.classes))
         drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(self.sums))).astype(np.int64)
-        return self._scores(self.sums + drawn, noise)
+        kernel = self._student(self.sums + drawn, noise)
+        scores = self.test_vectors @ kernel.coefficients
+        split, labels = self.split, kernel.predict(self.split.pool)
+        if split.task.inputs.kind != "image":
+            return scores, scores
+        everywhere = np.arange(len(labels))
+        sums = NoisySums(self.spec, self.sums + drawn, noise)
+        student = fit_student("kernel", split.pool, everywhere, labels, split.task, seed=self.seed, sums=sums)
+        return scores, student.probabilities(split.test.x)
 
     def _student(self, values: NDArray[np.int64], noise: float = 1.0) -> KernelStudent:
         return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
+
+    def no_noise(self) -> Floats:
+        """Scores by the sums' classifier without noise."""
+        return self._scores(self.sums)
 
     def _scores(self, values: NDArray[np.int64], noise: float = 1.0) -> Floats:
         scores: Floats = self.test_vectors @ self._student(values, noise).coefficients
@@ -375,12 +387,15 @@ def rows_of(name: str, epsilons: list[float], seeds: int, methods: list[str]) ->
             figures = float((predicted == truth).mean()), float(balanced_accuracy_score(truth, predicted)), area
             scores.setdefault((method, epsilon), []).append(figures)
 
-        note("no noise", None, made.class_sums(None))
+        note("no noise", None, made.no_noise())
         if "alone" in methods:
             for found in made.alone(INSTITUTIONS.get(name, 25)):
                 note("alone", None, found)
         for epsilon in epsilons:
-            note("class-sums", epsilon, made.class_sums(epsilon))
+            kernel, student = made.class_sums(epsilon)
+            note("class-sums", epsilon, student)
+            if student is not kernel:
+                note("kernel alone", epsilon, kernel)
             if "noisy gradient" in methods:
                 note("noisy gradient", epsilon, made.noisy_gradient(epsilon))
             if "dp-sgd" in methods:

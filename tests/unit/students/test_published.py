@@ -24,7 +24,8 @@ from collegium.data.kernels import KernelMap
 from collegium.data.task import CategoryColumn, ImageInputs, Inputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.students import Student
+from collegium.models.networks import NetworkStudent, build_network
+from collegium.models.students import Student, read_student
 
 TABLE = TableInputs(
     columns=(
@@ -274,6 +275,24 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
     task = Task(classes=("ill", "well", "unsure"), inputs=inputs)
     kernel = KernelMap.of_landmarks(features, inputs, int(np.median(apart[apart > 0])), landmarks)
     student = KernelStudent(task, kernel, coefficients)
+    if name == "hog":
+        student = student.beside(NetworkStudent("linear", task, build_network("linear", task), "cpu"))
     raw = frame_of(60) if isinstance(inputs, TableInputs) else x
     assert np.ptp(student.probabilities(x)) > 0.2
     assert export.export_onnx(student, tmp_path / "student.onnx", raw)[1] < 1e-6
+
+
+def test_a_kernel_student_keeps_its_network_in_its_file_and_takes_none_of_another_task(tmp_path: Path) -> None:
+    inputs, file = ImageInputs(height=8, width=8), tmp_path / "student.safetensors"
+    x = np.random.default_rng(0).integers(0, 256, (40, *inputs.shape), dtype=np.uint8)
+    kernel = KernelMap.of_landmarks(Features("raw"), inputs, 10**6, extract(Features("raw"), x[:5], inputs))
+    task, other = (Task(classes=classes, inputs=inputs) for classes in (("a", "b"), ("b", "a")))
+    alone = KernelStudent(task, kernel, np.ones((6, 2)))
+    with_one, foreign = (
+        alone.beside(NetworkStudent("small-cnn", of, build_network("small-cnn", of), "cpu")) for of in (task, other)
+    )
+    with_one.save(file)
+    assert np.array_equal(read_student(file).probabilities(x), with_one.probabilities(x))
+    assert np.ptp(with_one.probabilities(x) - alone.probabilities(x)) > 0
+    foreign.save(file)
+    assert "another task" in refused("predict", file, file)

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from collegium.coordinator.students import chosen_method, fit_student, method_names
+from collegium.coordinator.students.networks import neighbours_agree
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.networks import network_inputs
 from collegium.models.students import Student, read_student
 
 TASK = default_task("digits")
@@ -111,6 +113,23 @@ def test_a_published_student_predicts_as_the_fitted_one(method: str, digits: Exa
     np.testing.assert_array_equal(published.predict(digits.x[:20]), student.predict(digits.x[:20]))
     assert ours.shape == (20, 10) and (ours >= 0).all()
     np.testing.assert_allclose(ours.sum(axis=1), 1.0, atol=1e-6)
+
+
+def test_what_a_mirror_shows_is_learned_only_where_it_keeps_the_class(digits: Examples) -> None:
+    assert neighbours_agree(network_inputs(digits.x[:300]), torch.as_tensor(digits.labels()[:300])) == (True, False)
+    draws = torch.Generator().manual_seed(0)
+    bright = torch.rand((200, 1, 1, 1), generator=draws)
+    anywhere = bright.expand(200, 1, 8, 8) + 0.01 * torch.rand((200, 1, 8, 8), generator=draws)
+    assert neighbours_agree(anywhere, (bright.flatten() > 0.5).long()) == (True, True)
+    assert neighbours_agree(anywhere, torch.randint(10, (200,), generator=draws))[0] is False  # 0.1 ± 0.02 agree
+    sides = torch.arange(200) % 2
+    arrows = anywhere.clone()
+    arrows[sides == 0, :, :, :4] += 2.0
+    arrows[sides == 1, :, :, 4:] += 2.0
+    assert neighbours_agree(arrows, sides) == (
+        True,
+        False,
+    )  # a mirrored arrow looks like a real one, of the other class
 
 
 def test_progress_ends_with_all_steps(digits: Examples) -> None:

@@ -1,15 +1,18 @@
 """Students that are networks: what their methods share, and the plain one, which learns the issued labels alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.models.augmentation import STRONG, TEACHER, augment, mirrored
+from collegium.models.augmentation import STRONG, WEAK, augment, mirrored
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, build_network, network_inputs
 from collegium.models.training import Learner, train
@@ -18,7 +21,7 @@ from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
 
 _COMPARED = 1000
-"""Images that are compared with each other to see whether they may be mirrored."""
+"""Images that are compared with each other."""
 
 
 def generator_of(problem: LearningProblem) -> torch.Generator:
@@ -114,33 +117,50 @@ def fit_labelled(
     return NetworkStudent(architecture, problem.task, student, problem.device)
 
 
-def fit_beside(problem: LearningProblem, steps: int) -> NetworkStudent:
-    """A network that learned the labels that class sums give to the images of a pool.
+def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int) -> NetworkStudent:
+    """A network that learned what class sums say of all images of a pool; errors without a pattern it does not learn.
 
-    It agrees with most of these labels and not with the errors that have no pattern.
+    Where the nearest other image mostly has the same class, it learns the most probable class of each image, and images
+    are changed strongly. Elsewhere many labels are wrong: it learns probabilities, and images are changed weakly.
+
+    Parameters
+    ----------
+    shares : the images' probabilities by the sums' classifier, ``[images, classes]``.
     """
-    y = torch.as_tensor(problem.labels, device=problem.device)
-    images = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
-    mirror = may_be_mirrored(images[:_COMPARED], y[:_COMPARED])
+    likely = torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
+    alike, mirror = neighbours_agree(pool_tensor(problem)[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
+    targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
 
     def loss(logits: Tensor, chosen: Tensor) -> Tensor:
-        return F.cross_entropy(logits, y[chosen], label_smoothing=0.1)
+        return F.cross_entropy(logits, targets[chosen], label_smoothing=0.1)
 
     def change(images: Tensor, draws: torch.Generator) -> Tensor:
-        return augment(mirrored(images, draws) if mirror else images, TEACHER, draws)
+        return augment(mirrored(images, draws) if mirror else images, STRONG if alike else WEAK, draws)
 
-    return fit_labelled(problem, "default", steps, 128, 4e-3, loss, change)
+    everything = replace(problem, indices=np.arange(len(shares)))
+    return fit_labelled(everything, "default", steps, 128, 4e-3, loss, change)
 
 
-def may_be_mirrored(images: Tensor, labels: Tensor) -> bool:
-    """Whether images ``[n, …]`` seem to keep their class ``[n]`` when left and right change places.
+def neighbours_agree(images: Tensor, labels: Tensor) -> tuple[bool, bool]:
+    """Whether the nearest other image mostly has an image's label, and whether a mirror seems to keep the label.
 
-    An image's nearest other image has its label with some frequency. The nearest other image of its mirror image must
-    have it at least three quarters as often: so photographs may be mirrored, digits and arrows may not.
+    Parameters
+    ----------
+    images : ``[n, channels, height, width]``.
+    labels : ``[n]``.
+
+    Returns
+    -------
+    bool
+        At least half of the nearest other images have the same label.
+    bool
+        Those nearest to an image's mirror image have it at least three quarters as often as those nearest to the image:
+        so photographs may be mirrored, digits and arrows may not.
     """
 
-    def agreement(seen: Tensor) -> Tensor:
+    def agreement(seen: Tensor) -> float:
         apart = torch.cdist(seen.flatten(1), images.flatten(1)).fill_diagonal_(torch.inf)
-        return (labels[apart.argmin(dim=1)] == labels).float().mean()
+        return float((labels[apart.argmin(dim=1)] == labels).float().mean())
 
-    return bool(agreement(images.flip(3)) >= 0.75 * agreement(images))
+    own = agreement(images)
+    return own >= 0.5, agreement(images.flip(3)) >= 0.75 * own

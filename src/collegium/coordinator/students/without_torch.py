@@ -49,6 +49,6 @@ class Kernel(Frozen):
         if isinstance(problem.task.inputs, ImageInputs) and self.steps:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
                 from collegium.coordinator.students.networks import fit_beside
-            return student.beside(fit_beside(problem, self.steps))
+            return student.beside(fit_beside(problem, student.probabilities(problem.pool), self.steps))
         problem.progress(1, 1)
         return student
