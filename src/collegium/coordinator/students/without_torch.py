@@ -39,7 +39,7 @@ class Kernel(Frozen):
 
     name: ClassVar[str] = "kernel"
 
-    steps: int = Field(default=600, ge=0)
+    steps: int = Field(default=1200, ge=0)
     """In which the network learns the labels of a pool of images; 0 for no network."""
 
     def fit(self, problem: LearningProblem) -> KernelStudent:
