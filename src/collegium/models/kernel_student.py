@@ -298,7 +298,7 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         return student
     from collegium.models.networks import read_network
 
-    network = read_network(arrays["beside"].tobytes(), path.name)
-    if network.task != task:
+    beside = read_network(arrays["beside"].tobytes(), path.name)
+    if beside.task != task:
         raise StorageError(f"{path.name} holds a kernel student and a network of another task")
-    return student.beside(network.on(device))
+    return student.beside(beside.on(device))

@@ -144,18 +144,9 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
 def neighbours_agree(images: Tensor, labels: Tensor) -> tuple[bool, bool]:
     """Whether the nearest other image mostly has an image's label, and whether a mirror seems to keep the label.
 
-    Parameters
-    ----------
-    images : ``[n, channels, height, width]``.
-    labels : ``[n]``.
-
-    Returns
-    -------
-    bool
-        At least half of the nearest other images have the same label.
-    bool
-        Those nearest to an image's mirror image have it at least three quarters as often as those nearest to the image:
-        so photographs may be mirrored, digits and arrows may not.
+    Of images ``[n, channels, height, width]`` and labels ``[n]``. The first holds where at least half of the nearest
+    other images have the same label. The second holds where those nearest to an image's mirror image have it at least
+    three quarters as often as those nearest to the image: of photographs, but not of digits and arrows.
     """
 
     def agreement(seen: Tensor) -> float:
