@@ -140,22 +140,27 @@ def kept_evaluation(folder: Path) -> dict[str, Any]:
 
 
 def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[str, ...]) -> str | None:
-    """What is told where the own accuracy is below the consortium's by more than ten points and four errors."""
+    """What is told where the own accuracy is below the consortium's by more than ten points and four errors.
+
+    All is computed before that is known, so that the time of the reply tells nothing of it.
+    """
+    # A tenth of a second of every start that needs none, and of the first evaluation whatever it came to.
+    from scipy.optimize import linear_sum_assignment
+
+    records = int(confusion.sum())
+    rows, best = linear_sum_assignment(-confusion)
+    moved = [f"{classes[row]!r} for {classes[given]!r}" for row, given in zip(rows, best, strict=True) if row != given]
+    exchanged = float(confusion[rows, best].sum() / records)
     if whole.accuracy is None:
         return None
-    expected, records = whole.accuracy.value, int(confusion.sum())
+    expected = whole.accuracy.value
     error = math.sqrt(whole.accuracy.error**2 + max(expected * (1.0 - expected), 0.0) / records)
     if expected - own <= max(_FAR, _ERRORS * error):
         return None
-    from scipy.optimize import linear_sum_assignment  # a tenth of a second of every start that needs none
-
     text = (
         f"the student is right for {100 * own:.1f} % of the own {records} records, but for {whole.accuracy} of all "
         "institutions: check the classes, units and columns of these records"
     )
-    rows, best = linear_sum_assignment(-confusion)
-    moved = [f"{classes[row]!r} for {classes[given]!r}" for row, given in zip(rows, best, strict=True) if row != given]
-    exchanged = float(confusion[rows, best].sum() / records)
     if moved and exchanged - own > _FAR:
         text += f"; if they write {', '.join(moved[:5])}, it is right for {100 * exchanged:.1f} %"
     return text

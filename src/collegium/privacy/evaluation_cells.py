@@ -74,20 +74,23 @@ class Layout:
             axis=1,
         )
 
-    def views(self) -> tuple[list[tuple[int, int]], FloatArray, FloatArray]:
-        """True and predicted class of each cell (−1 where it does not say them), and the cells that count scores.
+    def views(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """What each cell counts, and the cells that count scores.
 
-        The latter are two arrays of 0 and 1, shape ``[questions, bins, length]``, of records of a class and of others
-        by the bin of that class's probability: one question with two classes, else one for each class.
+        Returns
+        -------
+        The true and the predicted class of each cell, ``[length]`` each, −1 where it does not say them; and the cells
+        that count records of a class, and of others, by the bin of that class's probability, ``[questions, bins]``
+        each: one question with two classes, else one for each class.
         """
-        whole = np.eye(self.length)
+        cells = np.arange(self.length)
         if self.classes == 2:
-            confusion = [(true, int(middle > EDGES[BINS // 2 - 1])) for true in range(2) for middle in MIDDLES]
-            return confusion, whole[None, BINS:], whole[None, :BINS]
-        squares, scores = self.classes**2, self.classes * BINS
-        confusion = [divmod(cell, self.classes) if cell < squares else (-1, -1) for cell in range(self.length)]
-        shape = (self.classes, BINS, self.length)
-        return confusion, whole[squares : squares + scores].reshape(shape), whole[squares + scores :].reshape(shape)
+            true, bins = np.divmod(cells, BINS)
+            return true, (bins >= BINS // 2).astype(np.int64), cells[None, BINS:], cells[None, :BINS]
+        squares = self.classes**2
+        says = cells < squares
+        positives, negatives = cells[squares:].reshape(2, self.classes, BINS)
+        return np.where(says, cells // self.classes, -1), np.where(says, cells % self.classes, -1), positives, negatives
 
 
 def other_classes(x: NDArray[np.generic], labels: IntArray, classes: int) -> IntArray:

@@ -107,17 +107,21 @@ def test_cells_say_what_was_predicted_and_how_surely() -> None:
     layout = Layout(2)
     shares = np.array([[1.0, 0.0], [0.5, 0.5], [0.49, 0.51], [0.0, 1.0]])
     cells = layout.cells(np.array([0, 0, 1, 1]), shares, np.array([1, 1, 0, 0]))[:, 0]
-    confusion, positives, negatives = layout.views()
-    assert [confusion[cell] for cell in cells] == [(0, 0), (0, 0), (1, 1), (1, 1)]
+    true, given, positives, negatives = layout.views()
+    assert true[cells].tolist() == given[cells].tolist() == [0, 0, 1, 1]
     assert cells.tolist() == [0, 4, BINS + 5, BINS + 9] and EDGES[4] == 0.5
-    assert positives.sum() == negatives.sum() == BINS
+    assert positives.tolist() == [list(range(BINS, 2 * BINS))] and negatives.tolist() == [list(range(BINS))]
     x, labels, shares = drawn(500, 5, 3)
     others = other_classes(x, labels, 5)
     assert (others != labels).all() and set(others) == set(range(5))
     assert np.array_equal(others[7:9], other_classes(x[7:9], labels[7:9], 5))  # of the record alone
     cells = Layout(5).cells(labels, shares, others)
-    confusion, *_ = Layout(5).views()
-    assert [confusion[cell] for cell in cells[:, 0]] == list(zip(labels, shares.argmax(axis=1), strict=True))
+    true, given, positives, negatives = Layout(5).views()
+    assert (true[cells[:, 0]] == labels).all() and (given[cells[:, 0]] == shares.argmax(axis=1)).all()
+    assert (true[cells[:, 1:]] == -1).all() and (given[cells[:, 1:]] == -1).all()
+    for column, kinds, whose in ((1, positives, labels), (2, negatives, others)):
+        bins = np.searchsorted(EDGES, shares[np.arange(500), whose])
+        assert (cells[:, column] == kinds[whose, bins]).all()
     assert cells[:, 1].min() >= 25 and cells[:, 2].max() < Layout(5).length
 
 

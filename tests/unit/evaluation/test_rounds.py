@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils import shuffle
@@ -46,6 +47,7 @@ from collegium.privacy.mechanisms.class_sums import ONE as SUMS_ONE
 from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.privacy.noise.distributed import NoiseShare
+from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
 from collegium.protocol.roster import AnnouncedTerms
@@ -149,6 +151,25 @@ def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured
     assert len(measured.replies) == 5 and len(set(measured.replies)) == 1  # they tell nothing
     told = "".join(path.read_text(errors="ignore") for path in (measured.folder / "run").glob("*.[jhMc]*"))
     assert "if they write" not in told and "of the own" not in told
+
+
+def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The time of its reply tells nothing: what is needed for a warning is loaded and computed each time."""
+    x, y = cg.encode(records()["clinic-0"][0][:60], TASK), records()["clinic-0"][1][:60]
+    own = OwnEvaluation("clinic-0", Examples(x, y), TASK, None, "cpu")
+    calls = []
+    assign = scipy.optimize.linear_sum_assignment
+    monkeypatch.setattr(scipy.optimize, "linear_sum_assignment", lambda cost: calls.append(1) or assign(cost))
+    for right in (10, 50):
+        own._confusion = "round", np.array([[right, 50 - right], [0, 0]])
+        counts = np.zeros(Layout(2).length)
+        counts[[0, -1]] = 1e6  # everything is right
+        own.compare(Request("r", "run", ShowEvaluation("round", tuple(counts.tolist()), 1.0)))
+        assert bool(caplog.messages) == (right == 10)
+        caplog.clear()
+    assert len(calls) == 2
 
 
 def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> None:

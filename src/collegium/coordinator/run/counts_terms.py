@@ -36,9 +36,10 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
 def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
     """The counts that the run takes, each with its mechanism: of one classifier, and of the pool."""
     layout = Layout(len(config.task.classes)) if config.evaluation is not None else None
-    for settings, parts in ((config.evaluation, layout.parts if layout else 1), (config.pool_check, 1)):
+    parts, cells = (layout.parts, layout.length) if layout else (1, 1)  # too many cells are refused here, before a run
+    for settings, own_parts, own_cells in ((config.evaluation, parts, cells), (config.pool_check, 1, 1)):
         if settings is not None:
-            yield settings, counts_mechanism(config, settings, parts, parts)  # the cells change neither noise nor cost
+            yield settings, counts_mechanism(config, settings, own_parts, own_cells)
 
 
 def left_for_labels(config: RunConfig) -> float:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from collegium.privacy.evaluation_cells import BINS, MIDDLES, Layout
 from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
 
 NORMAL_95 = 1.959964
 _SIGNAL = 3.0
@@ -82,29 +83,27 @@ def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...])
     Every figure with its error.
     """
     layout, number = Layout(len(classes)), len(classes)
-    confusion_of, positives, negatives = layout.views()
+    true, given, positives, negatives = layout.views()
     counted = _Counted(cells, noise_variance)
-    indicator = np.zeros((number, number, layout.length))
-    for cell, (true, given) in enumerate(confusion_of):
-        if true >= 0:
-            indicator[true, given, cell] = 1.0
-    right = np.einsum("cci->i", indicator)
-    rows = indicator.sum(axis=1)
-    everything = rows.sum(axis=0)
-    recall = tuple(counted.ratio(indicator[c, c], rows[c]) for c in range(number))
-    most = int(np.argmax(rows @ cells))
+    confusion = np.zeros((number, number))
+    said = true >= 0
+    np.add.at(confusion, (true[said], given[said]), cells[said])
+    everything, right = said.astype(np.float64), (said & (true == given)).astype(np.float64)
+    of_class = lambda c: (true == c).astype(np.float64)  # noqa: E731
+    recall = tuple(counted.ratio(right * of_class(c), of_class(c)) for c in range(number))
+    most = int(np.argmax(confusion.sum(axis=1)))
     total, spread = float(everything @ cells), counted.deviation(everything)
     return Measures(
         classes=classes,
         records=_estimate(total, spread, highest=np.inf),
         accuracy=counted.ratio(right, everything),
         constant_class=classes[most],
-        constant=counted.ratio(rows[most], everything),
+        constant=counted.ratio(of_class(most), everything),
         balanced=_mean(recall),
         recall=recall,
         auroc=counted.area(positives, negatives),
         calibration_error=counted.calibration(positives, negatives, layout),
-        confusion=tuple(tuple(float(indicator[t, g] @ cells) for g in range(number)) for t in range(number)),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
 
 
@@ -132,40 +131,49 @@ class _Counted:
         gradient = (top - value * bottom) / below
         return _estimate(value, float(np.sqrt(self._variances @ gradient**2)))
 
-    def area(self, positives: FloatArray, negatives: FloatArray) -> Estimate | None:
+    def area(self, positives: IntArray, negatives: IntArray) -> Estimate | None:
         """The share of pairs of a positive and a negative whose positive lies in the higher bin; ties count half.
 
-        Both arrays, shape ``[questions, bins, cells]``, say which cells count the positives and negatives of a bin; the
+        Both arrays, shape ``[questions, bins]``, name the cells that count the positives and negatives of a bin; the
         figure is the mean over the questions. With several of them a record is in one cell of each kind, which at most
         doubles the variance that drawing records brings.
         """
         values, gradient = [], np.zeros(len(self._cells))
         for up, down in zip(positives, negatives, strict=True):
-            if self.drowned(up.sum(axis=0)) or self.drowned(down.sum(axis=0)):
+            if self.drowned(self._ones(up)) or self.drowned(self._ones(down)):
                 return None
-            positive, negative = up @ self._cells, down @ self._cells
+            positive, negative = self._cells[up], self._cells[down]
             below, above = np.cumsum(negative) - negative / 2.0, np.cumsum(positive[::-1])[::-1] - positive / 2.0
             pairs = positive.sum() * negative.sum()
             values.append(float(positive @ below / pairs))
-            gradient += (below / pairs - values[-1] / positive.sum()) @ up
-            gradient += (above / pairs - values[-1] / negative.sum()) @ down
+            gradient[up] += below / pairs - values[-1] / positive.sum()
+            gradient[down] += above / pairs - values[-1] / negative.sum()
         variances = np.maximum(self._cells, 0.0) * min(2, len(values)) + self._noise
         return _estimate(float(np.mean(values)), float(np.sqrt(variances @ gradient**2)) / len(values))
 
-    def calibration(self, positives: FloatArray, negatives: FloatArray, layout: Layout) -> Estimate | None:
+    def _ones(self, cells: IntArray) -> FloatArray:
+        """Weights that add up these cells."""
+        weights = np.zeros(len(self._cells))
+        weights[cells] = 1.0
+        return weights
+
+    def calibration(self, positives: IntArray, negatives: IntArray, layout: Layout) -> Estimate | None:
         """The mean over bins and classes of |frequency − middle of the bin|, weighted by the records in them.
 
         With e_b the error of a bin's difference, the figure is off by at most Σ|e_b|, whose 95 % quantile is drawn; so
         the interval holds although absolute values of noise add up.
         """
-        ups, downs = positives.reshape(-1, layout.length), layout.rest * negatives.reshape(-1, layout.length)
-        middles = np.tile(MIDDLES, len(ups) // BINS)[:, None]
-        differences, everything = (1.0 - middles) * ups - middles * downs, (ups + downs).sum(axis=0)
+        ups, downs = positives.ravel(), negatives.ravel()
+        middles = np.tile(MIDDLES, len(ups) // BINS)
+        up_weights, down_weights = 1.0 - middles, -layout.rest * middles
+        everything = self._ones(ups) + layout.rest * self._ones(downs)
         if self.drowned(everything):
             return None
         records = float(everything @ self._cells)
-        deviations = np.sqrt(self._variances @ (differences**2).T) / records
-        value = float(np.abs(differences @ self._cells).sum() / records)
+        variances = self._variances[ups] * up_weights**2 + self._variances[downs] * down_weights**2
+        deviations = np.sqrt(variances) / records
+        differences = self._cells[ups] * up_weights + self._cells[downs] * down_weights
+        value = float(np.abs(differences).sum() / records)
         drawn = np.abs(np.random.default_rng(0).standard_normal((_DRAWS, len(deviations)))) @ deviations
         reach = float(np.quantile(drawn, 0.95))
         if reach >= 1.0:
