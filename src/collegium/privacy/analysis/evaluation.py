@@ -82,6 +82,10 @@ def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...])
     -------
     Every figure with its error.
     """
+
+    def of_class(number: int) -> FloatArray:
+        return np.asarray(true == number, dtype=np.float64)
+
     layout, number = Layout(len(classes)), len(classes)
     true, given, positives, negatives = layout.views()
     counted = _Counted(cells, noise_variance)
@@ -89,7 +93,6 @@ def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...])
     said = true >= 0
     np.add.at(confusion, (true[said], given[said]), cells[said])
     everything, right = said.astype(np.float64), (said & (true == given)).astype(np.float64)
-    of_class = lambda c: (true == c).astype(np.float64)  # noqa: E731
     recall = tuple(counted.ratio(right * of_class(c), of_class(c)) for c in range(number))
     most = int(np.argmax(confusion.sum(axis=1)))
     total, spread = float(everything @ cells), counted.deviation(everything)
