@@ -13,9 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.labeller import Labeller, NoiseStrategy, mark
+from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
 from collegium.privacy.renyi import RenyiCurve, gaussian_curve
 
@@ -141,6 +143,41 @@ def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledg
     )
     assert law == gnmax.stages[0].law(Unit(), 3) != of_two
     assert ledger.epsilon() > block_epsilon({law: 10}, 1e-5)
+
+
+def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_path: Path) -> None:
+    """While the first waited for its parties, the second stated blocks of the same names that cost less."""
+    mechanism = create("confident-gnmax", sigma1=30.0, sigma2=20.0, threshold=10.0)
+    terms = Terms(epsilon_budget=30.0)
+    with (
+        Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x") as one,
+        Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x") as two,
+    ):
+        first, second = (
+            Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=4, classes=classes)
+            for ledger, classes in ((one, 3), (two, 2))
+        )
+
+        def counts(stage: Stage, queries: Sequence[str]) -> NDArray[np.int64]:
+            second.label(["other"], np.array([[60, 5]]))
+            return np.tile([90, 1, 0], (len(queries), 1))
+
+        with pytest.raises(ConfigurationError, match="another run uses this ledger"):
+            first.label_by_stage(["one", "two"], counts)
+
+
+def test_a_budget_that_was_lowered_forbids_no_free_label_and_breaks_no_ledger(tmp_path: Path) -> None:
+    """The next start said that the ledger was damaged, and its verifier that the terms do not allow the label."""
+    path, mechanism = tmp_path / "ledger.sqlite", create("individual-knn", sigma=8.0, participations=3)
+    spent = []
+    for epsilon, key in ((3.0, "one"), (0.1, "two"), (3.0, "three")):
+        terms = Terms(epsilon_budget=epsilon, adjacency="add-remove", mechanism={"name": mechanism.name})
+        with Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x") as ledger:
+            work = Labeller(ledger, mechanism, mechanism.unit(1), NoiseStrategy(), classes=2)
+            assert work.label([key], np.array([[60, 5]]))
+            spent.append(ledger.epsilon())
+        verify(path)
+    assert spent[0] == spent[1] == spent[2] > 0.1
 
 
 def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) -> None:

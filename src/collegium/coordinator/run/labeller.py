@@ -253,7 +253,7 @@ class Labeller:
         earlier = self._open.pop(self._claim(number, queries), None)
         if earlier is not None:
             return earlier
-        return self._ledger.charge(self._blocks[number], list(queries))
+        return self._ledger.charge(self._blocks[number], list(queries), expected=self._laws[self._blocks[number]])
 
     def _run_is_paid(self) -> bool:
         """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""

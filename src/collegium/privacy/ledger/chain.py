@@ -182,8 +182,8 @@ class Chain:
     def settle(self) -> None:
         """LedgerCorrupt where the charges took ε past the budget of the terms in force; to be called after the last."""
         terms, charged = self.periods[-1]
-        if self.head is None or terms.epsilon_budget is None or not charged:
-            return
+        if self.head is None or terms.epsilon_budget is None or not any(terms.blocks[one].laws for one in charged):
+            return  # a budget that was lowered since forbids nothing that costs nothing
         with _naming(self.head.seq):
             spent, slack = self.epsilon(), _SLACK_OF_GAMES if self.spending.games else _SLACK
             if spent > terms.epsilon_budget * (1 + slack):

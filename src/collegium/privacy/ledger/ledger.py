@@ -199,7 +199,7 @@ class Ledger(LedgerReader):
             )
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
             wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in laws}
-            most = most_rounds(chain, terms, wanted)
+            most = {purpose: max(n, used[purpose]) for purpose, n in most_rounds(chain, terms, wanted).items()}
         blocks = {p: Block(held, most[p] if held else None, p in fixed) for p, held in laws.items()}
         with self._writing() as chain:
             self._agree()
@@ -211,7 +211,13 @@ class Ledger(LedgerReader):
         with self._reading() as chain:
             return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
 
-    def charge(self, purpose: str, queries: Sequence[str] | int, laws: Mapping[str, Law] | None = None) -> int:
+    def charge(
+        self,
+        purpose: str,
+        queries: Sequence[str] | int,
+        laws: Mapping[str, Law] | None = None,
+        expected: Mapping[str, Law] | None = None,
+    ) -> int:
         """Pay one round of the block ``purpose`` for each of ``queries``; durable when this returns.
 
         Parameters
@@ -219,6 +225,7 @@ class Ledger(LedgerReader):
         purpose : a block that `allow` stated, or any name where ``laws`` are given.
         queries : their keys, or how many.
         laws : what one round releases, by unit, of a block that is limited by the budget alone.
+        expected : what the stated block must release; None where the caller is alone.
 
         Returns
         -------
@@ -227,7 +234,7 @@ class Ledger(LedgerReader):
         Raises
         ------
         BudgetExceeded : not all of them fit; nothing is charged then.
-        ConfigurationError : bad input, or a block that is not stated.
+        ConfigurationError : bad input, or a block that is not stated or that another writer stated anew.
         """
         if isinstance(queries, int):
             count, digest = queries, ""
@@ -242,6 +249,8 @@ class Ledger(LedgerReader):
             terms = _stating(chain.terms, purpose, laws)
             if purpose not in terms.blocks:
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
+            if expected is not None and terms.blocks[purpose].laws != expected:
+                raise ConfigurationError("another run uses this ledger at the same time: wait for its end, then go on")
             fit = self._affordable(chain, terms, purpose, count)
             if fit < count:
                 raise BudgetExceeded(
