@@ -43,6 +43,8 @@ PAPER_EPSILONS = {
     "nzc-5-teachers-9000": "≈ 0",
 }
 FEW_TEACHERS = 5
+COUNTED_AGAIN = 1000
+"""Queries up to which ε is counted again from the kept results; 9,000 take the exact accountant about half an hour."""
 
 
 @register
@@ -90,7 +92,8 @@ class NzcTable1:
         return {"rows": rows}
 
     def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        lnmax = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("lnmax")}
+        counts = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("lnmax")}
+        lnmax = {name: queries for name, queries in counts.items() if queries <= COUNTED_AGAIN}
         nzc = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("nzc")}
         mechanism = create("lnmax", gamma=GAMMA)
         return {
@@ -140,7 +143,9 @@ class NzcTable1:
             f"idea is propose-test-release, here at ε = {PTR_EPSILON:g} per query:\n\n"
             + sound
             + "\n\nIts answers are the plain argmax, but every test is paid for: noise on the counts (LNMax, GNMax) is "
-            "cheaper for votes such as these. A student learns from the labels alone, as in the paper, and is measured "
+            f"cheaper for votes such as these. The ε of more than {COUNTED_AGAIN:,} queries is a Rényi bound of the "
+            "winner, which is larger than the exact accountant's: that takes half an hour. A student learns from the "
+            "labels alone, as in the paper, and is measured "
             "on the images after the queries."
         )
 

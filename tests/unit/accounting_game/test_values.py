@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pkgutil
+import re
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +130,12 @@ def test_what_is_out_of_reach_is_refused_with_what_to_use_instead() -> None:
         winner_profile(RoundLaw("gaussian", 40.0, Adjacency.ADD_REMOVE), 2).epsilon(1.5)
     with pytest.raises(ConfigurationError, match="rounds"):
         winner_profile(RoundLaw("gaussian", 40.0), -1)
+
+
+def test_every_step_of_the_proof_names_a_function_that_exists() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    table = page.split("| step | function that relies on it |")[1].split("\n\n")[0]
+    names = re.findall(r"`([^`]+)`", table)
+    assert len(names) > 20
+    for name in names:
+        pkgutil.resolve_name(f"collegium.privacy.accounting.{name}")
