@@ -317,6 +317,7 @@ def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):
     shown = json.loads(out)
     assert status == 0 and (shown["runs"], shown["rounds"]) == (1_000_000, 2)
     assert 0 < shown["epsilon_lower_bound"] <= shown["epsilon_stated"]
+    assert shown["share_reached"] == pytest.approx(shown["epsilon_lower_bound"] / shown["epsilon_stated"], abs=1e-3)
 
 
 def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secret_one(collegium, votes):

@@ -38,6 +38,7 @@ class Audit:
     hits, hits_on_neighbour : runs that the attacker called, with the one and the other data set.
     expected_rate, expected_rate_on_neighbour : what they are by the stated noise; None where none is stated.
     epsilon_lower_bound : ε at ``delta`` is at least this, but for ``failure_probability``.
+    epsilon_stated : what is certified for this number of classes; for more than two, for any number of them.
     follows_its_law : False when the rates refute the stated noise at that probability.
     consistent : False when they refute the stated ε or the stated noise.
     """
@@ -62,8 +63,8 @@ class Audit:
     consistent: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: an infinite stated ε as the string "inf"."""
-        plain = asdict(self)
+        """For JSON: an infinite stated ε as the string "inf"; with the share of the stated ε that was reached."""
+        plain = asdict(self) | {"share_reached": round(self.epsilon_lower_bound / self.epsilon_stated, 3)}
         if math.isinf(self.epsilon_stated):
             plain["epsilon_stated"] = "inf"
         return plain
