@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from sklearn.naive_bayes import GaussianNB
 from support.party_requests import Asker
 
 from collegium.data import Examples
@@ -117,6 +118,24 @@ def test_records_too_few_for_a_classifier_leave_a_vote_for_their_most_frequent_c
     assert "cannot learn from one teacher's records (ValueError)" in caplog.text
     with pytest.raises(StorageError, match="not kept"):
         teacher.save(Path("nowhere"))
+
+
+def test_no_error_of_a_classifier_leaves_a_party(
+    digits: Examples, task: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it raises would tell of the records: while it learns, and while it is asked."""
+    teacher = built("sklearn.naive_bayes:GaussianNB", task)
+    three = digits.take(np.flatnonzero(digits.labels() == 3)[:5])
+
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("a record")
+
+    teacher.fit(three, seed=0, device="cpu")
+    monkeypatch.setattr(GaussianNB, "predict", fails)
+    assert set(teacher.predict(digits.x[:5])) == {3}
+    teacher.fit(three, seed=0, device="cpu")
+    assert set(teacher.predict(digits.x[:5])) == {3}
+    assert "ZeroDivisionError" in caplog.text and "a record" not in caplog.text.replace("a record's", "")
 
 
 @pytest.mark.parametrize(

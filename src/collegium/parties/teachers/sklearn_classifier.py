@@ -49,6 +49,7 @@ class SklearnTeacher:
 
     def fit(self, examples: Examples, *, seed: int, device: str) -> None:
         assert examples.y is not None
+        self._label = int(np.bincount(examples.y, minlength=self._classes).argmax())
         seeded = {"random_state": seed % 2**32} if self._seeded else {}
         own = flat(examples.x)
         try:
@@ -58,12 +59,14 @@ class SklearnTeacher:
             # An error that left this party would tell of the records, and its text may quote one.
             _log.warning("%s cannot learn from one teacher's records (%s)", self._kind, type(error).__name__)
             self._fitted = None
-            self._label = int(np.bincount(examples.y, minlength=self._classes).argmax())
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        if self._fitted is None or len(x) == 0:
-            return np.full(len(x), self._label, dtype=np.int64)
-        return np.asarray(self._fitted.predict(flat(x)), dtype=np.int64)
+        if self._fitted is not None and len(x):
+            try:
+                return np.asarray(self._fitted.predict(flat(x)), dtype=np.int64)
+            except Exception as error:
+                _log.warning("%s cannot label the inputs (%s)", self._kind, type(error).__name__)
+        return np.full(len(x), self._label, dtype=np.int64)
 
     def save(self, path: Path) -> None:
         raise StorageError(f"a teacher of the kind {self._kind} is not kept")
