@@ -167,8 +167,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
     def asked_twice(run: PreparedRun, member: CohortMember, port: int) -> Path:
         """A party leaves for good between two sums: the others must agree to answer these inputs once more."""
         path = write_party_config(run, member, port)
-        with (member.folder / launcher.POLICY).open("a", encoding="utf-8") as policy:
-            policy.write("times_per_query = 2\n")
+        policy = member.folder / launcher.POLICY
+        agreed = policy.read_text(encoding="utf-8").replace('"individual-knn"]', '"individual-knn", "knn"]')
+        policy.write_text(agreed + "times_per_query = 2\n", encoding="utf-8")
         return path
 
     with pytest.MonkeyPatch.context() as patch:

@@ -20,7 +20,7 @@ from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
-from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan, plan_graph
+from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO, SMALLEST_SUM, GraphPlan, plan_graph
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -161,7 +161,9 @@ def plan(
     if plot is not None:
         planning.draw(found, chosen, target, plot)
     members = parties if parties is not None else -(-teachers // teachers_per_party)
-    graph = plan_graph(members, dropout, collusion, quorum=quorum, exact=True) if members >= SMALLEST_SUM else None
+    graph = None
+    if members >= SMALLEST_SUM:
+        graph = plan_graph(members, dropout, collusion, quorum=quorum, complete=members <= COMPLETE_UP_TO)
     if as_json:
         shown = {
             "epsilon": epsilon,

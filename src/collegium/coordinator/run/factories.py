@@ -18,9 +18,7 @@ from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
-
-_COMPLETE_UP_TO = 250
-"""Parties whose sum on the complete graph takes seconds; its cost grows as their square."""
+from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 
 
 def vote_sum_of(
@@ -59,7 +57,7 @@ def sum_in(
     if signing_keys is None:
         raise ConfigurationError(f"votes.mode = {mode!r} needs the parties' signing keys: give the roster")
     noised = mode == SumMode.MASKED_AND_NOISED
-    complete = not noised and not (once and len(signing_keys) > _COMPLETE_UP_TO)
+    complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
     return MaskedSum(parties, config.name, signing_keys, plan, noised, {} if begun is None else begun)
 

@@ -21,6 +21,9 @@ from collegium.protocol.secure_sum import keys
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""
 
+COMPLETE_UP_TO = 250
+"""Parties whose sum on the complete graph takes seconds; its cost grows as their square."""
+
 SAMPLE_BITS = 128
 """A sample of signatures deceives with a probability of at most 2 to the minus this, for each tree that is tried."""
 
