@@ -34,6 +34,7 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
 from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.coordinator.students import fit_student
 from collegium.data import Examples
 from collegium.data.features import distances_squared, extract
 from collegium.data.kernels import KernelMap
@@ -68,18 +69,24 @@ class Consortium:
         self.parties = [RecordsOfClasses(split.private.take(own), split.task) for own in self.parts]
         self.directions: Sums = np.sum([party.direction(self.kernel) for party in self.parties], axis=0)
 
-    def coefficients(self, values: Sums, noise: float, contributions: float | None = None) -> Floats:
+    def coefficients(self, values: Sums, noise: float) -> Floats:
         """The classifier that the sums are filtered into."""
-        sums = NoisySums(self.spec, values, noise, contributions)
+        sums = NoisySums(self.spec, values, noise)
         return sums.classifier(self.split.pool, self.split.task, spectrum=self.spectrum).coefficients
 
     def class_sums(self, epsilon: float) -> Floats:
-        """Scores of the test records."""
+        """Scores of the test records by the default student."""
         chosen = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")
         noise = chosen["sigma"] * np.sqrt(bound_squared(self.classes))
         drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(self.directions))).astype(np.int64)
         count = PARTY_CONTRIBUTIONS * len(self.parties)
-        return self.test @ self.coefficients(self.directions + drawn, noise, count)
+        sums, split = NoisySums(self.spec, self.directions + drawn, noise, count), self.split
+        kernel = sums.classifier(split.pool, split.task, spectrum=self.spectrum)
+        if split.task.inputs.kind != "image":
+            return self.test @ kernel.coefficients
+        labels, asked = kernel.predict(split.pool), np.arange(len(split.pool))
+        student = fit_student("kernel", split.pool, asked, labels, split.task, seed=self.seed, sums=sums)
+        return student.probabilities(split.test.x)
 
     def dp_fedavg(self, epsilon: float) -> Floats:
         """Scores by federated averaging under the same noise over all rounds, the best of a grid on the test labels."""
