@@ -210,10 +210,6 @@ class KernelStudent:
     coefficients: NDArray[np.float64]
     network: "NetworkStudent | None" = None
 
-    def beside(self, network: "NetworkStudent") -> "KernelStudent":
-        """The student that answers together with ``network``."""
-        return replace(self, network=network)
-
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``.
 
@@ -301,4 +297,4 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
     beside = read_network(arrays["beside"].tobytes(), path.name)
     if beside.task != task:
         raise StorageError(f"{path.name} holds a kernel student and a network of another task")
-    return student.beside(beside.on(device))
+    return replace(student, network=beside.on(device))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -276,7 +277,7 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
     kernel = KernelMap.of_landmarks(features, inputs, int(np.median(apart[apart > 0])), landmarks)
     student = KernelStudent(task, kernel, coefficients)
     if name == "hog":
-        student = student.beside(NetworkStudent("linear", task, build_network("linear", task), "cpu"))
+        student = replace(student, network=NetworkStudent("linear", task, build_network("linear", task), "cpu"))
     raw = frame_of(60) if isinstance(inputs, TableInputs) else x
     assert np.ptp(student.probabilities(x)) > 0.2
     assert export.export_onnx(student, tmp_path / "student.onnx", raw)[1] < 1e-6
@@ -289,7 +290,8 @@ def test_a_kernel_student_keeps_its_network_in_its_file_and_takes_none_of_anothe
     task, other = (Task(classes=classes, inputs=inputs) for classes in (("a", "b"), ("b", "a")))
     alone = KernelStudent(task, kernel, np.ones((6, 2)))
     with_one, foreign = (
-        alone.beside(NetworkStudent("small-cnn", of, build_network("small-cnn", of), "cpu")) for of in (task, other)
+        replace(alone, network=NetworkStudent("small-cnn", of, build_network("small-cnn", of), "cpu"))
+        for of in (task, other)
     )
     with_one.save(file)
     assert np.array_equal(read_student(file).probabilities(x), with_one.probabilities(x))

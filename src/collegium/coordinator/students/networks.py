@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.models.augmentation import STRONG, WEAK, augment, mirrored
+from collegium.models.augmentation import STRONG, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, build_network, network_inputs
 from collegium.models.training import Learner, train
@@ -48,11 +48,6 @@ def student_network(name: str, problem: LearningProblem) -> str:
     if name != "default":
         return name
     return "student-cnn" if problem.task.inputs.kind == "image" else "mlp"
-
-
-def strongly(images: Tensor, draws: torch.Generator) -> Tensor:
-    """Images, changed as far as hand-written ones may be."""
-    return augment(images, STRONG, draws)
 
 
 @register
@@ -93,12 +88,13 @@ def fit_labelled(
     batch: int,
     learning_rate: float,
     loss_of: Callable[[Tensor, Tensor], Tensor],
-    change: Callable[[Tensor, torch.Generator], Tensor] = strongly,
+    strength: Strength = STRONG,
+    mirror: bool = False,
 ) -> NetworkStudent:
     """A student of the labelled inputs alone.
 
-    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer. ``change`` is how
-    images are changed whenever they are seen.
+    ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer. Whenever
+    images are seen, they are changed as far as ``strength`` says and, if they may be, mirrored.
     """
     architecture = student_network(network, problem)
     student = new_network(problem, architecture)
@@ -107,7 +103,8 @@ def fit_labelled(
 
     def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
         chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)
-        inputs = change(x[chosen], draws) if x.ndim == 4 else x[chosen]
+        inputs = mirrored(x[chosen], draws) if mirror else x[chosen]
+        inputs = augment(inputs, strength, draws) if x.ndim == 4 else inputs
         with mixed_precision(problem.device):
             return loss_of(student(inputs), chosen), {}
 
@@ -134,11 +131,8 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     def loss(logits: Tensor, chosen: Tensor) -> Tensor:
         return F.cross_entropy(logits, targets[chosen], label_smoothing=0.1)
 
-    def change(images: Tensor, draws: torch.Generator) -> Tensor:
-        return augment(mirrored(images, draws) if mirror else images, STRONG if alike else WEAK, draws)
-
     everything = replace(problem, indices=np.arange(len(shares)))
-    return fit_labelled(everything, "default", steps, 128, 4e-3, loss, change)
+    return fit_labelled(everything, "default", steps, 128, 4e-3, loss, STRONG if alike else WEAK, mirror)
 
 
 def neighbours_agree(images: Tensor, labels: Tensor) -> tuple[bool, bool]:

@@ -1,5 +1,6 @@
 """Students that need no network: the forest of issued labels, and the classifier that class sums hold."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
@@ -49,6 +50,6 @@ class Kernel(Frozen):
         if isinstance(problem.task.inputs, ImageInputs) and self.steps:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
                 from collegium.coordinator.students.networks import fit_beside
-            return student.beside(fit_beside(problem, student.probabilities(problem.pool), self.steps))
+            return replace(student, network=fit_beside(problem, student.probabilities(problem.pool), self.steps))
         problem.progress(1, 1)
         return student
