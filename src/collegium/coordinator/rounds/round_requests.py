@@ -97,8 +97,6 @@ class RoundRequests(ABC):
     """How many votes one unit can change, by the names of the units that are protected."""
     teacher: TeacherSettings | None = None
     """What parties must have fitted before; None where records answer for themselves."""
-    study: str | None = None
-    """Who pays for the run as a whole, where each study is answered afresh; None where all studies share."""
     want_student = False
     """Whether a student changes the requests of later rounds: `informed_by` is called then."""
 
@@ -134,9 +132,8 @@ class RecordRequests(RoundRequests):
 
     Parameters
     ----------
-    ledger_id : names the ledger under which the labels are released.
-    study : has labels of its own, and so answers of its own: with fresh noise on those of another study, records would
-        pay once for two releases. None for the study of the consortium's own file.
+    ledger_id : names the ledger under which the labels are released, and the study: each has labels of its own, so that
+        records would pay once for two releases if the answers of one were given to another.
     pretrained : see `features_of`.
     student : of the labels so far, where the settings want its features.
     """
@@ -147,12 +144,10 @@ class RecordRequests(RoundRequests):
         settings: NeighboursConfig,
         pool: NDArray[Any],
         ledger_id: str,
-        study: str | None,
         pretrained: Callable[[], bytes],
         student: Student | None = None,
     ) -> None:
-        self._config, self._settings, self._pool, self._named = config, settings, pool, ledger_id
-        self._ledger_id, self.study = ledger_id if study is None else f"{ledger_id}:{study}", study
+        self._config, self._settings, self._pool, self._ledger_id = config, settings, pool, ledger_id
         self.votes_per_unit = {config.budget.unit: 1}
         self._pretrained = pretrained
         self.want_student = settings.features == STUDENT
@@ -160,8 +155,7 @@ class RecordRequests(RoundRequests):
         self._values = extract(self.features, pool, config.task.inputs)
 
     def informed_by(self, student: Student) -> Self:
-        config, settings, pool = self._config, self._settings, self._pool
-        return type(self)(config, settings, pool, self._named, self.study, self._pretrained, student)
+        return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
         """See `RoundRequests.request`."""
@@ -243,6 +237,7 @@ def build_requests(
         return SumRequests(config, pool, pool_sha256, ledger_id)
     if config.neighbours is None:
         return TeacherRequests(config)
+    own = ledger_id if study is None else f"{ledger_id}:{study}"
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
-        return NearestRequests(config, config.neighbours, pool, ledger_id, study, pretrained)
-    return NeighbourRequests(config, config.neighbours, pool, ledger_id, study, pretrained)
+        return NearestRequests(config, config.neighbours, pool, own, pretrained)
+    return NeighbourRequests(config, config.neighbours, pool, own, pretrained)

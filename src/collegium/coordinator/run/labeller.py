@@ -20,6 +20,7 @@ from collegium.privacy.ledger.entry import queries_digest
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import (
     NEXT_STAGE,
+    AnsweredBy,
     IntArray,
     Mechanism,
     SeededNoise,
@@ -77,7 +78,7 @@ class Labeller:
         count together with the labels, unless labels are vectors themselves: those add up in any case.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
         that parties noised is an answer in its own right, and asking again is paid again.
-    study : that pays for its run as a whole, where that is charged once; None where what is paid serves all studies.
+    study : which pays for itself where records near an input vote and a run is charged once.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class Labeller:
         self._stages = mechanism.stages
         self._draw = draw
         units = {ledger.terms().unit: unit, **others}
-        whose = f" of {study}" if study and mechanism.charged_once else ""
+        own = mechanism.charged_once and mechanism.answered_by is AnsweredBy.RECORDS_WITHIN_A_RADIUS
+        whose = f" of {study}" if study and own else ""
         self._blocks = [stage.name + whose for stage in self._stages]
         self._laws = {
             block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}

@@ -130,7 +130,7 @@ class OpenRun:
             bound=self._config.budget.bound,
             beside=self._evaluation.beside() | self._pool_check.beside(),
             take_up=not self._setup.noised_sum,
-            study=self._requests.study,
+            study=self._setup.storage.study,
         )
 
     def _keys_of(self, indices: IntArray) -> list[str]:

@@ -64,13 +64,13 @@ class RecordCounting(ABC):
             return
         parts, cells = self._parts_and_cells()
         mechanism = self.mechanism(parts, cells)
-        noted = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"], "parts": parts}
+        noted: dict[str, Any] = {"sum_mode": self.sum.mode, "sigma": mechanism.parameters()["sigma"], "parts": parts}
         try:
             self._charge(mechanism, labeller)
+            noted["paid"] = True
         except BudgetExceeded as error:
-            self._note({**noted, "why_not": str(error)})
-        else:
-            self._note({**noted, "paid": True})
+            noted["why_not"] = str(error)
+        self._note(noted)
 
     def mechanism(self, parts: int, cells: int) -> Mechanism:
         """Counts in which a record adds to ``parts`` of ``cells``, as they are summed, with the noise that was paid."""

@@ -78,10 +78,11 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
     units = {}
     for name, charged in charged_epsilons(ledger).items():
         stages = _stage_charges(entries, name, terms.adjacency)
+        known = not adaptive and stages is not None and len(stages) <= 1  # else answers may have chosen a law
         units[name] = (
             Epsilons(charged, delta)
             if stages is None
-            else all_epsilons(stages, ExactEpsilon(charged, None), delta, loss_distribution=not adaptive)
+            else all_epsilons(stages, ExactEpsilon(charged, None), delta, loss_distribution=known)
         )
     return LedgerReport(
         terms=terms,

@@ -44,6 +44,9 @@ from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import LedgerReader
 from collegium.privacy.ledger.store import EntryStore, Witness
 
+Laws = Mapping[str, Law]
+"""What one round releases, by unit."""
+
 CHECKPOINT_EVERY = 1000
 """Entries that a start checks again at most after an orderly end."""
 
@@ -212,11 +215,7 @@ class Ledger(LedgerReader):
             return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
 
     def charge(
-        self,
-        purpose: str,
-        queries: Sequence[str] | int,
-        laws: Mapping[str, Law] | None = None,
-        expected: Mapping[str, Law] | None = None,
+        self, purpose: str, queries: Sequence[str] | int, laws: Laws | None = None, expected: Laws | None = None
     ) -> int:
         """Pay one round of the block ``purpose`` for each of ``queries``; durable when this returns.
 

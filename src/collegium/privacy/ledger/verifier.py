@@ -99,11 +99,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             for name, one in members.items():
                 held[name][1] += queries if name == purpose else 0
                 held[name][2] = max(held[name][2], one["rounds"] or 0)
-            paid = (
-                not block["laws"]
-                and bool(members)
-                and all(0 < one["rounds"] <= held[p][1] for p, one in members.items())
-            )
+            paid = bool(fixed) and not block["laws"] and all(0 < n["rounds"] <= held[p][1] for p, n in fixed.items())
             stated = terms["unit"] in block["laws"] and (block["rounds"] is None or held[purpose][1] <= block["rounds"])
             _require(stated or paid, "the terms in force do not allow it")
             found.periods[-1], found.charges[seq] = (terms, before + queries), queries
