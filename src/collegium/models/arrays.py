@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from collegium.errors import StorageError
 
@@ -17,7 +17,8 @@ def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], /, **
     """Write arrays, their kind and what else is known about them (JSON values); StorageError if that fails."""
     whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        save_file(whole, path, {kind: json.dumps(about, sort_keys=True)})
+        # The library's own writing leaves a temporary file of a random name behind where the process is killed.
+        path.write_bytes(save(whole, {kind: json.dumps(about, sort_keys=True)}))
     except (OSError, SafetensorError) as error:
         raise StorageError(f"cannot write {path}: {error}") from error
 
