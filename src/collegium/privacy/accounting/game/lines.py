@@ -169,7 +169,8 @@ def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Li
     middle = len(mass) // 2
     below = np.cumsum(mass[:middle])
     # Pr[Z ≤ n] for n ≥ 0 is 1 − Pr[Z ≤ −n − 1]: the small tail is always summed from its far end.
-    table = np.concatenate([np.log(below), np.log1p(-below[::-1]), [0.0]])
+    with np.errstate(divide="ignore"):  # beyond 38 standard deviations a tail is 0, and its logarithm −∞
+        table = np.concatenate([np.log(below), np.log1p(-below[::-1]), [0.0]])
 
     def log_below(x: IntArray) -> FloatArray:
         return np.asarray(table[np.clip(x + middle, 0, len(table) - 1)])
