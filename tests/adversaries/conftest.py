@@ -54,14 +54,16 @@ class Study:
     def ledger(self) -> Path:
         return self.folder / "own" / "ledger.sqlite"
 
-    def label(self, folder: str = "own", positions: range | None = None, **changes: Any) -> RunRecord:
-        """The labels of the consortium's own run, or of a student's job in another folder."""
+    def label(
+        self, folder: str = "own", positions: range | None = None, *, study: str | None = None, **changes: Any
+    ) -> RunRecord:
+        """The labels of the consortium's own run, of a named study, or of a student's job in another folder."""
         if positions is not None:
             changes["queries__count"] = len(positions)
         return Coordinator(
             configuration(**changes),
             Reach(self.parties, signing_keys=self.keys),
-            Storage(self.folder / folder, ledger=self.ledger),
+            Storage(self.folder / folder, ledger=self.ledger, study=study),
             public=self.public,
             positions=positions,
         ).label()

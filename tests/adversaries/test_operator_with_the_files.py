@@ -189,6 +189,37 @@ def test_jobs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(st
     assert list(dict.fromkeys(terms["mechanism"]["sigma"] for terms, _ in found.periods)) == [40.0, 20.0]
 
 
+@pytest.mark.parametrize("done", ["nothing", "moved", "copied", "deleted"])
+def test_a_spent_account_refuses_every_study_wherever_the_folders_of_runs_went(study: Study, done: str) -> None:
+    """An analyst who wants more labels than the records' account pays for. The account lies in no run's folder."""
+    study.ledger.parent.mkdir()
+    study.label("first", study="first")
+    with Ledger.read(study.ledger) as ledger:
+        spent = ledger.epsilon()
+    charges, first = verify(study.ledger).charges, study.folder / "first"
+    if done == "moved":
+        first.rename(study.folder / "elsewhere")
+    elif done == "copied":
+        for copy in ("second", "elsewhere"):
+            shutil.copytree(first, study.folder / copy)
+    elif done == "deleted":
+        shutil.rmtree(first)
+    more = {"budget__epsilon": 1.001 * spent, "queries__count": 30}
+    for folder, name in itertools.product(("first", "second", "elsewhere"), ("first", "second")):
+        cast = study.parties.votes_cast()
+        try:
+            record = study.label(folder, study=name, **more)
+            assert name == "first" and record.labels is not None, "labels that this study has paid for"
+            assert record.labels.answered == 10 and "is spent" in str(record.labels.stopped)
+        except BudgetExceeded as error:
+            assert "is spent" in str(error)
+        except ConfigurationError:
+            assert done == "copied"
+        assert study.parties.votes_cast() == cast and verify(study.ledger).charges == charges
+        with Ledger.read(study.ledger) as ledger:
+            assert ledger.epsilon() == spent
+
+
 @pytest.mark.parametrize(("first", "then"), [(None, 7), (7, None)])
 def test_labels_drawn_from_a_seed_are_never_sold_as_private(study: Study, first: int | None, then: int | None) -> None:
     study.label(seed=first)
