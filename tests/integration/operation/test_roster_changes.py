@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from support.members import PATIENCE_S
 
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.coordinator.service.session_service import SessionService
+from collegium.coordinator.service.sessions import GrpcParties
 from collegium.coordinator.settings.run_config import load_public
+from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, IdentityError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.roster import Roster
@@ -65,6 +69,38 @@ def test_who_is_revoked_during_a_run_is_cut_off_and_the_others_go_on_without_it(
     assert len(ended) == 1 and isinstance(ended[0], IdentityError) and "no longer admitted" in str(ended[0])
     assert Roster.load(scene.folder / "ash" / "roster.json").admitted() == ["ash", "birch", "oak"]
     assert result.rounds[-1].asked == 3 and result.rounds[-1].answered == 3
+
+
+def test_a_party_that_enrols_while_the_members_are_read_anew_is_admitted_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is forced: what was read before the party enrolled takes effect after that, and then the party dials.
+
+    Once the older roster then took the place of the newer one. The party was refused and gave up, and the others
+    waited for it.
+    """
+    read, enrolled, late = threading.Event(), threading.Event(), threading.Event()
+    replace = GrpcParties.replace_roster
+
+    def in_this_order(parties: GrpcParties, newest: Callable[[], Roster]) -> None:
+        if threading.current_thread().name == "members":
+            read.set()
+            assert enrolled.wait(PATIENCE_S)
+            replace(parties, newest)
+            late.set()
+        else:
+            replace(parties, newest)
+            enrolled.set()
+            assert late.wait(PATIENCE_S)
+
+    monkeypatch.setattr(GrpcParties, "replace_roster", in_this_order)
+    pool = ArraySpec("ab" * 32, "uint8", (10, 8, 8, 1))
+    service = SessionService(scene.config, pool=pool, wait_s=0.0, on_event=lambda event: None)
+    with service.open():
+        assert read.wait(PATIENCE_S)
+        scene.join("oak")
+        assert service.parties.wait_for({"oak"}, timeout_s=20.0) == ["oak"]
+        scene.close()
 
 
 def test_the_members_of_another_consortium_are_not_served(scene: Scene) -> None:

@@ -150,7 +150,7 @@ def test_a_renewed_certificate_of_the_same_party_is_admitted(kits: Kits, hub: Hu
     (tmp_path / TLS_KEY).unlink()
     renewed = issue_kit(kits.authority, tmp_path, "birch", "party")
     assert renewed.subject.fingerprint != earlier.subject.fingerprint
-    hub.parties.replace_roster(with_party(kits.roster, earlier.subject))
+    hub.parties.replace_roster(lambda: with_party(kits.roster, earlier.subject))
     with RawParty(renewed, hub.address) as raw:
         raw.hello("birch")
         assert raw.receive().WhichOneof("body") == "welcome"
@@ -160,7 +160,7 @@ def test_a_running_party_takes_up_its_renewed_certificate(kits: Kits, listen: Li
     folder = tmp_path / "birch"
     first = issue_kit(kits.authority, folder, "birch", "party")
     hub = listen()
-    hub.parties.replace_roster(with_party(kits.roster, first.subject))
+    hub.parties.replace_roster(lambda: with_party(kits.roster, first.subject))
     session = PartySession(
         lambda task: Echo("birch"), lambda: Credentials.load(folder, "party"), hub.address, backoff=Backoff(0.01, 0.05)
     )

@@ -163,7 +163,7 @@ def test_a_party_struck_off_the_roster_is_cut_off_and_stays_out(kits: Kits, hub:
     hub.parties.wait_for(1, timeout_s=PATIENCE_S)
     parties = dict(kits.roster.parties)
     parties["ash"] = parties["ash"].model_copy(update={"admitted": False})
-    hub.parties.replace_roster(kits.roster.model_copy(update={"parties": parties}))
+    hub.parties.replace_roster(lambda: kits.roster.model_copy(update={"parties": parties}))
     ended = serving.ended()
     assert isinstance(ended, IdentityError) and "no longer admitted" in str(ended)
     assert hub.parties.names() == []

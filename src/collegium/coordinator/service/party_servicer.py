@@ -9,7 +9,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -138,8 +138,8 @@ class PartyServicer:
         for request in pending:
             self._forget(request)
 
-    async def replace_roster(self, roster: Roster) -> None:
-        self._roster = roster
+    async def replace_roster(self, newest: Callable[[], Roster]) -> None:
+        self._roster = roster = newest()
         for session in list(self._sessions.values()):
             try:
                 roster.admit(session.subject)

@@ -54,6 +54,7 @@ class SessionService:
         self._folder = config.place
         self._members_file = self._folder.members
         self._members = self._members_file.read()
+        self._roster = self._members.roster()
         if self._members.consortium != config.name:
             raise ConfigurationError(f"{self._folder.path} is the folder of {self._members.consortium!r}")
         if not (self._folder.authority / AUTHORITY).exists():
@@ -74,7 +75,7 @@ class SessionService:
         self.parties = GrpcParties(
             credentials=self._renewed(),
             renewed=self._renewed,
-            roster=self._members.roster(),
+            roster=self._roster,
             task=config.task,
             run_id=config.name,
             on_event=self.take_event,
@@ -150,7 +151,7 @@ class SessionService:
             self._changed.notify_all()
 
     def _connected(self) -> set[str]:
-        return set(self.parties.names()) & set(self._members.roster().admitted())
+        return set(self.parties.names()) & set(self._roster.admitted())
 
     def _watch(self) -> None:
         """Take up what another command changed about the members, and leave word of who is connected."""
@@ -180,7 +181,7 @@ class SessionService:
         """Admit by the members as they are now; what the parties know of each other changes between rounds."""
         with self._changed:
             self._members = self._members_file.read()
-            roster = self._members.roster()
+            self._roster = self._members.roster()
             self._changed.notify_all()
-        self.parties.replace_roster(roster)
+        self.parties.replace_roster(lambda: self._roster)
         self.on_members()

@@ -181,9 +181,12 @@ class GrpcParties:
                 )
         return replies
 
-    def replace_roster(self, roster: Roster) -> None:
-        """Admit by this roster from now on; who is no longer on it is cut off."""
-        self._thread.run(self._servicer.replace_roster(roster))
+    def replace_roster(self, newest: Callable[[], Roster]) -> None:
+        """Admit by the ``newest`` roster from now on; who is no longer on it is cut off.
+
+        It is called when the change is made: of two changes at the same time neither puts an older roster back.
+        """
+        self._thread.run(self._servicer.replace_roster(newest))
 
     def announce(self, roster: Roster) -> None:
         """Give every party, those that come later too, the roster of the rounds from now on.
