@@ -75,12 +75,14 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     Raises
     ------
     DataError
-        If there is no such file, or nothing of it can be read under any setting.
+        If there is no such file, nothing of it can be read under any setting, or its database cannot be read.
     """
     found, given = RecordsCheck(refused=_refusal(source, task, root)), source
     try:
         records = read_records(source, task, root)
     except DataError:
+        if source.is_database:  # no encoding or separator of a file could help
+            raise
         found.settings, _ = found_settings(find(source.source, root), source)
         source = source.model_copy(update=found.settings)
         records = read_records(source, task, root)

@@ -16,6 +16,7 @@ from support.postgres import PROGRAMS, Server, server
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
+from collegium.parties.checking import check_records
 
 TABLE = Task(
     classes=("no", "yes"),
@@ -96,6 +97,8 @@ def test_a_query_with_an_error_is_named_in_one_line(visits: Path) -> None:
     with pytest.raises(DataError, match="no such column: nowhere") as caught:
         read(f"sqlite:///{visits}", "SELECT nowhere FROM visits")
     assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="no such column: nowhere"):  # `party check` says the same, and names no file
+        check_records(DataSource(source=f"sqlite:///{visits}", query="SELECT nowhere FROM visits"), TABLE, None)
 
 
 @pytest.mark.parametrize("settings", [{"source": "a.csv", "query": "SELECT 1"}, {"source": "sqlite:///a.db"}])
