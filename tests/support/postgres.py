@@ -39,6 +39,12 @@ class Server:
     def url(self) -> str:
         return f"postgresql+psycopg://collegium@127.0.0.1:{self.port}/postgres"
 
+    def start(self) -> None:
+        """Run it, again after a kill; pg_ctl waits until it answers."""
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories={self.folder} -c fsync=off"
+        log = str(self.folder / "log")
+        _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-o", options, "-w", "start")
+
     def kill(self) -> None:
         """End it and all its connections at once, as a crash would."""
         _run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
@@ -46,7 +52,7 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """Run a server; pg_ctl waits until it answers. It does not run as root, so root becomes another user."""
+    """Run a server. It does not run as root, so root becomes another user."""
     folder = Path(tempfile.mkdtemp(prefix="collegium-postgres-"))
     made = Server(folder, free_ports(1)[0], secrets.token_hex(12))
     (folder / "password").write_text(made.password)
@@ -57,8 +63,7 @@ def server() -> Iterator[Server]:
     data = str(folder / "data")
     try:
         _run("initdb", "-D", data, "-U", "collegium", "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-N")
-        options = f"-c listen_addresses=127.0.0.1 -p {made.port} -c unix_socket_directories={folder} -c fsync=off"
-        _run("pg_ctl", "-D", data, "-l", str(folder / "log"), "-o", options, "-w", "start")
+        made.start()
         yield made
     finally:
         if (folder / "data" / "postmaster.pid").exists():

@@ -371,7 +371,7 @@ def show(
     """
     config = PartyConfig.read(config_file)
     make_private(config.folder)
-    credentials = Credentials.load(config.credentials, "party")
+    credentials = Credentials.load(config.credentials, "party", expired=True)
     subject = credentials.subject
     known = known_roster(config, credentials)
     policy = policy_of(config)
