@@ -93,6 +93,19 @@ def one_thread() -> Iterator[None]:
                 set_threads(before)
 
 
+@contextmanager
+def _without_subnormals() -> Iterator[None]:
+    """Let torch take numbers below the normal range for 0 within: processors compute with them many times as long."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if torch is not None:
+            torch.set_flush_denormal(False)
+
+
 _CACHE_LINE = 64
 
 
@@ -113,7 +126,7 @@ def each_alone(function: Callable[[NDArray[Any]], ArrayLike], x: NDArray[Any], w
     rows = np.zeros((len(x), width))
     memory = np.empty(x[:1].nbytes + _CACHE_LINE, dtype=np.uint8)
     aligned = memory[-memory.ctypes.data % _CACHE_LINE :][: x[:1].nbytes]
-    with one_thread(), np.errstate(all="ignore"):
+    with one_thread(), _without_subnormals(), np.errstate(all="ignore"):
         for number, record in enumerate(x):
             one = aligned.view(x.dtype).reshape(1, *x.shape[1:])
             one[0] = record

@@ -5,6 +5,7 @@ kept forest needs no pickle and outlives an update of scikit-learn.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ _DTYPES: dict[str, type[np.generic]] = {
     "share": np.float64,
 }
 _BLOCK_ROWS = 1024
+_DEEPEST = 1000
+"""Steps from a root to a leaf; every row takes as many as the deepest leaf needs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,7 @@ class Forest:
         from sklearn.ensemble import RandomForestClassifier
 
         forest = RandomForestClassifier(
-            n_estimators=trees, max_depth=max_depth or None, random_state=seed % 2**32, n_jobs=1
+            n_estimators=trees, max_depth=max_depth or _DEEPEST, random_state=seed % 2**32, n_jobs=1
         )
         return cls.of_trees(forest.fit(flat(x), y), task)
 
@@ -86,6 +89,16 @@ class Forest:
             np.concatenate(share),
         )
 
+    @cached_property
+    def depth(self) -> int:
+        """Steps after which every walk stands at a leaf; children stand behind their parents."""
+        steps = [0] * len(self.threshold)
+        for node, children in enumerate(self.children.tolist()):
+            for child in children:
+                if child != node:
+                    steps[child] = max(steps[child], steps[node] + 1)
+        return max(steps)
+
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Mean class frequencies of the leaves reached, shape ``[n, classes]``, for inputs ``[n, …]``."""
         return self._sums(x) / len(self.roots)
@@ -105,15 +118,17 @@ class Forest:
         return np.concatenate(rows)
 
     def _leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The leaf that each row reaches in each tree, shape ``[rows, trees]``."""
+        """The leaf that each row reaches in each tree, shape ``[rows, trees]``.
+
+        The number of steps follows from the forest alone: a walk that ended with its rows would tell, by its time,
+        which of the nodes somebody's records reach.
+        """
         here = np.tile(self.roots, (len(rows), 1))
         numbers = np.arange(len(rows))[:, None]
-        while True:
+        for _ in range(self.depth):
             right = rows[numbers, self.feature[here]] > self.threshold[here]
-            following = self.children[here, right.astype(np.int64)]
-            if np.array_equal(following, here):
-                return here
-            here = following
+            here = self.children[here, right.astype(np.int64)]
+        return here
 
     def to_onnx(self, graph: Any, x: str) -> str:
         """Add the trees to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
@@ -160,7 +175,8 @@ def read_student(path: Path, *, device: str) -> Forest:
     Raises
     ------
     StorageError
-        If the file is missing, damaged or no forest, or a walk through it could leave the arrays or never end.
+        If the file is missing, damaged or no forest, or a walk through it could leave the arrays, never end, or take
+        more than 1,000 steps.
     """
     arrays, about = load_arrays(path, FOREST_FORMAT, _DTYPES)
     try:
@@ -184,4 +200,6 @@ def read_student(path: Path, *, device: str) -> Forest:
     shares_fit = bool((np.isfinite(forest.share) & (forest.share >= 0)).all())
     if not (ends and features_fit and roots_fit and shares_fit):
         raise StorageError(f"{path.name} holds a damaged forest")
+    if forest.depth > _DEEPEST:
+        raise StorageError(f"{path.name} holds a forest with a tree deeper than {_DEEPEST} nodes")
     return forest
