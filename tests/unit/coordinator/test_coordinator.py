@@ -20,6 +20,7 @@ from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
     BudgetExceeded,
+    CannotServe,
     ConfigurationError,
     LedgerCorrupt,
     QuorumNotReached,
@@ -245,6 +246,21 @@ def test_a_party_that_returns_is_asked_in_the_next_round(run: Run, parties: Loca
     record = run(options={"roster": sorted(parties.by_name), "on_progress": progress})
     assert [entry.answered for entry in record.rounds] == [5, 6, 6]
     assert record.parties["party-5"].failures == [PartyFailure(when="preparation", outcome="unreachable")]
+
+
+def test_a_party_that_could_not_use_its_records_is_asked_again_once_it_can(run: Run, parties: LocalParties) -> None:
+    """As one whose database was down when it was started, and that was started again since."""
+    told = Failure(CannotServe.code, CannotServe.reasons["records"])
+    parties.by_name["party-5"].answer = lambda request: told
+
+    def progress(at: Progress) -> None:
+        if at.step == "labels":
+            parties.by_name["party-5"].answer = lambda request: None
+
+    record = run(options={"on_progress": progress})
+    assert [entry.answered for entry in record.rounds] == [5, 6, 6]
+    failure = PartyFailure(when="preparation", outcome=f"{told.code}: {told.message}")
+    assert record.parties["party-5"].failures == [failure]
 
 
 GARBAGE = {

@@ -1,6 +1,7 @@
 """Before a round, each party describes itself, gets the parts of the public pool that it lacks, and fits its teachers.
 
-A party that was away or late is asked again before the next round. A party that broke the protocol or refused is not.
+A party that was away or late is asked again before the next round, and so is one that could not serve, once it is back.
+A party that broke the protocol or refused is not.
 """
 
 import time
@@ -16,7 +17,7 @@ from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, canonical_bytes
-from collegium.errors import CollegiumError, PoolMismatch
+from collegium.errors import CannotServe, CollegiumError, PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
@@ -130,8 +131,8 @@ class PartyStatus:
 
     @property
     def may_return(self) -> bool:
-        """Whether the party was only away or late, so that it may be asked again."""
-        return self.outcome in ("deadline", "unreachable")
+        """Whether it may be asked again: it was away or late, or could not use its records when it was started."""
+        return self.outcome in ("deadline", "unreachable") or self.outcome.startswith(f"{CannotServe.code}: ")
 
 
 class Readiness:
