@@ -165,6 +165,7 @@ class Week:
     def add(self) -> None:
         """One more institution, while the coordinator listens; the others name it in their own files."""
         self.lines = self.typist.type(f"{PROVISION} --add {ADDED}").splitlines()
+        assert any(f"First, each other party names {ADDED} under parties" in line for line in self.lines)
         for name in self.here:
             file = Path(name) / "party.toml"
             before = file.read_text()

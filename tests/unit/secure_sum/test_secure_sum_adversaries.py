@@ -552,6 +552,10 @@ def test_a_party_accepts_only_a_graph_that_protects_it() -> None:
     roster = {f"party-{i:03d}": i.to_bytes(32, "big") for i in range(250)}
     setup = SumSetup("c", "r", roster, 10, 0, 1, plan_graph(250))
     assert accept_parameters(setup.parameters(), roster, collusion_fraction=0.1).digest == setup.digest
+    five = dict(list(roster.items())[:5])
+    proposed = SumSetup("c", "r", five, 10, 0, 1, plan_graph(5)).parameters()
+    with pytest.raises(InsufficientPlan, match="who joined since must be named under parties"):
+        accept_parameters(proposed, dict(list(five.items())[:4]), collusion_fraction=0.1)
     for field, value in (
         ("threshold", 12),
         ("threshold", 1),

@@ -110,6 +110,10 @@ def provision(
         typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
     for line in lines.values():
         typer.echo(f"\n{line}")
+    if add:
+        typer.echo(
+            f"\nFirst, each other party names {', '.join(add)} under parties in its party.toml, and serves again."
+        )
     typer.echo(f"\nNext: collegium coordinator serve {config_file}")
 
 

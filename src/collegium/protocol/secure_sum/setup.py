@@ -188,7 +188,10 @@ def accept_parameters(
     parties = len(roster)
     k, t, colluding, quorum = parameters.neighbours, parameters.threshold, parameters.colluding, parameters.quorum
     if parties < 3 or not 2 <= t <= k < parties or parameters.security_bits > 128:
-        raise InsufficientPlan(f"a graph with {k} neighbours and threshold {t} is impossible among {parties} parties")
+        raise InsufficientPlan(
+            f"a graph with {k} neighbours and threshold {t} is impossible among the {parties} parties that this party "
+            "is summed with; who joined since must be named under parties in its party.toml"
+        )
     if colluding + 2 > least_quorum(parties, colluding) or colluding < max(1, collusion_fraction * parties - 1e-9):
         raise InsufficientPlan(f"protection against {colluding} colluders is proposed, fewer than demanded")
     if not least_quorum(parties, colluding) <= quorum <= parties:
