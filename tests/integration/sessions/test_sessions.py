@@ -169,6 +169,8 @@ def test_a_party_struck_off_the_roster_is_cut_off_and_stays_out(kits: Kits, hub:
     assert hub.parties.names() == []
     again = serve(kits.parties["ash"], hub.address).ended()
     assert isinstance(again, IdentityError)
+    (reply,) = hub.parties.ask({"ash": Describe()}, timeout_s=PATIENCE_S).values()
+    assert reply == Failure("unreachable", "it is no longer admitted"), "nobody waits for it to come back"
 
 
 def test_an_answer_that_breaks_the_protocol_fails_its_request_alone(kits: Kits, hub: Hub, serve: Serve) -> None:

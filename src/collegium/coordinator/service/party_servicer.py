@@ -330,9 +330,11 @@ class PartyServicer:
         session.outbox.put_nowait(request.key)
 
     def _start_grace(self, request: Pending) -> None:
-        gone = Failure("unreachable", "its connection is lost, and it did not come back in time")
+        gone, wait_s = "its connection is lost, and it did not come back in time", self._limits.reconnect_grace_s
+        if (entry := self._roster.parties.get(request.party)) is None or not entry.admitted:
+            gone, wait_s = "it is no longer admitted", 0.0
         loop = asyncio.get_running_loop()
-        request.given_up = loop.call_later(self._limits.reconnect_grace_s, self._answer, request, gone)
+        request.given_up = loop.call_later(wait_s, self._answer, request, Failure("unreachable", gone))
 
     def _answer(self, request: Pending, body: ReplyBody) -> None:
         if self._pending.get(request.key) is request:
