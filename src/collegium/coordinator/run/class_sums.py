@@ -21,8 +21,9 @@ from collegium.whole_files import replacing
 
 _KIND = "class sums"
 
-Ask = Callable[[], tuple[IntArray, int]]
-"""Puts the round to the parties; returns the sum, ``[length]``, and how many parties answered."""
+Ask = Callable[[Callable[[], None] | None], tuple[IntArray, int]]
+"""Puts the round to the parties, with what is called before a sum that they made noisy is opened; returns the sum,
+``[length]``, and how many parties answered."""
 
 
 def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
@@ -54,21 +55,19 @@ def released_sums(
     ----------
     mechanism : as it runs; where its stage has a share, the parties' noise is in the sum already.
     noise : what draws the noise elsewhere.
-    spend : spends the charge, before anybody may have seen noisy sums.
+    spend : spends the charge, before there are noisy sums that anybody may see. Until then a round may fail and be
+        asked again under the same charge.
     """
     drawn_here = mechanism.stages[0].share is None
-    if not drawn_here:
-        spend()
-    values, answered = ask()
+    values, answered = ask(None if drawn_here else spend)
     scale = noise_on_entries(mechanism, answered)
     if drawn_here:
+        spend()
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
     about = {"question": requests.question, "noise": scale, "answered": answered}
     with replacing(path, "keep the class sums") as beside:
         save_arrays(beside, _KIND, {"values": values}, **about)
-        if drawn_here:
-            spend()
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 
 

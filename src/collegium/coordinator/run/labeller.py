@@ -77,7 +77,8 @@ class Labeller:
     beside : by purpose, the laws of vectors that are fixed with this run and released once each, at any time. All
         count together with the labels, unless labels are vectors themselves: those add up in any case.
     take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
-        that parties noised is an answer in its own right, and asking again is paid again.
+        that parties noised is an answer in its own right, and asking again is paid again. A charge of a block that
+        the run paid for is taken up in any case: it costs nothing.
     study : which pays for itself where records near an input vote and a run is charged once.
     """
 
@@ -118,7 +119,7 @@ class Labeller:
             self._blocks = [f"{name}, paid with the run" for name in self._blocks]
             self._laws |= {name: {} for name in self._blocks}
         self._name = mechanism.name
-        self._open = open_charges(ledger) if take_up else {}
+        self._open = {claim: seq for claim, seq in open_charges(ledger).items() if take_up or not claim.laws}
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
         """The labels given out already among ``queries``: class, or ABSTAIN."""

@@ -117,8 +117,10 @@ class QueryRunner:
         left = self._labeller.pending(key for key in keys if queries[key] not in lost)
         return Ending.BUDGET if left else Ending.ALL_LABELLED
 
-    def ask_sum(self, requests: RoundRequests) -> tuple[IntArray, int]:
+    def ask_sum(self, requests: RoundRequests, before_opening: Callable[[], None] | None) -> tuple[IntArray, int]:
         """Put the one sum over all records to the parties; the sum ``[length]`` and how many parties answered.
+
+        ``before_opening`` is called before a sum that parties made noisy is opened.
 
         Raises
         ------
@@ -127,7 +129,7 @@ class QueryRunner:
         """
         mechanism = self._setup.mechanism
         stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
-        result = self._round(requests, (0,), self.ready(requests), stage)
+        result = self._round(requests, (0,), self.ready(requests), stage, before_opening)
         return result.counts[0], len(result.answered)
 
     def ready(self, requests: RoundRequests) -> dict[str, int]:
@@ -154,6 +156,7 @@ class QueryRunner:
         indices: Sequence[int],
         teachers: Mapping[str, int],
         stage: str,
+        before_opening: Callable[[], None] | None = None,
     ) -> RoundResult:
         """Put one round to the parties; its counts are ``[queries, classes]``, or ``[1, length]`` of a sum."""
         setup, notes = self._setup, self._notes
@@ -168,6 +171,7 @@ class QueryRunner:
                 deadline_s=setup.config.votes.deadline_s,
                 quorum=self._quorum,
                 on_answer=lambda done, asked: notes.tell("votes", done, asked),
+                before_opening=before_opening,
             )
         )
         notes.record.note_round(request.round_id, len(indices), result, notes.now_s() - began_s)
