@@ -5,6 +5,7 @@ No large library is imported here. The module of a subcommand is imported when t
 
 import importlib
 import io
+import logging
 import os
 import sys
 import threading
@@ -21,7 +22,7 @@ from typer.core import TyperGroup
 from collegium.errors import CollegiumError
 from collegium.extras import optional_import
 from collegium.interrupts import BUSY_THREAD, INTERRUPTED, stoppable
-from collegium.logs import printable
+from collegium.logs import event, printable
 from collegium.privacy.accounting.progress import SearchLines, listening
 from collegium.version import __version__
 
@@ -144,7 +145,7 @@ def _run(arguments: Sequence[str] | None) -> NoReturn:
     try:
         with (
             stoppable(),
-            listening(SearchLines(lambda line: typer.echo(line, err=True))),
+            listening(SearchLines(_tell)),
             optional_import("this command"),
         ):
             status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
@@ -168,6 +169,14 @@ def _run(arguments: Sequence[str] | None) -> NoReturn:
     if status == INTERRUPTED:
         _fail("Interrupted. Nothing is lost: run the same command again, and it goes on.", INTERRUPTED)
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _tell(line: str) -> None:
+    """Write a line on how far a long search is: into the log, where the command keeps one in a form of its own."""
+    if logging.getLogger().hasHandlers():
+        logging.getLogger("collegium").info("%s", line, extra=event("searching"))
+    else:
+        typer.echo(line, err=True)
 
 
 def _fail(line: str, status: int) -> NoReturn:

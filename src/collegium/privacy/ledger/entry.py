@@ -102,10 +102,26 @@ class Charge:
 
 @dataclass(frozen=True)
 class Release:
-    """Labels given out under one earlier charge: query key to class, or ``ABSTENTION``."""
+    """Labels given out under one earlier charge: query key to class, or ``ABSTENTION``.
+
+    Of what is no label, counts or class sums, one key says that it was released; see `released_key`.
+    """
 
     charge: int
     labels: Mapping[str, int]
+
+
+_RELEASED = ":released"
+
+
+def released_key(charge: int) -> str:
+    """The key which says that what entry ``charge`` paid for was released; no query has such a key."""
+    return f"entry {charge}{_RELEASED}"
+
+
+def names_an_input(key: str) -> bool:
+    """Whether a released key is a query's, with a label, and not one of `released_key`."""
+    return not key.endswith(_RELEASED)
 
 
 Content = Settings | Terms | Charge | Release

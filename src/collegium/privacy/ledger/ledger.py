@@ -39,6 +39,7 @@ from collegium.privacy.ledger.entry import (
     Terms,
     encode,
     queries_digest,
+    released_key,
 )
 from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import LedgerReader
@@ -297,7 +298,7 @@ class Ledger(LedgerReader):
         with self._writing() as chain:
             if charge not in chain.untouched:
                 raise ConfigurationError(f"what entry {charge} paid for was released before: start again to pay anew")
-            self._append(Release(charge, {f"entry {charge}:released": 0}))
+            self._append(Release(charge, {released_key(charge): 0}))
 
     def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
         block = terms.blocks.get(purpose)

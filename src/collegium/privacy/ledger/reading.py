@@ -11,7 +11,7 @@ from typing import Self
 
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger.chain import Chain, Entry, Head
-from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, queries_digest
+from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, names_an_input, queries_digest
 from collegium.privacy.ledger.store import EntryStore
 
 
@@ -107,7 +107,7 @@ class LedgerReader:
     def labels(self) -> dict[str, int]:
         """Every label released so far: query key to class, -1 for an abstention."""
         with self._reading() as chain:
-            return dict(chain.labels)
+            return {key: label for key, label in chain.labels.items() if names_an_input(key)}
 
     def head(self) -> Head:
         """The last entry; print it in reports, so that an auditor can tell a shortened ledger."""
