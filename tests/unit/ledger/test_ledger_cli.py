@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,11 +17,11 @@ from collegium.cli import main
 from collegium.coordinator.cli import ledger_cli
 from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw
-from collegium.privacy.ledger.chain import Head
+from collegium.privacy.ledger.chain import Head, followed
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
-from collegium.privacy.ledger.verifier import verify
+from collegium.privacy.ledger.verifier import Verified, verify
 from collegium.privacy.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
@@ -108,6 +109,30 @@ def test_a_missing_ledger_is_one_clear_line(tmp_path: Path, capsys: pytest.Captu
     assert code == 9
     assert err.startswith("StorageError: no ledger at")
     assert err.count("\n") == 1
+
+
+def test_verify_accuses_no_party_that_signs_while_it_walks(
+    path: Path, open_ledger: OpenLedger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run goes on during the walk: it charges a batch more, and a party signs the new head."""
+    party = Ed25519PrivateKey.generate()
+    honest = ledger_cli._walked
+    with open_ledger() as ledger:
+
+        def batch(key: str) -> None:
+            ledger.charge("release", [key])
+            head = str(ledger.head())
+            ledger.keep_witnesses({"alpha": (party.public_key().public_bytes_raw(), head, party.sign(followed(head)))})
+
+        def walked(*given: Any) -> Verified:
+            found = honest(*given)
+            batch("second")
+            return found
+
+        batch("first")
+        monkeypatch.setattr(ledger_cli, "_walked", walked)
+        status, out, err = run(capsys, "verify", str(path))
+    assert (status, err) == (0, "") and "alpha to entry 2" in out
 
 
 WINNER = RoundLaw("discrete-gaussian", 40.0, Adjacency.REPLACE, 2)

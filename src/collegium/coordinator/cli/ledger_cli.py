@@ -86,11 +86,11 @@ def verify(
     The walk is a second implementation, which shares only the file's format with the ledger.
     """
     key = None if public_key is None else _public_key(public_key)
+    with closing(EntryStore.read(_file(path))) as kept:
+        witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
     found = _walked(_file(path), key, None if head is None else str(Head.parse(head)))
     with Ledger.read(_file(path), signed=found.heads) as ledger:
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
-    with closing(EntryStore.read(_file(path))) as kept:
-        witnesses = kept.witnesses()
     for party, witness in witnesses.items():
         if not is_signed(witness) or witness[1] not in found.heads:
             raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness[1]}: another one took its place")
@@ -126,7 +126,6 @@ def verify(
 
 def _walked(path: Path, key: bytes | None, head: str | None) -> Verified:
     """What the second program finds. Where a ledger is long, several of it walk, and share the signatures."""
-    EntryStore.read(path).close()  # raises StorageError where there is none
     processes = min(os.cpu_count() or 1, 1 + path.stat().st_size // _BYTES_A_PROCESS)
     with ExitStack() as others, suppress(LedgerCorrupt):
         walks = []
