@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.run.labeller import Labeller, NoiseStrategy, mark
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.game.laws import block_epsilon
+from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -164,6 +164,58 @@ def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_pat
 
         with pytest.raises(ConfigurationError, match="another run uses this ledger"):
             first.label_by_stage(["one", "two"], counts)
+
+
+@pytest.mark.parametrize("same_mechanism", [True, False])
+@pytest.mark.parametrize("what", ["counts beside the labels", "one sum over all records", "a run"])
+def test_what_is_paid_once_is_not_charged_by_the_law_of_another_run_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, same_mechanism: bool
+) -> None:
+    """The second states its blocks, with a hundred times the noise, between the first one's look and its charge."""
+
+    def begun(sigma: float) -> tuple[Ledger, Labeller]:
+        terms = Terms(epsilon_budget=30.0, mechanism={} if same_mechanism else {"sigma": sigma})
+        ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
+        mechanism, beside = create("gnmax", sigma=40.0), {}
+        if what == "counts beside the labels":
+            beside = {"evaluation": create("record-counts", sigma=sigma, parts=1, cells=20).stages[0].law(Unit())}
+        elif what == "a run":
+            mechanism = create("individual-knn", sigma=4 * sigma, participations=2)
+        else:
+            mechanism = create("class-sums", sigma=sigma, classes=3)
+        draw, unit = NoiseStrategy(1), mechanism.unit(1)
+        return ledger, Labeller(ledger, mechanism, unit, draw, queries=4, classes=3, beside=beside)
+
+    ledger, first = begun(2.0)
+    honest = ledger.charge
+
+    def charge(*arguments: Any, **named: Any) -> int:
+        other, second = begun(200.0)
+        second._allow(4)
+        other.close()
+        return honest(*arguments, **named)
+
+    monkeypatch.setattr(ledger, "charge", charge)
+    with pytest.raises(ConfigurationError, match="another run uses this ledger"):
+        if what == "counts beside the labels":
+            first.pay_beside("evaluation", "the first one's")
+        elif what == "a run":
+            first.label(["one"], np.array([[90, 1, 0]]))
+        else:
+            first.give(["one"], lambda spend: np.array([0]), "which sum")
+    assert ledger.epsilon() == 0.0
+    ledger.close()
+
+
+def test_an_unspent_charge_is_good_for_a_release_of_its_own_law_alone(ledger_at: Open) -> None:
+    """Its name alone may have been charged by the law of other noise."""
+    ledger = ledger_at()
+    cheap, dear = ({"record": VectorLaw(mu)} for mu in (0.01, 1.0))
+    charge = ledger.charge("evaluation", ["mine"], cheap)
+    assert ledger.unspent("mine", cheap) == charge
+    assert ledger.unspent("mine", dear) is None and ledger.unspent("yours", cheap) is None
+    ledger.spend(charge)
+    assert ledger.unspent("mine", cheap) is None
 
 
 def test_a_budget_that_was_lowered_forbids_no_free_label_and_breaks_no_ledger(tmp_path: Path) -> None:

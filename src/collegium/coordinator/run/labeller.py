@@ -231,12 +231,12 @@ class Labeller:
         """The charge of this one sum: one that a crash left unspent, or a new one."""
         assert self._for_the_run is not None  # sums over all records are charged once
         purpose, once = self._for_the_run
-        name = f"{question} {self._laws[purpose]}"
-        if (paid := self._ledger.unspent(name)) is not None:
+        laws = self._laws[purpose]
+        if (paid := self._ledger.unspent(question, laws)) is not None:
             return paid
         if self._run_is_paid():  # for another sum
             self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
-        return self._ledger.charge(purpose, [name])
+        return self._ledger.charge(purpose, [question], expected=laws)
 
     def pay(self, number: int, queries: Sequence[str]) -> int:
         """Charge stage ``number`` for ``queries``, or take up a charge for them that a crash left open.
@@ -252,7 +252,8 @@ class Labeller:
         """
         if self._for_the_run is not None and not self._run_is_paid():
             # Two processes at once may both pay for the run: never too little.
-            self._ledger.charge(*self._for_the_run)
+            purpose, rounds = self._for_the_run
+            self._ledger.charge(purpose, rounds, expected=self._laws[purpose])
         earlier = self._open.pop(self._claim(number, queries), None)
         if earlier is not None:
             return earlier
@@ -294,7 +295,7 @@ class Labeller:
             if self._ledger.used(purpose):
                 return None
             if self._ledger.affordable(purpose, 1):
-                return self._ledger.charge(purpose, [name])
+                return self._ledger.charge(purpose, [name], expected=self._laws[purpose])
             left_out = self._beside.popitem()[0]
             self._laws = {block: laws for block, laws in self._laws.items() if block != left_out}
             self._allow(self._queries)

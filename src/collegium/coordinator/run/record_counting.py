@@ -97,13 +97,13 @@ class RecordCounting(ABC):
         """
         held, unit, study = mechanism.parameters(), self._ledger.terms().unit, self._setup.storage.study
         name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{held['parts']}|{held['sigma']!r}"
-        charge = self._ledger.unspent(name)
+        laws = {unit: mechanism.stages[0].law(counted_unit(self._config))}
+        charge = self._ledger.unspent(name, laws)
         if charge is None and labeller is not None:
             charge = labeller.pay_beside(self.part, name)
         if charge is None:
             purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
-            law = mechanism.stages[0].law(counted_unit(self._config))
-            charge = self._ledger.charge(purpose, [name], {unit: law})
+            charge = self._ledger.charge(purpose, [name], laws)
         return charge
 
     def _attempt(self, held: CountsRecord, find: Callable[[], Mapping[str, Any]]) -> None:

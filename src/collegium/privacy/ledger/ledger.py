@@ -42,11 +42,8 @@ from collegium.privacy.ledger.entry import (
     released_key,
 )
 from collegium.privacy.ledger.limits import most_rounds
-from collegium.privacy.ledger.reading import LedgerReader
+from collegium.privacy.ledger.reading import Laws, LedgerReader
 from collegium.privacy.ledger.store import EntryStore, Witness
-
-Laws = Mapping[str, Law]
-"""What one round releases, by unit."""
 
 CHECKPOINT_EVERY = 1000
 """Entries that a start checks again at most after an orderly end."""
@@ -234,7 +231,7 @@ class Ledger(LedgerReader):
         Raises
         ------
         BudgetExceeded : not all of them fit; nothing is charged then.
-        ConfigurationError : bad input, or a block that is not stated or that another writer stated anew.
+        ConfigurationError : bad input, or a block that is not stated or that another writer took away or stated anew.
         """
         if isinstance(queries, int):
             count, digest = queries, ""
@@ -247,9 +244,10 @@ class Ledger(LedgerReader):
         with self._writing() as chain:
             self._agree()
             terms = _stating(chain.terms, purpose, laws)
-            if purpose not in terms.blocks:
+            held = terms.blocks.get(purpose)
+            if held is None and expected is None:
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
-            if expected is not None and terms.blocks[purpose].laws != expected:
+            if expected is not None and (held is None or held.laws != expected):
                 raise ConfigurationError("another run uses this ledger at the same time: wait for its end, then go on")
             fit = self._affordable(chain, terms, purpose, count)
             if fit < count:

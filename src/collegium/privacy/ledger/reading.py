@@ -3,16 +3,20 @@
 import hashlib
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from collegium.errors import LedgerCorrupt
+from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger.chain import Chain, Entry, Head
 from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, names_an_input, queries_digest
 from collegium.privacy.ledger.store import EntryStore
+
+Laws = Mapping[str, Law]
+"""What one round releases, by unit."""
 
 
 class LedgerReader:
@@ -91,13 +95,13 @@ class LedgerReader:
         with self._reading() as chain:
             return dict(chain.untouched)
 
-    def unspent(self, name: str) -> int | None:
-        """The charge that ``name`` made for one release, and that `Ledger.spend` was not told of; None without.
-
-        The name says what is released, with all that its cost depends on: nobody has to be believed about it.
-        """
+    def unspent(self, name: str, laws: Laws) -> int | None:
+        """The charge under ``name`` that paid for one release by ``laws`` and is not spent; None without."""
         digest = queries_digest([name])
-        return next((seq for seq, (_, paid) in self.untouched().items() if paid.queries_sha256 == digest), None)
+        for seq, (terms, paid) in self.untouched().items():
+            if paid.queries_sha256 == digest and terms.blocks[paid.purpose].laws == laws:
+                return seq
+        return None
 
     def queries_charged(self) -> int:
         """Answers paid for so far, over all charges."""
