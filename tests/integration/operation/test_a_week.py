@@ -22,6 +22,8 @@ import sqlalchemy
 from support.postgres import PROGRAMS, Server, server
 from support.typist import PATIENCE_S, Typist, reachable, typing
 
+from collegium.clock import utc_now
+from collegium.coordinator.membership.members import RENEW_BEFORE
 from collegium.errors import DataError, IdentityError
 from collegium.parties.cli import PartyConfig
 from collegium.privacy.ledger.ledger import Ledger
@@ -267,7 +269,9 @@ def test_a_week_of_twenty_studies_ends_with_books_that_agree(week: Week) -> None
         unit, spent = held.units()[0], held.epsilon()
         charged = {str(entry.terms.mechanism["name"]) for entry in held.entries() if entry.terms.mechanism}
     assert charged == {"noised-class-sums", "gnmax", "lnmax", "individual-knn"}
-    found = verify(ledger, read_subject(read_certificate(owner.read_bytes())).signing_key)
+    coordinator = read_subject(read_certificate(owner.read_bytes()))
+    assert coordinator.not_after - utc_now() > RENEW_BEFORE, "the coordinator renewed its own as the days went by"
+    found = verify(ledger, coordinator.signing_key)
     least, most = found.bounds(*unit)
     assert 0.0 < least <= spent <= most < float("inf")
     assert f"{spent:.4f} spent for one record" in week.typist.type("collegium study list consortium.toml")
