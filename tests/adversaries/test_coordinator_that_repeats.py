@@ -130,9 +130,9 @@ def test_an_input_is_known_again_in_every_pool(asked: Consortium, pool: np.ndarr
 def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
     asks = cast(asked.pool, (3,), sum_mode="masked")
     other = {
-        "sigma": CastVotes(Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"), LINEAR, asks.inputs, "r"),
-        "teachers": CastVotes(asks.terms, LINEAR.model_copy(update={"seed": 9}), asks.inputs, "r"),
-        "mechanism": CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, asks.inputs, "r"),
+        "sigma": CastVotes(Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"), LINEAR, asks.inputs, "r", "ledger"),
+        "teachers": CastVotes(asks.terms, LINEAR.model_copy(update={"seed": 9}), asks.inputs, "r", "ledger"),
+        "mechanism": CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, asks.inputs, "r", "ledger"),
     }
     assert asked.refused(other[change]) == EVERYBODY
 
@@ -371,11 +371,11 @@ def test_without_a_policy_the_limits_last_as_long_as_the_folder(consortium: Cons
         assert consortium.liar.total(request, 2).counts.sum() == 2 * 5 * LINEAR.per_party
         if number:
             other = Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")
-            assert consortium.refused(CastVotes(other, LINEAR, request.inputs, "r")) == EVERYBODY
+            assert consortium.refused(CastVotes(other, LINEAR, request.inputs, "r", "ledger")) == EVERYBODY
 
 
 def test_preparing_an_answer_is_refused_at_once_where_it_could_not_leave(asked: Consortium) -> None:
     again = CastVotes(
-        Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange(asked.pool.sha256, (3,)), "r"
+        Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange(asked.pool.sha256, (3,)), "r", "ledger"
     )
     assert not any(isinstance(reply, Prepared) for reply in asked.liar.ask(dict.fromkeys(KEYS, again)).values())

@@ -97,7 +97,7 @@ def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
         terms = Terms(name, numbers, mechanism.adjacencies[0].value, mode, stage)
         named = f"round-{number}-{stage.replace(' ', '-')}"
         if kind.answered_by is AnsweredBy.TEACHERS:
-            asked.append(CastVotes(terms, LINEAR, inputs, named))
+            asked.append(CastVotes(terms, LINEAR, inputs, named, "ledger"))
         elif "cells" in numbers:
             asked.append(Evaluate(terms, named, "ledger", False, (classifier(number),), 2))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:

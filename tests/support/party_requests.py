@@ -51,4 +51,4 @@ def cast(
     round_id: str = "round-1",
 ) -> CastVotes:
     terms = Terms("lnmax", {"gamma": 0.05}, sum_mode=sum_mode)
-    return CastVotes(terms, settings, PoolRange(pool.sha256, positions), round_id)
+    return CastVotes(terms, settings, PoolRange(pool.sha256, positions), round_id, "ledger")

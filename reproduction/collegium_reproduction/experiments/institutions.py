@@ -122,7 +122,7 @@ def votes_on_the_test(
     assert institutions.public.holdout is not None
     spec = pools.put(institutions.public.holdout.x)
     everything = PoolRange(spec.sha256, tuple(range(spec.shape[0])))
-    question = CastVotes(Terms("none", {}, "replace", "clear"), teacher, everything, "test")
+    question = CastVotes(Terms("none", {}, "replace", "clear"), teacher, everything, "test", "test")
     said = []
     for party in parties:
         answer = party.handle(Request(f"test-{party.name}", "test", question)).body

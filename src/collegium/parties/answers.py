@@ -2,13 +2,16 @@
 
 In the exact modes the coordinator may ask for the same answer again, as it does when a round failed. That is free where
 it tells nothing new: the same counts go to the same request, among the same roster, and the party signs one list of
-survivors for each input. Two lists for one input would each need the signatures of more than half of the roster and of
-those who collude, so an honest party would have signed both: two exact sums of one input, whose difference shows single
-parties, are never opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason,
-and so are all sums of sampled records about one input, by distance or by class and of whichever stage. They have one
-roster, too, since the quorums of two rosters need not meet. On a sparse graph, where a listed party may be
-left out of the sum, a list counts with its round: what was signed is signed in no other round, even if that one failed.
-Where the parties add noise, every answer is a new one, and is counted and paid as such.
+survivors for each input. Another study, or another charge of a sum over all records, has noise of its own on the same
+counts: the answer for it is another one.
+
+Two lists for one input would each need the signatures of more than half of the roster and of those who collude, so an
+honest party would have signed both: two exact sums of one input, whose difference shows single parties, are never
+opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason, and so are all sums
+of sampled records about one input, by distance or by class and of whichever stage. They have one roster, too, since the
+quorums of two rosters need not meet. On a sparse graph, where a listed party may be left out of the sum, a list counts
+with its round: what was signed is signed in no other round, even if that one failed. Where the parties add noise, every
+answer is a new one, and is counted and paid as such.
 """
 
 import hashlib
@@ -93,7 +96,7 @@ class Answer:
 
 def _voters(body: VoteRequest) -> str:
     if isinstance(body, CastVotes):
-        return body.teacher.canonical_json()
+        return f"{body.teacher.canonical_json()}|{body.ledger_id}"
     if isinstance(body, SumRecords):
         return f"{body.ledger_id}|{body.question.hex()}"
     kernel = body.kernel if isinstance(body, CastNeighbours) else ""

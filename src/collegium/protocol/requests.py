@@ -122,15 +122,22 @@ class PoolRange:
 
 @dataclass(frozen=True)
 class CastVotes:
-    """Ask for the votes of the party's teachers on some inputs."""
+    """Ask for the votes of the party's teachers on some inputs.
+
+    Parameters
+    ----------
+    ledger_id : the ledger, and the study, under which the labels are released.
+    """
 
     terms: Terms
     teacher: TeacherSettings
     inputs: PoolRange
     round_id: str
+    ledger_id: str
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.round_id) is not None, "a round has an id")
+        require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
 
     @property
     def highest(self) -> int:
@@ -271,7 +278,8 @@ class SumRecords(ABC):
 
     Parameters
     ----------
-    ledger_id : the ledger under which the noisy sum is released.
+    ledger_id : the ledger under which the noisy sum is released and, where the coordinator adds the noise, the entry in
+        it that pays: a release that is paid anew is another answer.
     per_party : whether the answer protects the party as a whole, and costs it what the mechanism charges, in place of
         each of its records.
     """

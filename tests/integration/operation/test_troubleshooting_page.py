@@ -176,7 +176,7 @@ def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def refusals() -> Iterator[str]:
     """What a party's policy says, as the coordinator shows it."""
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1")
+    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
     hour = NOW.hour
     for policy in (
         PolicyConfig(minimum_noise_votes=10),

@@ -117,7 +117,7 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
         held = consortium.parties.ask({"ash": HoldPool(spec)}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(held, PoolState) and not held.complete
         terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
-        ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1")
+        ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1", "ledger")
         votes = consortium.parties.ask({"ash": ask}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(votes, Failure) and isinstance(votes.error(), PoolMismatch), votes
         assert send_pool(consortium.parties, ["ash"], POOL, spec, timeout_s=COMMAND_S)["ash"] == PoolState(

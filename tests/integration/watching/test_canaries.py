@@ -114,6 +114,7 @@ class Run:
             config.teachers,
             PoolRange(array_spec(pool).sha256, tuple(index for index, _ in labels)),
             "again",
+            "ledger",
         )
         votes = {}
         for name, member in self.consortium.members.items():

@@ -31,7 +31,7 @@ STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0, times_per_query=1)
 
 def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> CastVotes:
     terms = Terms(mechanism, parameters, "replace", "masked+noised", stage)
-    return CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1")
+    return CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1", "ledger")
 
 
 @pytest.mark.parametrize("stage", ["", "release", "noised release"])
@@ -88,7 +88,11 @@ def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
     assert plan.complete == complete
     party = make_party(membership=Membership("ours", roster, KEYS["alpha"].sign))
     asked: VoteRequest = CastVotes(
-        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"), LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1"
+        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"),
+        LINEAR,
+        PoolRange(pool.sha256, (0, 1)),
+        "round-1",
+        "ledger",
     )
     length = 20
     if kind == "sample":

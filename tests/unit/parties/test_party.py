@@ -178,7 +178,7 @@ def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
 ) -> None:
     def asked(mode: str, gamma: float, positions: tuple[int, ...], round_id: str) -> Any:
         terms = Terms("lnmax", {"gamma": gamma}, sum_mode=mode)
-        return ask(CastVotes(terms, LINEAR, PoolRange(pool.sha256, positions), round_id))
+        return ask(CastVotes(terms, LINEAR, PoolRange(pool.sha256, positions), round_id, "ledger"))
 
     ask = Asker(make_party(policy=None))
     assert asked("clear", 0.05, (0,), "a").code == "refused-mode", "the coordinator would see its votes"

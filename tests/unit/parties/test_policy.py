@@ -35,7 +35,7 @@ def cast(
     *indices: int, mode: str = "masked", mechanism: str = "gnmax", stage: str = "", **parameters: float
 ) -> CastVotes:
     terms = Terms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage)
-    return CastVotes(terms, TeacherSettings(), PoolRange(POOL, indices or (0,)), "round-1")
+    return CastVotes(terms, TeacherSettings(), PoolRange(POOL, indices or (0,)), "round-1", "ledger")
 
 
 def ask(policy: PolicyConfig, request: CastVotes, hour: int = 12) -> None:

@@ -26,7 +26,9 @@ PARTIES, QUORUM = 12, 8
 SPARSE = GraphPlan(PARTIES, 3, 2, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 COMPLETE = GraphPlan(PARTIES, PARTIES - 1, QUORUM - 1, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 VOTES = {f"p{i:02d}": np.array([[i + 1, 2 * i, 7]]) for i in range(PARTIES)}
-ASKED = CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange("0" * 64, (0,)), "round")
+ASKED = CastVotes(
+    Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange("0" * 64, (0,)), "round", "ledger"
+)
 ANSWER = Answer.to("run", ASKED, [b"an input"], b"roster")
 
 

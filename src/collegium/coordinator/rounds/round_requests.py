@@ -8,6 +8,7 @@ import json
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from collegium.data.kernels import KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.models.students import Student
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism
+from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
 from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
@@ -116,15 +117,22 @@ class RoundRequests(ABC):
 
 
 class TeacherRequests(RoundRequests):
-    """Requests about inputs of the pool that the parties' teachers answer."""
+    """Requests about inputs of the pool that the parties' teachers answer.
 
-    def __init__(self, config: RunConfig) -> None:
+    Parameters
+    ----------
+    ledger_id : as for `RecordRequests`.
+    """
+
+    def __init__(self, config: RunConfig, ledger_id: str) -> None:
         self._teacher = self.teacher = config.teachers
+        self._ledger_id = ledger_id
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
         terms = Terms.of(mechanism, mode, stage)
-        return CastVotes(terms, self._teacher, asked, round_id(asked.pool_sha256, asked.indices, terms))
+        name = round_id(asked.pool_sha256, asked.indices, (terms, self._ledger_id))
+        return CastVotes(terms, self._teacher, asked, name, self._ledger_id)
 
 
 class RecordRequests(RoundRequests):
@@ -198,6 +206,13 @@ class SumRequests(RoundRequests):
     def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str) -> None:
         self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
         self.votes_per_unit = {config.budget.unit: 1}
+        self._charge = 0
+
+    def paid_by(self, charge: int) -> Self:
+        """The request of the one release that this entry of the ledger pays."""
+        paid = copy(self)
+        paid._charge = charge
+        return paid
 
     @cached_property
     def spec(self) -> KernelSpec:
@@ -221,7 +236,18 @@ class SumRequests(RoundRequests):
         """The request; ``asked`` does not matter, as the one sum labels every input."""
         terms = Terms.of(mechanism, mode, stage)
         name = round_id(self._pool_sha256, (), (terms, self.question))
-        return SumClasses(terms, name, self._ledger_id, self.per_party, self.spec, self._pool_sha256)
+        return SumClasses(
+            terms, name, paid_from(self._ledger_id, self._charge, mode), self.per_party, self.spec, self._pool_sha256
+        )
+
+
+def paid_from(ledger_id: str, charge: int, mode: str) -> str:
+    """What a request for a sum over all records calls its ledger, where this entry pays for the release.
+
+    A party takes what an entry pays for as one answer. Where the parties add the noise, every answer is a new one to
+    them in any case, and the entry is left out: it would use up their `times_per_query`.
+    """
+    return ledger_id if mode == SumMode.MASKED_AND_NOISED else f"{ledger_id}:{charge}"
 
 
 def build_requests(
@@ -235,9 +261,9 @@ def build_requests(
     """How ``config`` asks about the pool ``[inputs, …]`` of that name; see `RecordRequests` for the others."""
     if config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
         return SumRequests(config, pool, pool_sha256, ledger_id)
-    if config.neighbours is None:
-        return TeacherRequests(config)
     own = ledger_id if study is None else f"{ledger_id}:{study}"
+    if config.neighbours is None:
+        return TeacherRequests(config, own)
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
         return NearestRequests(config, config.neighbours, pool, own, pretrained)
     return NeighbourRequests(config, config.neighbours, pool, own, pretrained)

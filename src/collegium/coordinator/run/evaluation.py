@@ -47,9 +47,7 @@ class PrivateEvaluation(RecordCounting):
         name, counts, variance, answered = self._released(
             self.mechanism(*self._parts_and_cells(len(students))),
             [hashlib.sha256(student).hexdigest() for student in students],
-            lambda terms, name, per_party: Evaluate(
-                terms, name, self._ledger_id, per_party, tuple(students), len(classes)
-            ),
+            lambda terms, name, paid, per_party: Evaluate(terms, name, paid, per_party, tuple(students), len(classes)),
         )
         by_student = counts.reshape(len(students), -1)
         shown = ShowEvaluation(name, tuple(by_student[0].tolist()), variance)

@@ -206,15 +206,15 @@ class Labeller:
             self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk), chunk, own))
 
     def give(
-        self, queries: Sequence[str], outcomes_of: Callable[[Callable[[], None]], IntArray], question: str | None
+        self, queries: Sequence[str], outcomes_of: Callable[[int, Callable[[], None]], IntArray], question: str | None
     ) -> bool:
         """Release outcomes that one paid sum over all records decides; False where the budget does not take the sum.
 
         Parameters
         ----------
         queries : distinct keys without labels.
-        outcomes_of : called once the sum is paid for; returns the outcomes, shape ``[queries]``. It calls what it is
-            given before anybody sees the sum.
+        outcomes_of : called once the sum is paid for, with the charge's entry; returns the outcomes, shape
+            ``[queries]``. It calls what it is given besides before anybody sees the sum.
         question : names the sum that is asked for now; None where it was released before.
         """
         if not self._run_fits():
@@ -224,7 +224,7 @@ class Labeller:
             charge = self.pay(0, queries)
         except BudgetExceeded:
             return False
-        self._release(charge, 0, queries, outcomes_of(lambda: self._ledger.spend(paid)))
+        self._release(charge, 0, queries, outcomes_of(paid, lambda: self._ledger.spend(paid)))
         return True
 
     def _pay_for_sum(self, question: str) -> int:

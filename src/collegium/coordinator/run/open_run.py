@@ -202,8 +202,8 @@ class OpenRun:
             return True
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
 
-        def outcomes(spend: Callable[[], None]) -> IntArray:
-            ask = partial(runner.ask_sum, requests)
+        def outcomes(paid: int, spend: Callable[[], None]) -> IntArray:
+            ask = partial(runner.ask_sum, requests.paid_by(paid))
             sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend)
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)

@@ -38,9 +38,7 @@ class PoolCheck(RecordCounting):
             _, counts, variance, _ = self._released(
                 self.mechanism(1, spec.cells),
                 spec.digest(),
-                lambda terms, name, per_party: CountCoverage(
-                    terms, name, self._ledger_id, per_party, spec, pool_sha256
-                ),
+                lambda terms, name, paid, per_party: CountCoverage(terms, name, paid, per_party, spec, pool_sha256),
             )
             return {"found": pool_fit(reference, counts, variance, spec.intervals_from)}
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.round_requests import paid_from
 from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, quorum_count, round_id
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
@@ -120,7 +121,7 @@ class RecordCounting(ABC):
         self._note({**known, **found})
 
     def _released(
-        self, mechanism: Mechanism, about: object, ask: Callable[[Terms, str, bool], CountRecords]
+        self, mechanism: Mechanism, about: object, ask: Callable[[Terms, str, str, bool], CountRecords]
     ) -> tuple[str, FloatArray, float, Sequence[str]]:
         """Pay, unless a charge is left, ask the parties and release the counts.
 
@@ -129,7 +130,8 @@ class RecordCounting(ABC):
         Parameters
         ----------
         about : what the round is about: another value gives it another name.
-        ask : makes the request from its terms, the round's name, and whether parties send shares of their records.
+        ask : makes the request from its terms, the round's name, the ledger with the charge, and whether parties send
+            shares of their records.
 
         Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
 
@@ -143,7 +145,8 @@ class RecordCounting(ABC):
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
-        request, names = ask(terms, name, per_party), reach.parties.names()
+        asked_under = paid_from(self._ledger_id, charge, self.sum.mode)
+        request, names = ask(terms, name, asked_under, per_party), reach.parties.names()
         quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
         tell: Callable[[int, int], None] = lambda done, asked: self._notes.tell(self.part, done, asked)  # noqa: E731
         opening = None if share is None else spend

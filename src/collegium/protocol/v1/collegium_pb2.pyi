@@ -239,16 +239,18 @@ class Terms(_message.Message):
     def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
 
 class CastVotesRequest(_message.Message):
-    __slots__ = ("terms", "teacher_json", "inputs", "round_id")
+    __slots__ = ("terms", "teacher_json", "inputs", "round_id", "ledger_id")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     TEACHER_JSON_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
     teacher_json: str
     inputs: PoolRange
     round_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., round_id: _Optional[str] = ...) -> None: ...
+    ledger_id: str
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
 
 class PoolRange(_message.Message):
     __slots__ = ("pool_sha256", "indices")
