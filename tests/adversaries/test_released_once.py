@@ -37,11 +37,11 @@ POLICY = cg.PolicyConfig(
 )
 
 
-def institutions(classes: int = 3) -> cg.LocalParties:
+def institutions(classes: int = 3, folder: Path | None = None, times: int = 100) -> cg.LocalParties:
     task, labels = cg.task_of(X[:40], classes=list("abc"[:classes])), np.minimum(Y, classes - 1)
-    return cg.LocalParties(
-        {name: (X[40 + n :: 5], labels[40 + n :: 5]) for n, name in enumerate(NAMES)}, task, policy=POLICY
-    )
+    records = {name: (X[40 + n :: 5], labels[40 + n :: 5]) for n, name in enumerate(NAMES)}
+    policy = POLICY.model_copy(update={"times_per_query": times})
+    return cg.LocalParties(records, task, policy=policy, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,11 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
     return run.Coordinator(config, reach, run.Storage(folder), public=public)
 
 
-def charged(folder: Path, prefix: str) -> list[Law]:
+def charged(folder: Path, prefix: str, file: str = "ledger.sqlite") -> list[Law]:
     """The laws of the charges whose purpose begins so, in order."""
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
+    with Ledger.read(folder / file) as ledger:
         entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    verify(folder / "ledger.sqlite")
+    verify(folder / file)
     purposes = [(entry.content.purpose, entry.terms) for entry in entries]  # type: ignore[union-attr]
     paid = [terms.blocks[purpose].laws for purpose, terms in purposes if purpose.startswith(prefix)]
     return [laws["record"] for laws in paid if laws]
@@ -147,3 +147,48 @@ def test_class_sums_whose_file_was_removed_are_paid_again(
             driven(tmp_path, parties, **told).label()
         assert len(charged(tmp_path, "")) == number
         (tmp_path / "class-sums.safetensors").unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["clear", "masked", "masked+noised"])
+@pytest.mark.parametrize("part", ["evaluation", "class sums"])
+def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refused_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, part: str
+) -> None:
+    """It was the same answer to them and free: one charge of theirs stood for every release that had fresh noise.
+
+    Where they add the noise themselves, each answer is charged, and `times_per_query` sets no limit.
+    """
+    noised = mode == "masked+noised"
+    parties = institutions(folder=tmp_path / "parties", times=1 if noised else 2)
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def evaluated() -> bool:
+        told: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}}
+        if not (tmp_path / "older.json").exists():
+            driven(tmp_path, parties, **told).label()
+            shutil.copy(tmp_path / "run.json", tmp_path / "older.json")
+        put_back(tmp_path)
+        found = driven(tmp_path, parties, **told).run().evaluation
+        assert found is not None and (found.measures is not None or "refused-queries" in str(found.why_not))
+        return found.measures is not None
+
+    def summed() -> bool:
+        how = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
+        with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, QuorumNotReached)) as ended:
+            patched.setattr(NoisySums, "classifier", dies)
+            driven(tmp_path, parties, **how).label()
+        (tmp_path / "class-sums.safetensors").unlink(missing_ok=True)
+        return ended.type is KeyboardInterrupt
+
+    released = evaluated if part == "evaluation" else summed
+    own = tmp_path / "parties" / NAMES[0]
+    for number in (1, 2):
+        assert released()
+        laws = charged(own, "", "record-ledger.sqlite")
+        assert len(laws) == number and len(set(laws)) == 1
+    for number in (3, 4):
+        assert released() == noised, "the policy agrees to two"
+        assert len(charged(own, "", "record-ledger.sqlite")) == (number if noised else 2)

@@ -14,6 +14,7 @@ from sklearn.utils import shuffle
 
 import collegium as cg
 from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
@@ -22,13 +23,14 @@ from collegium.parties.neighbours.counting import Sampler
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms import create
+from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.settings import validate_config
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
 PUBLIC = PublicData(Examples(cg.encode(X[:40], TASK)))
 WITHIN = {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": 2}}
+VOTED = {"name": "gnmax", "parameters": {"sigma": 3.0}}
 SAMPLED = {"name": "knn", "parameters": {"sigma1": 8.0, "sigma2": 5.0, "threshold": 1.0, "sampling_rate": 0.5}}
 
 Serve = Callable[..., RunRecord]
@@ -51,18 +53,20 @@ def serve(tmp_path: Path) -> Serve:
         if times not in parties:
             records = {f"c-{n}": (X[40 + n :: 3], Y[40 + n :: 3]) for n in range(3)}
             parties[times] = cg.LocalParties(records, TASK, policy=policy, folder=tmp_path / "parties")
-        near = {"k": 9} if mechanism is SAMPLED else {}
+        asked: dict[str, Any] = {"teachers": {"kind": "random-forest"}}
+        if mechanism is not VOTED:
+            near = {"k": 9} if mechanism is SAMPLED else {}
+            asked = {"neighbours": {"share": 0.2, "features": "standard", "dimensions": 8, **near}}
         values = {
             "name": "local",
             "task": TASK,
             "pool": {"source": "wine"},
             "mechanism": mechanism,
             "budget": {"epsilon": 60.0},
-            "queries": {"count": 6},
+            "queries": {"count": 6, "batch": 3},
             "student": {"method": "random-forest"},
-            "neighbours": {"share": 0.2, "features": "standard", "dimensions": 8, **near},
             "votes": {"mode": mode, "quorum": 1.0},
-        }
+        } | asked
         config = validate_config(values, RunConfig, "test")
         storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
         reach = run.Reach(parties[times], signing_keys=parties[times].signing_keys)
@@ -93,10 +97,44 @@ def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(
     assert verify(tmp_path / "ledger.sqlite").charges == spent, "a study that is started again pays nothing"
 
 
-def test_an_institution_that_agreed_to_one_answer_refuses_the_second_study(serve: Serve) -> None:
-    serve("one", WITHIN, times=1)
+@pytest.mark.parametrize("mechanism", [WITHIN, VOTED])
+def test_an_institution_that_agreed_to_one_answer_refuses_the_second_study(
+    serve: Serve, mechanism: dict[str, Any]
+) -> None:
+    serve("one", mechanism, times=1)
     with pytest.raises(QuorumNotReached, match="refused-queries"):
-        serve("two", WITHIN, times=1)
+        serve("two", mechanism, times=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["clear", "masked"])
+def test_a_second_study_of_the_same_teachers_is_charged_at_the_institutions_too(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It had other noise on the votes of the first, and the institution's own account stayed at one charge for both.
+
+    A study that was killed after the votes of a batch were summed asks for them again, and that costs nothing.
+    """
+    mechanism, releases = create(VOTED["name"], **VOTED["parameters"]), iter(range(100))
+    release = Labeller._release
+
+    def dies(self: Labeller, *told: Any) -> None:
+        if next(releases) == 1:
+            raise KeyboardInterrupt
+        release(self, *told)
+
+    law = mechanism.answer_law(Unit(1, Adjacency.ADD_REMOVE), "")
+    for number, study in enumerate(("one", "two"), start=1):
+        if number == 2:
+            with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+                patched.setattr(Labeller, "_release", dies)
+                serve(study, VOTED, mode=mode)
+        assert serve(study, VOTED, mode=mode).labels.answered == 6
+        with Ledger.read(tmp_path / "parties" / "c-0" / "ledger.sqlite") as own:
+            assert own.queries_charged() == 6 * number
+            assert own.epsilon() == pytest.approx(block_epsilon({law: 6 * number}, 1e-5), rel=1e-9)
+        with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+            assert ledger.queries_charged() == 6 * number
 
 
 @pytest.mark.slow
