@@ -12,7 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
+from collegium.parties.account import Account
 from collegium.parties.party import Party, unrestricted
+from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
@@ -40,9 +42,22 @@ def run_config(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCo
 
 
 def members(
-    private: Examples, folder: Path, *, parties: int = PARTIES, task: Task = TASK, **options: Any
+    private: Examples,
+    folder: Path,
+    *,
+    parties: int = PARTIES,
+    task: Task = TASK,
+    agreed: PolicyConfig | None = None,
+    **options: Any,
 ) -> list[Party]:
-    """The first ``parties`` of them, who share the records and keep their folders."""
+    """The first ``parties`` of them, who share the records and keep their folders; accounts where they ``agreed``."""
+
+    def held(name: str) -> dict[str, Any]:
+        if agreed is None:
+            return {}
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        return {"policy": Policy(agreed), "account": Account(folder / name, name, agreed, None)}
+
     return [
         Party(
             name,
@@ -52,7 +67,7 @@ def members(
             pools=PoolStore(None),
             split_key=simulated_key(1, name),
             membership=Membership("trial", ROSTER, KEYS[name].sign),
-            **({"policy": unrestricted} | options),
+            **({"policy": unrestricted} | held(name) | options),
         )
         for number, name in enumerate(NAMES[:parties])
     ]

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
+from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
@@ -199,6 +200,41 @@ def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(
 def test_lnmax_cannot_be_noised_by_the_parties(config: Callable[..., RunConfig]) -> None:
     with pytest.raises(ConfigurationError, match=r"does not suit lnmax.* gnmax"):
         config(votes__mode="masked+noised", mechanism={"name": "lnmax", "parameters": {"gamma": 0.1}})
+
+
+def test_an_input_whose_sum_was_begun_is_asked_of_the_same_parties_whatever_the_batch(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    five = {name: party for name, party in masking.items() if name != "party-5"}
+    for party in five.values():
+        party.gone_after = 4  # it signs the list of survivors
+    with pytest.raises(QuorumNotReached):
+        run(config(votes__mode="masked", queries__batch=8), LocalParties(five), tmp_path, public)
+    signed = set(asked_of(masking["party-0"]))
+    for party in masking.values():
+        party.gone_after = 99
+        party.prepared.clear()
+    settings = config(votes__mode="masked", queries__batch=6)
+    without = {name: party for name, party in masking.items() if name != "party-0"}
+    with pytest.raises(QuorumNotReached, match="party-0 must be there"):
+        run(settings, LocalParties(without), tmp_path, public)
+    assert not signed & {index for party in masking.values() for index in asked_of(party)}
+    for party in masking.values():
+        party.prepared.clear()
+    record = run(settings, LocalParties(masking), tmp_path, public)
+    assert (record.labels.answered, record.labels.stopped) == (20, None)
+    assert len(signed) == 8 and sorted(asked_of(masking["party-0"])) == sorted({*asked_of(masking["party-5"]), *signed})
+    assert not signed & set(asked_of(masking["party-5"]))
+
+
+def test_the_parties_of_a_begun_sum_are_kept_however_many_follow(tmp_path: Path) -> None:
+    begun = BegunSums(tmp_path / "begun.json")
+    for number in range(20):
+        begun.note([f"{number}{at:03d}" for at in range(100)], NAMES[: 3 + number % 2])
+    again = BegunSums(tmp_path / "begun.json")
+    for number in range(20):
+        assert {again.parties(f"{number}{at:03d}") for at in range(100)} == {NAMES[: 3 + number % 2]}
+    assert again.parties("20000") is None
 
 
 def asked_of(party: MaskingParty) -> list[int]:

@@ -16,15 +16,17 @@ import scipy.optimize
 from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils import shuffle
+from support.digit_parties import run_config
 from support.party_requests import KEY, Asker
 from support.sums_scene import SPEC
 
 import collegium as cg
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import VoteRound
+from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.coordinator.run.counts_terms import announced_counts, counted_unit, counts_mechanism
 from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.run.surroundings import Compute, Reach, RunSetup, Storage, Watch
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
@@ -245,6 +247,30 @@ def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> No
 def config(**changes: Any) -> RunConfig:
     known = {"name": "trial", "task": TASK, "pool": {"source": "x"}, "budget": {"epsilon": 2.0}, "evaluation": {}}
     return RunConfig.model_validate(known | changes)
+
+
+NOISE = {"threshold": 9.0, "sigma1": 4.0, "sigma2": 3.0, "sampling_rate": 0.3}
+SAMPLED = {"mechanism": {"name": "knn", "parameters": NOISE}, "neighbours": {"share": 0.05, "k": 20}}
+VOTED = {"mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "parties"), [(SAMPLED, "clear", 4), (SAMPLED, "masked", 4), (VOTED, "masked", 300)]
+)
+def test_counts_beside_labels_have_a_sum_that_parties_open(
+    settings: dict[str, Any], mode: str, parties: int, tmp_path: Path
+) -> None:
+    """The sum of the labels is none for counts: it adds up neighbours, or is on a sparse graph."""
+    config = run_config(
+        {"budget": {"epsilon": 10}}, {**settings, "votes": {"mode": mode}, "evaluation": {"mode": mode}}
+    )
+    keys = {f"party-{number}": bytes(32) for number in range(parties)}
+    reach = Reach(cg.LocalParties(records(), TASK), signing_keys=keys)
+    setup = RunSetup(config, reach, Storage(tmp_path), None, Compute(), Watch())
+    notes: Any = None
+    added = PrivateEvaluation(setup, notes, notes, "ledger", config.evaluation).sum
+    assert added.mode == mode and isinstance(added, ClearSum if mode == "clear" else MaskedSum)
+    assert not isinstance(added, MaskedSum) or (added.plan.complete and added.begun is setup.begun)
 
 
 def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:

@@ -27,6 +27,7 @@ from collegium.errors import (
 )
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.party import Party
+from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import create
@@ -55,10 +56,12 @@ def config(**changes: Any) -> RunConfig:
 class Consortium(InProcessParties):
     """Parties, every request that they were asked, and who is cut off at which."""
 
-    def __init__(self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None) -> None:
+    def __init__(
+        self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None, **options: Any
+    ) -> None:
         self.asked: list[tuple[str, CountNearest]] = []
         self._silent = silent or (lambda name, body: False)
-        super().__init__(members(private, folder), "trial")
+        super().__init__(members(private, folder, **options), "trial")
 
     def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
         self.asked += [(name, body) for name, body in requests.items() if isinstance(body, CountNearest)]
@@ -85,8 +88,10 @@ def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytes
     # Ledgers of other names draw other samples; here runs are compared vote by vote.
     monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
 
-    def run(folder: str = "run", *, silent: Any = None, vote_sum: Any = None, **changes: Any) -> Any:
-        consortium = Consortium(private, tmp_path / "parties", silent)
+    def run(
+        folder: str = "run", *, silent: Any = None, vote_sum: Any = None, agreed: Any = None, **changes: Any
+    ) -> Any:
+        consortium = Consortium(private, tmp_path / "parties", silent, agreed=agreed)
         coordinator = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )
@@ -142,6 +147,32 @@ def test_who_drops_out_between_the_sums_is_left_out_of_both(mode: str, go: Any, 
     assert NAMES[3] in dropped.rounds[0].failed
     go("without", votes__mode=mode, silent=lambda n, b: n == NAMES[3])
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
+
+
+STRICT = PolicyConfig(minimum_noise_votes=1, queries=1000, record_epsilon=1000.0, few_parties=True)
+"""Agrees to one exact sum about an input."""
+
+
+@pytest.mark.parametrize("stage", ["threshold", "release"])
+def test_a_run_goes_on_with_the_parties_of_its_first_sums_about_an_input_once_these_are_back(
+    stage: str, go: Any
+) -> None:
+    """``stage``: the one for which the last party is away; the first start ends before anything is released."""
+    again = {"agreed": STRICT, "votes__mode": "masked", "queries": {"count": 4, "batch": 4}}
+    now = [""]
+
+    def away(name: str, body: Any) -> bool:
+        now[0] = getattr(getattr(body, "terms", None), "stage", now[0])
+        return (name == NAMES[3] and now[0] == stage) or (stage == "threshold" and now[0] == "release")
+
+    with pytest.raises(QuorumNotReached):
+        go(silent=away, **again)
+    missing = NAMES[3] if stage == "release" else NAMES[0]
+    with pytest.raises(QuorumNotReached, match=f"{missing} must be there"):
+        go(silent=lambda name, _: name == missing, **again)
+    assert go.consortium.asked == []
+    assert go(**again).labels.stopped is None
+    assert {name for name, _ in go.consortium.asked} == set(NAMES if stage == "release" else NAMES[:3])
 
 
 def test_parties_that_keep_dropping_out_stop_the_run_with_a_line_that_says_so(go: Any) -> None:

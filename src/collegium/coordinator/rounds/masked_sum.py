@@ -2,13 +2,14 @@
 
 import json
 import secrets
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
     InputsLost,
+    OpenedApart,
     Parties,
     RoundResult,
     VoteRound,
@@ -16,22 +17,25 @@ from collegium.coordinator.rounds.rounds import (
     outcome_of,
     require_quorum,
 )
-from collegium.errors import CollegiumError, ProtocolViolation, StorageError
+from collegium.errors import CollegiumError, ProtocolViolation, QuorumNotReached, StorageError
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
 from collegium.protocol.requests import CastVotes, SecureSumStep, SumRecords, VoteRequest, lowest
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.whole_files import write_whole
 
-_ROUNDS_KEPT = 1000
-"""Rounds come one after the other. The latest may be unfinished; inputs that were lost are not asked about later."""
-
-_INPUT = "input: {}"
-"""Notes an input among names, which hold no colon."""
+_ALL_RECORDS = "records"
+"""Stands for what sums over all records are about, where others are about an input."""
 
 
-class BegunSums(dict[str, Sequence[str]]):
-    """What `MaskedSum` notes by round, in the file at ``path``: on the disk before `__setitem__` returns.
+class BegunSums:
+    """What exact sums were about whose opening began, each with the parties of its sum.
+
+    Parties open all exact sums about an input with the same parties, whatever the stage or the batch.
+
+    Parameters
+    ----------
+    path : of the file that keeps it, on the disk before `note` returns; None keeps it in memory.
 
     Raises
     ------
@@ -39,18 +43,28 @@ class BegunSums(dict[str, Sequence[str]]):
         If the file cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self._parties = path, dict[str, tuple[str, ...]]()
+        if path is None or not path.exists():
+            return
         try:
-            super().__init__(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
-        except (OSError, ValueError) as error:
+            for parties, subjects in json.loads(path.read_text(encoding="utf-8")):
+                self._parties |= dict.fromkeys(subjects, tuple(parties))
+        except (OSError, ValueError, TypeError) as error:
             raise StorageError(f"cannot read {path}: {error}; remove it, or restore it from a copy") from error
 
-    def __setitem__(self, round_id: str, parties: Sequence[str]) -> None:
-        super().__setitem__(round_id, tuple(parties))
-        for old in list(self)[:-_ROUNDS_KEPT]:
-            del self[old]
-        write_whole(self._path, json.dumps(self))
+    def parties(self, subject: str) -> tuple[str, ...] | None:
+        """The parties of the sum, sorted; None where no opening began, and none by name on a sparse graph."""
+        return self._parties.get(subject)
+
+    def note(self, subjects: Iterable[str], parties: Sequence[str]) -> None:
+        """Note, before the opening begins, with which parties sums about ``subjects`` are opened."""
+        self._parties |= dict.fromkeys(subjects, tuple(parties))
+        if self._path is not None:
+            by_parties: dict[tuple[str, ...], list[str]] = {}
+            for subject, among in self._parties.items():
+                by_parties.setdefault(among, []).append(subject)
+            write_whole(self._path, json.dumps(list(by_parties.items())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +77,9 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
-    begun : of each exact sum whose opening began, by round, its parties; a durable one outlives a crash. Parties open
-        one exact sum of an input and no other, so a round that is asked again is asked of the same parties. On a
-        sparse graph they open it in one round alone: then it holds the inputs, which are lost where that round failed.
+    begun : what exact sums were about whose opening began; a durable one outlives a crash. What a sum was about is
+        asked again of the same parties. On a sparse graph, parties open a sum in one round alone: inputs are lost where
+        that round failed.
     """
 
     parties: Parties
@@ -73,7 +87,7 @@ class MaskedSum:
     roster: Mapping[str, bytes]
     plan: GraphPlan
     noised: bool = False
-    begun: MutableMapping[str, Sequence[str]] = field(default_factory=dict)
+    begun: BegunSums = field(default_factory=BegunSums)
 
     @property
     def mode(self) -> str:
@@ -87,14 +101,21 @@ class MaskedSum:
         """
         once = not self.noised and not self.plan.complete
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
-        begun = {noted for held in self.begun.values() for noted in held}
-        if once and (lost := [at for at in inputs if _INPUT.format(at) in begun]):
+        subjects = [str(at) for at in inputs] or [_ALL_RECORDS]
+        if once and (lost := [at for at in inputs if self.begun.parties(str(at)) is not None]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
-        quorum, before = max(round_.quorum, self.plan.quorum), self.begun.get(round_.request.round_id)
-        if before is not None and not once and set(before) <= set(teachers):
+        quorum, before = max(round_.quorum, self.plan.quorum), None if self.noised else self._before(subjects)
+        missing = sorted(set(before or ()) - teachers.keys())
+        if missing and not round_.second_sum:
+            raise QuorumNotReached(
+                f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
+                "others open none without them; bring them back and start the run again (nothing is paid twice)",
+                dict.fromkeys(missing, "unreachable"),
+            )
+        if before is not None and not missing:
             teachers, quorum = {name: teachers[name] for name in before}, len(before)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
@@ -106,9 +127,8 @@ class MaskedSum:
                     survivors = sorted(coordinator.requests())
                     _leave_out(outcomes, survivors)
                     require_quorum(outcomes, quorum)
-                    if not self.noised and round_.request.round_id not in self.begun:
-                        noted = [_INPUT.format(at) for at in inputs] if once else survivors
-                        self.begun[round_.request.round_id] = noted
+                    if not self.noised and before is None:
+                        self.begun.note(subjects, () if once else survivors)
                     if round_.before_opening is not None:
                         round_.before_opening()
                 self._phase(coordinator, outcomes, round_.deadline_s)
@@ -117,6 +137,8 @@ class MaskedSum:
             raise
         result = coordinator.result
         _leave_out(outcomes, result.survivors)
+        if missing:  # parties that refuse a second sum still open the first
+            self.begun.note(subjects, sorted(result.survivors))
         total = result.total.reshape(queries, width)
         voting = sum(teachers[name] for name in result.survivors)
         countable = isinstance(request, CastVotes) and not self.noised
@@ -126,6 +148,17 @@ class MaskedSum:
                 "are none; masks hide which, so ask the parties, or run one round in the mode 'clear' to find it"
             )
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
+
+    def _before(self, subjects: Sequence[str]) -> tuple[str, ...] | None:
+        """With whom sums about all ``subjects`` are opened; None where that is open. Raises OpenedApart."""
+        apart: dict[tuple[str, ...] | None, list[int]] = {}
+        for row, subject in enumerate(subjects):
+            held = self.begun.parties(subject)
+            # Without a party that has left the roster, the parties decide by their policies.
+            apart.setdefault(held if held and self.roster.keys() >= set(held) else None, []).append(row)
+        if len(apart) > 1:
+            raise OpenedApart(list(apart.values()))
+        return next(iter(apart))
 
     def _setup(self, request: VoteRequest, length: int) -> SumSetup:
         share = request.terms.share()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
 from collegium.protocol.replies import Failure, Neighbours, ReplyBody, Sums, Votes, check_votes
 from collegium.protocol.requests import CastVotes, CountNearest, RequestBody, SumRecords, VoteRequest
@@ -75,6 +75,8 @@ class VoteRound:
     quorum : parties that must count.
     on_answer : called as parties answer.
     before_opening : called before a sum that parties made noisy is opened; what it raises leaves the sum closed.
+    second_sum : another sum about inputs of which one was opened with parties that are gone; those that are left decide
+        by their policies whether they open it.
     """
 
     request: VoteRequest
@@ -84,6 +86,7 @@ class VoteRound:
     quorum: int
     on_answer: OnAnswer | None = None
     before_opening: Callable[[], None] | None = None
+    second_sum: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,6 +103,19 @@ class InputsLost(QuorumNotReached):
     def __init__(self, message: str, inputs: Collection[int] = ()) -> None:
         super().__init__(message)
         self.inputs = frozenset(inputs)
+
+
+class OpenedApart(CollegiumError):
+    """The parties open no one sum of all these inputs, as earlier ones had other parties: ask for each part by itself.
+
+    Parameters
+    ----------
+    parts : rows of the inputs that are asked together.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
+        super().__init__("sums about these inputs were begun with different parties")
+        self.parts = parts
 
 
 class VoteSum(Protocol):
@@ -119,6 +135,8 @@ class VoteSum(Protocol):
             If fewer parties than the quorum count.
         InputsLost
             If there are inputs that the parties open no more; nobody was asked.
+        OpenedApart
+            If the inputs cannot be in one sum; nobody was asked.
         """
         ...
 

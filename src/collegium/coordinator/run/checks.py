@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
@@ -203,7 +204,7 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
 
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:
     run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
-    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b""), {}))
+    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b""), BegunSums()))
     spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), run.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
     needed = spectrum.contributions_needed(noise_on_entries(mechanism, len(names)), len(task.classes))

@@ -1,11 +1,11 @@
 """What a run's configuration stands for: its ledger, its mechanism and how its votes are added up."""
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.counts_terms import announced_counts, left_for_labels
@@ -25,7 +25,7 @@ def vote_sum_of(
     config: RunConfig,
     parties: Parties,
     signing_keys: Mapping[str, bytes] | None,
-    begun: MutableMapping[str, Sequence[str]],
+    begun: BegunSums,
 ) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys.
 
@@ -42,7 +42,7 @@ def sum_in(
     config: RunConfig,
     parties: Parties,
     signing_keys: Mapping[str, bytes] | None,
-    begun: MutableMapping[str, Sequence[str]] | None = None,
+    begun: BegunSums,
     *,
     once: bool = False,
 ) -> VoteSum:
@@ -59,7 +59,7 @@ def sum_in(
     noised = mode == SumMode.MASKED_AND_NOISED
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised, {} if begun is None else begun)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised, begun)
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:

@@ -8,7 +8,14 @@ import numpy as np
 
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.round_requests import RoundRequests
-from collegium.coordinator.rounds.rounds import InputsLost, RoundResult, VoteRound, quorum_count, require_quorum
+from collegium.coordinator.rounds.rounds import (
+    InputsLost,
+    OpenedApart,
+    RoundResult,
+    VoteRound,
+    quorum_count,
+    require_quorum,
+)
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import PublicData
@@ -88,17 +95,13 @@ class QueryRunner:
             teachers = self.ready(requests)
 
             def counts_of(stage: Stage, chunk: Sequence[str], teachers: dict[str, int] = teachers) -> IntArray:
-                result = self._round(requests, [queries[key] for key in chunk], teachers, stage.name)
-                # Under masks all sums about an input are opened with the same parties.
-                for party in teachers.keys() - set(result.answered):
-                    del teachers[party]
-                return result.counts
+                return self._counts(requests, [queries[key] for key in chunk], teachers, stage.name)
 
             if self._setup.mechanism.sum_per_stage:
                 fitted = self._labeller.label_by_stage(asked, counts_of)
             else:
                 try:
-                    counts = self._round(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM).counts
+                    counts = self._counts(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM)
                 except InputsLost as error:
                     logger.warning("%s", error)
                     lost |= error.inputs
@@ -149,6 +152,20 @@ class QueryRunner:
         self._notes.record.note_statuses(self._readiness.statuses)
         require_quorum(self._readiness.outcomes(), self._quorum, "are ready")
         return self._readiness.ready()
+
+    def _counts(
+        self, requests: RoundRequests, indices: Sequence[int], teachers: dict[str, int], stage: str
+    ) -> IntArray:
+        """The counts ``[queries, classes]``, in as many rounds as the inputs need; who fails is asked no more."""
+        try:
+            result = self._round(requests, indices, teachers, stage)
+        except OpenedApart as error:
+            parts = [self._counts(requests, [indices[row] for row in part], teachers, stage) for part in error.parts]
+            counts: IntArray = np.concatenate(parts)[np.argsort(np.concatenate(error.parts))]
+            return counts
+        for party in result.outcomes.keys() - set(result.answered):
+            del teachers[party]
+        return result.counts
 
     def _round(
         self,

@@ -86,10 +86,9 @@ class RecordCounting(ABC):
         return mechanism
 
     def _sum_of(self, mode: SumMode) -> VoteSum:
+        """The votes' own may be no sum of such counts, or have a sparse graph, on which parties open no exact one."""
         reach = self._setup.reach
-        if reach.signing_keys is None or mode == self._setup.vote_sum.mode:
-            return self._setup.vote_sum
-        return sum_in(mode, self._config, reach.parties, reach.signing_keys)
+        return sum_in(mode, self._config, reach.parties, reach.signing_keys, self._setup.begun)
 
     def _charge(self, mechanism: Mechanism, labeller: Labeller | None = None) -> int:
         """The entry that pays for one release by ``mechanism``: one that is not spent yet, or a new one.

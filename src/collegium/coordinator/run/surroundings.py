@@ -123,12 +123,14 @@ class RunSetup:
     """The pool's inputs to label, in this order; those that ``config`` asks where it is None."""
     compute: Compute
     watch: Watch
+    begun: BegunSums = field(init=False)
     vote_sum: VoteSum = field(init=False)
     mechanism: Mechanism = field(init=False)
     noise: NoiseStrategy = field(init=False)
 
     def __post_init__(self) -> None:
         reach, begun = self.reach, BegunSums(self.folder.begun_sums)
+        object.__setattr__(self, "begun", begun)
         vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys, begun)
         object.__setattr__(self, "vote_sum", vote_sum)
         object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
