@@ -218,6 +218,25 @@ def test_an_unspent_charge_is_good_for_a_release_of_its_own_law_alone(ledger_at:
     assert ledger.unspent("mine", cheap) is None
 
 
+def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path: Path) -> None:
+    mechanism = create("confident-gnmax", sigma1=30.0, sigma2=20.0, threshold=10.0)
+
+    def begun(mechanism: Mechanism, queries: int) -> tuple[Ledger, Labeller]:
+        terms = Terms(epsilon_budget=30.0, mechanism={"name": mechanism.name})
+        ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
+        return ledger, Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=queries, classes=3)
+
+    for start in range(4):
+        ledger, first = begun(mechanism, 20)
+        fresh = first.worth_asking([f"q{n}" for n in range(5 * start, 5 * start + 5)])
+        assert len(fresh) == 5 and first.label(fresh, np.tile([90, 1, 0], (5, 1)))
+        assert {block.rounds for block in ledger.terms().blocks.values()} == {20}
+        ledger.close()
+        ledger, other = begun(create("gnmax", sigma=200.0), 4)
+        assert other.label([f"other {start}"], np.array([[90, 1, 0]]))
+        ledger.close()
+
+
 def test_a_budget_that_was_lowered_forbids_no_free_label_and_breaks_no_ledger(tmp_path: Path) -> None:
     """The next start said that the ledger was damaged, and its verifier that the terms do not allow the label."""
     path, mechanism = tmp_path / "ledger.sqlite", create("individual-knn", sigma=8.0, participations=3)

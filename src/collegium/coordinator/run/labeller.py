@@ -276,12 +276,10 @@ class Labeller:
     def _room(self, number: int, queries: int) -> int:
         """How many of ``queries`` that enter at stage ``number`` the terms and the budget take through every stage."""
         needed = self._blocks[number:]
-
         if not self._stated() or any(self._ledger.left(block) < queries for block in needed):
-            room = max(queries, self._queries - self._ledger.used(needed[0]))
-            self._allow(room)
+            self._allow(queries)
             if number and not self._ledger.affordable(needed[0], 1):
-                self._allow(room, number)
+                self._allow(queries, number)
         return min(self._ledger.affordable(block, queries) for block in needed)
 
     def pay_beside(self, purpose: str, name: str) -> int | None:
@@ -310,15 +308,19 @@ class Labeller:
         )
 
     def _allow(self, queries: int, entry: int = 0) -> None:
-        """State this mechanism's blocks in the ledger, with room for so many more queries that enter at this stage.
+        """State this mechanism's blocks in the ledger, with room for all queries of the run that enter at this stage.
+
+        It is room for ``queries`` more at least. What was charged before counts among the run's queries, also where
+        another study stated its own blocks since.
 
         Answers decide which queries skip a stage. The numbers that count are those that were fixed beforehand, so
         that all stages get the same room, unless the budget takes none of the first.
         """
-        rounds = dict.fromkeys(self._laws, queries) | dict.fromkeys(self._blocks[:entry], 0)
-        rounds |= {purpose: 1 - min(1, self._ledger.used(purpose)) for purpose in self._beside}
-        whole = {} if self._for_the_run is None else dict([self._for_the_run])
-        self._ledger.allow(self._laws, rounds | dict.fromkeys(whole, 0), self._beside, whole)
+        entered = self._blocks[entry:]
+        in_all = dict.fromkeys(entered, self._queries) | dict.fromkeys(self._beside, 1)
+        in_all |= {} if self._for_the_run is None else dict([self._for_the_run])
+        rounds = dict.fromkeys(self._laws, 0) | dict.fromkeys(entered, queries)
+        self._ledger.allow(self._laws, rounds, self._beside, in_all)
 
     def _unpredicted(self, queries: Sequence[str], predictions: IntArray | None) -> set[str]:
         """The queries that the first stage has nothing to say of. The student decides it, which is public."""

@@ -192,7 +192,7 @@ class Ledger(LedgerReader):
         rounds : by purpose, how many more rounds are wanted. The first block gets all of them where the budget takes
             that; the others get what is left.
         fixed : the purposes whose numbers are never raised; see `Block`.
-        in_all : the same with the rounds that were charged before, for a block that pays for a run.
+        in_all : by purpose, how many rounds are wanted at least, with those that were charged before.
         """
         with self._reading() as chain:
             terms = replace(
