@@ -244,9 +244,16 @@ class Front:
     def _compile(self) -> None:
         keys = np.concatenate([batch.keys for batch in self._batches]).reshape(-1, 3)
         _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        gain = np.concatenate([batch.gain.reshape(-1, len(self._grid)) for batch in self._batches])[first]
-        curve = np.concatenate([batch.curve for batch in self._batches])
-        self._columns = np.ascontiguousarray(np.concatenate([gain, curve])[:, self._inner], dtype=np.float32)
+        # Filled part by part: to join all corners first would take several times the memory of the result.
+        inside = range(*self._inner.indices(len(self._grid)))
+        self._columns = np.empty((len(first) + self.size, len(inside)), dtype=np.float32)
+        corner, row = 0, len(first)
+        for batch in self._batches:
+            gain = batch.gain.reshape(-1, len(self._grid))[:, self._inner]
+            mine = np.flatnonzero((first >= corner) & (first < corner + len(gain)))
+            self._columns[mine] = gain[first[mine] - corner]
+            self._columns[row : row + len(batch.curve)] = batch.curve[:, self._inner]
+            corner, row = corner + len(gain), row + len(batch.curve)
         self._corner_count = len(first)
         self._by_corners = np.concatenate([batch.by_corners for batch in self._batches])
         self._corner_of = list(inverse.reshape(-1, 4)[self._by_corners].T)
