@@ -227,8 +227,8 @@ class AnswerCounts:
         times = database.execute("SELECT COUNT(*) FROM answered WHERE query = ?", (key,)).fetchone()[0]
         if times >= self._times_per_query:
             raise QueriesRefused(
-                f"policy: a query was answered {self._times_per_query} times already: sums of one query with other "
-                "parties would differ by their votes"
+                f"policy: a query was answered {self._times_per_query} times already: a further sum of it, "
+                "with other parties or noise, shows more than was agreed to"
             )
 
     def _require_total(self, before: int, fresh: int) -> None:

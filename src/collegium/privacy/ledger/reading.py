@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.chain import Chain, Entry, Head
 from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, names_an_input, queries_digest
 from collegium.privacy.ledger.store import EntryStore
@@ -99,7 +99,7 @@ class LedgerReader:
         """The charge under ``name`` that paid for one release by ``laws`` and is not spent; None without."""
         digest = queries_digest([name])
         for seq, (terms, paid) in self.untouched().items():
-            if paid.queries_sha256 == digest and terms.blocks[paid.purpose].laws == laws:
+            if paid.queries_sha256 == digest and _alike(terms.blocks[paid.purpose].laws, laws):
                 return seq
         return None
 
@@ -186,3 +186,14 @@ class LedgerReader:
         except LedgerCorrupt:
             self._chain = Chain()
             raise
+
+
+def _alike(paid: Laws, asked: Laws) -> bool:
+    """Whether the laws are equal but for rounding: the last digits of noise change with the parties and the cells."""
+
+    def same(one: Law, other: Law) -> bool:
+        if not (isinstance(one, VectorLaw) and isinstance(other, VectorLaw)):
+            return one == other
+        return math.isclose(one.mu, other.mu, rel_tol=1e-9) and math.isclose(one.slack, other.slack, rel_tol=1e-9)
+
+    return paid.keys() == asked.keys() and all(same(law, asked[unit]) for unit, law in paid.items())
