@@ -226,7 +226,7 @@ def test_one_query_is_not_summed_again_and_again_whatever_the_terms(tmp_path: Pa
     mine = account(tmp_path, times_per_query=2)
     leave(mine, cast(7))
     leave(mine, cast(7, sigma=41.0))
-    with pytest.raises(Refused, match="differ by their votes"):
+    with pytest.raises(Refused, match="answered 2 times already: a further sum"):
         leave(mine, cast(6, 7, sigma=42.0))
     assert mine.queries_answered() == 2
 
