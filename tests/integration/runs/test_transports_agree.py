@@ -45,7 +45,8 @@ def test_the_reports_agree_on_everything_but_time_and_place(runs: dict[str, tupl
     for key in ("asked", "labels", "privacy", "parties", "pool", "student", "research_only", "state"):
         assert getattr(but_for_time(flower), key) == getattr(but_for_time(processes), key), key
     assert flower.state == "finished" and failures(flower) == {}
-    assert [done.round_id for done in flower.rounds] == [done.round_id for done in processes.rounds]
+    # A round's name holds the ledger's, which tells when it was made.
+    assert len(flower.rounds) == len(processes.rounds) > 0
 
 
 def test_the_ledgers_agree_and_only_real_processes_sign(runs: dict[str, tuple[Path, RunRecord]]) -> None:

@@ -157,7 +157,7 @@ class MaskedSum:
             # Without a party that has left the roster, the parties decide by their policies.
             apart.setdefault(held if held and self.roster.keys() >= set(held) else None, []).append(row)
         if len(apart) > 1:
-            raise OpenedApart(list(apart.values()))
+            raise OpenedApart("sums about these inputs were begun with different parties", list(apart.values()))
         return next(iter(apart))
 
     def _setup(self, request: VoteRequest, length: int) -> SumSetup:

@@ -113,8 +113,10 @@ class OpenedApart(CollegiumError):
     parts : rows of the inputs that are asked together.
     """
 
-    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
-        super().__init__("sums about these inputs were begun with different parties")
+    code = "opened-apart"
+
+    def __init__(self, message: str, parts: Sequence[Sequence[int]] = ()) -> None:
+        super().__init__(message)
         self.parts = parts
 
 
