@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -320,7 +321,8 @@ def test_nothing_private_leaves_the_party(
     said.append(reply.to_bytes())
     logged = "\n".join(record.getMessage() + str(record.exc_info or "") for record in caplog.records)
     assert "RuntimeError at test_party.py" in logged
-    for out in (*said, logged.encode(), repr(party).encode(), repr(records).encode()):
+    shown = re.sub("0x[0-9a-f]+", "", repr(party) + repr(records))  # without addresses in memory, whose digits are any
+    for out in (*said, logged.encode(), shown.encode()):
         assert canary[:8] not in out
         assert b"101, 102, 103" not in out
         assert b"357" not in out
