@@ -21,6 +21,7 @@ def setting(folder: Path) -> Setting:
 
 
 # knn-table-1 takes minutes of the exact accountant: `collegium reproduce knn-table-1 --check`.
+@pytest.mark.timeout(900)  # on a machine that has kept no curve yet
 @pytest.mark.parametrize("name", ["knn-figure-4", "knn-table-2", "individual-knn", "pate-mnist"])
 def test_kept_epsilons_are_what_the_present_code_computes(name: str, tmp_path: Path) -> None:
     kept = read_results(RESULTS, name)
@@ -61,6 +62,7 @@ def test_what_needs_training_or_data_is_skipped_with_the_reason(tmp_path: Path) 
     assert "data" in check(EXPERIMENTS["natural-hearts"], {}, setting(tmp_path)).skipped
 
 
+@pytest.mark.timeout(900)
 def test_the_command_ends_with_an_error_where_a_figure_differs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
