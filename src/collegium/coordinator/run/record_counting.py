@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
@@ -140,15 +141,14 @@ class RecordCounting(ABC):
         """
         stage, votes, reach = mechanism.stages[0], self._config.votes, self._setup.reach
         charge, share = self._charge(mechanism), stage.share
-        spend: Callable[[], None] = lambda: self._ledger.spend(charge)  # noqa: E731
+        spend = partial(self._ledger.spend, charge)
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
         asked_under = paid_from(self._ledger_id, charge, self.sum.mode)
         request, names = ask(terms, name, asked_under, per_party), reach.parties.names()
         quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
-        tell: Callable[[int, int], None] = lambda done, asked: self._notes.tell(self.part, done, asked)  # noqa: E731
-        opening = None if share is None else spend
+        tell, opening = partial(self._notes.tell, self.part), None if share is None else spend
         asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell, opening)
         result = self.sum.sum_votes(asked)
         counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
