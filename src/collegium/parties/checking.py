@@ -153,9 +153,13 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     renamed = {near: name for name, near in nearest.items() if near is not None}
     others = [one for one in spare if one not in renamed]
     shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
-    for name, near in nearest.items():
-        found.notes.append(f"there is no column {name}{_instead(near, others)}")
-    if None in nearest.values() and source.absent == "refuse":
+    lacking = [name for name, near in nearest.items() if near is None]
+    found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in nearest.items() if near]
+    if lacking:
+        found.notes.append(f"there is no column {', '.join(lacking)}{_instead(None, others)}")
+    if 0 < len(shared) < len(lacking):  # an amount of money may be another in every row too
+        shared = others
+    if lacking and source.absent == "refuse":
         if shared:
             renamed |= dict.fromkeys(shared, FILL_IN)
             found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')

@@ -291,7 +291,10 @@ def enrol(
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     typer.echo(f"on the roster so far: {', '.join(done.parties)}")
-    typer.echo(f"the roster's digest is {done.roster_digest}: compare it with the other parties by telephone")
+    typer.echo(
+        f"the roster's digest is {done.roster_digest}, and another with each party that enrols: once all have, "
+        "collegium party show prints the one that you compare by telephone"
+    )
     if done.few_parties:
         typer.echo(
             "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "

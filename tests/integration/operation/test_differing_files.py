@@ -16,6 +16,7 @@ from support.typist import PATIENCE_S, Typist, reachable, typing
 
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import DataError
+from collegium.parties.cli import LEDGER_HEAD
 from collegium.privacy.ledger.ledger import Ledger
 
 PAGE = text_of_page("differing-files.md")
@@ -79,6 +80,9 @@ def test_five_institutions_whose_files_differ_come_to_predictions(typist: Typist
     assert run.state == "finished" and run.evaluation is not None and run.evaluation.measures is not None
     with Ledger.read(Path("consortium/ledger.sqlite")) as ledger:
         assert f"ε = {ledger.epsilon():.2f} for a patient" in PAGE
+        # Every party was shown the ledger as it grew: an older copy of it would be noticed.
+        for name in NAMES:
+            assert (Path(name) / "state" / LEDGER_HEAD).read_text().splitlines()[-1] == str(ledger.head())
     typist.type(PREDICT)
     made = pd.read_csv("predictions.csv")
     assert len(made) == 100 and {"patient", "outcome", "probability_intensive"} <= set(made.columns)

@@ -112,6 +112,15 @@ def test_a_column_of_another_name_is_to_be_renamed_and_not_silently_missing(tmp_
     assert '    rename = { "iq" = "?" }' in lines and '    absent = "missing"' not in lines
 
 
+def test_columns_that_all_have_other_names_are_all_offered_though_a_number_is_another_in_every_row(
+    tmp_path: Path,
+) -> None:
+    text = "edad;visto;sala;y\n40,5;31.01.2024;norte;benign\n50,5;01.02.2024;norte;malignant\n"
+    notes, lines = checked(tmp_path, text)
+    assert "there is no column age, seen, ward; the file also has edad, visto, sala" in notes
+    assert '    rename = { "edad" = "?", "visto" = "?", "sala" = "?" }' in lines
+
+
 def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:
     rows = "".join(f"p{row},40,2024-01-31,North,benign\n" for row in range(300))
     notes, lines = checked(tmp_path, "patient,age,seen,ward,y\n" + rows, label="patient")

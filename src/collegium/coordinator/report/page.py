@@ -268,13 +268,15 @@ def printed(text: str) -> str:
 
 
 def number(value: Any) -> str:
-    """A figure with three to four significant digits; infinity and absence in words."""
+    """A figure with three to four significant digits, or without decimals; infinity and absence in words."""
     if value is None:
         return "–"
     if value in ("inf", math.inf):
         return "∞"
     if isinstance(value, float):
-        text = f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4g}"
+        if 1e4 <= abs(value) < 1e7:
+            return f"{value:,.0f}"
+        text = f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e7 else f"{value:.4g}"
         return re.sub(r"e([+-])0+", r"e\1", text).replace("e+", "e")
     return str(value)
 

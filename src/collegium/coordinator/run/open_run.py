@@ -72,6 +72,7 @@ class OpenRun:
         pretrained, study = self._trainer.pretrained_network, setup.storage.study
         self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study)
         self._labeller = self._new_labeller()
+        self._runner = QueryRunner(setup, public, self._labeller, ledger, self._notes, self._remember)
         study = setup.storage.study
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
 
@@ -96,6 +97,7 @@ class OpenRun:
             self._fit_student()
             assert self.record.student is not None
             self._evaluation.measure(self._folder.student, self.record.student.fitted_from)
+            self._runner.show_ledger()
 
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
@@ -154,10 +156,9 @@ class OpenRun:
         return stopped
 
     def _label(self) -> None:
-        runner = QueryRunner(self._setup, self._public, self._labeller, self._ledger, self._notes, self._remember)
         self.record.state = "labelling"
         if self._pool_check.due:
-            runner.ready(self._requests)
+            self._runner.ready(self._requests)
             self._pool_check.check(self._public.pool.x, self._public.spec.sha256)
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
@@ -176,12 +177,12 @@ class OpenRun:
             stopped = self._why_nothing_to_ask(list(queries), self._keys)
             if stopped is None and isinstance(self._requests, SumRequests):
                 with self._notes.timed("labels"):
-                    fits = self._label_by_sums(runner, self._requests, queries)
+                    fits = self._label_by_sums(self._requests, queries)
                 stopped = None if fits else self._labeller.why_stopped(self._config.budget.epsilon)
             elif stopped is None and self._labeller.pending(queries):
                 requests, predictions = self._informed_requests(queries)
                 with self._notes.timed("labels"):
-                    ending = runner.ask(requests, queries, predictions, self._note_batch)
+                    ending = self._runner.ask(requests, queries, predictions, self._note_batch)
                 if ending is Ending.TOLD_TO_STOP:
                     self._notes.write()
                     return
@@ -192,7 +193,7 @@ class OpenRun:
                 break
         self._note_labels(stopped)
 
-    def _label_by_sums(self, runner: QueryRunner, requests: SumRequests, queries: Mapping[str, int]) -> bool:
+    def _label_by_sums(self, requests: SumRequests, queries: Mapping[str, int]) -> bool:
         """Label all queries that have no label from one sum over all records; False where it does not fit the budget.
 
         A sum that was released before labels them free.
@@ -203,7 +204,7 @@ class OpenRun:
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
 
         def outcomes(paid: int, spend: Callable[[], None]) -> IntArray:
-            ask = partial(runner.ask_sum, requests.paid_by(paid))
+            ask = partial(self._runner.ask_sum, requests.paid_by(paid))
             sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend)
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
@@ -211,6 +212,7 @@ class OpenRun:
 
         fits = self._labeller.give(pending, outcomes, None if held is not None else requests.question)
         self._note_batch()
+        self._runner.show_ledger()
         return fits
 
     @property

@@ -111,8 +111,7 @@ class QueryRunner:
                 fitted = self._labeller.label(asked, counts, answers)
             batches.pop(0)
             on_batch()
-            if self._readiness is not None:
-                self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
+            self.show_ledger()
             if not fitted:
                 break
             if self._setup.watch.should_stop():
@@ -134,6 +133,11 @@ class QueryRunner:
         stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
         result = self._round(requests, (0,), self.ready(requests), stage, before_opening)
         return result.counts[0], len(result.answered)
+
+    def show_ledger(self) -> None:
+        """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
+        if self._readiness is not None:
+            self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
 
     def ready(self, requests: RoundRequests) -> dict[str, int]:
         """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
