@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys
@@ -55,14 +56,14 @@ def pack_set(indices: IntArray, parties: int) -> bytes:
     return np.packbits(flags).tobytes()
 
 
-def unpack_set(bitmap: bytes, parties: int, what: str) -> IntArray:
-    """Ascending indices of a set of parties; raises MalformedMessage on a wrong length or a set padding bit."""
+def unpack_set(bitmap: bytes, parties: int, what: str) -> NDArray[np.bool_]:
+    """Of each party whether it is in a set; raises MalformedMessage on a wrong length or a set padding bit."""
     if len(bitmap) != (parties + 7) // 8:
         raise MalformedMessage(f"the set of {what} has {len(bitmap)} bytes; {(parties + 7) // 8} are due")
-    flags = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8))
+    flags = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8)).view(np.bool_)
     if flags[parties:].any():
         raise MalformedMessage(f"the set of {what} names parties that are not on the roster")
-    return np.flatnonzero(flags).astype(np.int64)
+    return flags[:parties]
 
 
 def unpack_column(column: bytes, entries: int, entry_bytes: int, what: str) -> list[bytes]:

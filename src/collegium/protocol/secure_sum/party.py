@@ -106,7 +106,7 @@ class PartySum:
         """
         if not self.setup.plan.complete:
             return self._signed
-        return "\n".join(self.setup.names[index] for index in self._survivors.tolist()).encode()
+        return "\n".join(self.setup.names[index] for index in np.flatnonzero(self._survivors)).encode()
 
     def handle(self, request: pb.SecureSumRequest) -> pb.SecureSumReply:
         """The reply to the coordinator's next request.
@@ -171,7 +171,7 @@ class PartySum:
     def _share(self, request: pb.ShareKeys, secrets: _Secrets) -> pb.SecureSumReply:
         plan, digest = self.setup.plan, self.setup.digest
         self._holders = set(self._holders_of(self._me, secrets.graph_nonce).tolist())
-        holders = messages.unpack_set(request.holders, plan.parties, "holders").tolist()
+        holders = np.flatnonzero(messages.unpack_set(request.holders, plan.parties, "holders")).tolist()
         if not set(holders) <= self._holders:
             raise WrongGraph(f"keys are shown of a party that {self.name} did not choose as a holder")
         if len(holders) < plan.threshold:
@@ -201,22 +201,23 @@ class PartySum:
         parties = self.setup.plan.parties
         sharers = messages.unpack_set(request.sharers, parties, "sharers")
         senders = messages.unpack_set(request.senders, parties, "senders")
-        self._require_quorum(sharers.size, "parties that shared keys")
-        sharing, sending = set(sharers.tolist()), set(senders.tolist())
-        if self._me not in sharing or not self._holders & sharing <= set(self._adverts):
+        self._require_quorum(int(sharers.sum()), "parties that shared keys")
+        holders = {holder for holder in self._holders if sharers[holder]}
+        if not sharers[self._me] or not holders <= set(self._adverts):
             raise WrongGraph("the sharers miss this party, or name a holder whose keys it was not shown")
-        if self._me in sending or not sending <= sharing:
+        if senders[self._me] or (senders & ~sharers).any():
             raise WrongGraph("a share is passed on for a party that is not said to have shared keys")
         self._sharers, self._sharers_bitmap, self._senders = sharers, request.sharers, senders
-        shares = messages.unpack_column(request.shares, senders.size, messages.SEALED_BYTES, "shares")
-        self._take_adverts([sender for sender in senders.tolist() if sender not in self._adverts], request.adverts)
-        for sender, sealed in zip(senders.tolist(), shares, strict=True):
+        sending: list[int] = np.flatnonzero(senders).tolist()
+        shares = messages.unpack_column(request.shares, len(sending), messages.SEALED_BYTES, "shares")
+        self._take_adverts([sender for sender in sending if sender not in self._adverts], request.adverts)
+        for sender, sealed in zip(sending, shares, strict=True):
             if self._me not in self._holders_of(sender, self._adverts[sender].graph_nonce):
                 raise WrongGraph(f"{self.name} is not a holder that the nonce of {self.setup.names[sender]} chooses")
             key = self._channel_key(sender, secrets, sender, self._me)
             opened = keys.open_sealed(key, sealed, self.setup.names[sender])
             secrets.held[sender] = (opened[: shamir.SHARE_BYTES], opened[shamir.SHARE_BYTES :])
-        vector = self._masked_vector(sorted(sending | (self._holders & sharing)), secrets)
+        vector = self._masked_vector(sorted(holders.union(sending)), secrets)
         signature = self._sign(keys.view_message(self._transcript, request.sharers))
         return pb.SecureSumReply(
             input_masked=pb.InputMasked(ring_bits=self.setup.ring_bits, vector=vector, view_signature=signature)
@@ -238,8 +239,8 @@ class PartySum:
 
     def _sign_survivors(self, request: pb.SignSurvivors) -> pb.SecureSumReply:
         survivors = messages.unpack_set(request.survivors, self.setup.plan.parties, "survivors")
-        self._require_quorum(survivors.size, "survivors")
-        if self._me not in survivors or not set(survivors.tolist()) <= set(self._sharers.tolist()):
+        self._require_quorum(int(survivors.sum()), "survivors")
+        if not survivors[self._me] or (survivors & ~self._sharers).any():
             raise InconsistentSurvivors("the survivors' list leaves this party out or names one that shared no keys")
         self._survivors = survivors
         self._signed = keys.survivors_message(self._transcript, self._sharers_bitmap, request.survivors)
@@ -247,22 +248,23 @@ class PartySum:
 
     def _unmask(self, request: pb.Unmask, secrets: _Secrets) -> pb.SecureSumReply:
         parties = self.setup.plan.parties
-        survivors = set(messages.unpack_set(request.survivors, parties, "survivors").tolist())
-        dropped = set(messages.unpack_set(request.dropped, parties, "dropped").tolist())
-        if survivors & dropped or survivors | dropped != set(self._sharers.tolist()):
+        survivors = messages.unpack_set(request.survivors, parties, "survivors")
+        dropped = messages.unpack_set(request.dropped, parties, "dropped")
+        if (survivors & dropped).any() or not np.array_equal(survivors | dropped, self._sharers):
             raise BothSecretsAsked("a party is named both alive and dropped, or neither; nothing is opened")
-        if survivors != set(self._survivors.tolist()):
+        if not np.array_equal(survivors, self._survivors):
             raise InconsistentSurvivors("the survivors' list differs from the one that this party signed")
         self._check_signatures(request)
         self._check_views(request)
-        opened = [secrets.held[owner][0 if owner in survivors else 1] for owner in self._senders.tolist()]
+        opened = [secrets.held[owner][0 if survivors[owner] else 1] for owner in np.flatnonzero(self._senders).tolist()]
         return pb.SecureSumReply(unmasked=pb.Unmasked(shares=b"".join(opened)))
 
     def _check_signatures(self, request: pb.Unmask) -> None:
         """Enough survivors signed the very list that this party signed: all of the sample did (see `sampled`)."""
         plan = self.setup.plan
-        signers = messages.unpack_set(request.signers, plan.parties, "signers")
-        if signers.size < plan.quorum or not set(signers.tolist()) <= set(self._survivors.tolist()):
+        signed = messages.unpack_set(request.signers, plan.parties, "signers")
+        signers = np.flatnonzero(signed)
+        if signers.size < plan.quorum or (signed & ~self._survivors).any():
             raise InconsistentSurvivors(f"{signers.size} parties are said to have signed; {plan.quorum} survivors must")
         root = messages.fixed(request.root, HASH_BYTES, "root")
         sample = sampled(self._signed, request.signers, root, signers.size, plan.majority)
@@ -279,7 +281,7 @@ class PartySum:
         Without this the coordinator could show one party a list of sharers without its honest neighbours, take
         its hardly masked vector, and have its self seed opened by exactly these neighbours.
         """
-        owners = np.intersect1d(self._survivors, self._senders).tolist()
+        owners = np.flatnonzero(self._survivors & self._senders).tolist()
         views = messages.unpack_column(request.view_signatures, len(owners), messages.SIGNATURE_BYTES, "views")
         seen = keys.view_message(self._transcript, self._sharers_bitmap)
         for owner, signature in zip(owners, views, strict=True):
