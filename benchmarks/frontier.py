@@ -382,7 +382,7 @@ def sigma_of(queries: int, epsilon: float, sampling_rate: float = 1.0) -> float:
 
     def charge(sigma: float) -> RenyiCurve:
         if sampling_rate == 1.0:
-            return GNMax(sigma).charge(WIDE_ORDERS, queries=queries, published=True)
+            return GNMax(sigma).charge(WIDE_ORDERS, queries=queries)
         return sampled_gaussian_curve(2.0**0.5, sigma, sampling_rate, WIDE_ORDERS) * queries
 
     low, high = 0.1, 1e5

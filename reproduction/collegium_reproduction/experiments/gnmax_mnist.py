@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from collegium.privacy.accounting.grids import ThresholdTestLaw
 from collegium.privacy.accounting.papers import theorem_6
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, create
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits

@@ -13,6 +13,7 @@ from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
+from collegium_reproduction.screening import private_knn_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +35,7 @@ class Published:
         """ε by the composed Rényi curves, at another sampling rate where one is given."""
         rate = sampling_rate or self.mechanism.sampling_rate
         mechanism = replace(self.mechanism, sampling_rate=rate)
-        curve = mechanism.charge(WIDE_ORDERS, queries=self.screened, answered=self.answered)
+        curve = private_knn_curve(mechanism, WIDE_ORDERS, self.screened, self.answered)
         return curve.to_epsilon(DELTA, conversion).epsilon
 
     def epsilons(self, conversion: Conversion) -> Epsilons:
@@ -162,9 +163,8 @@ class Figure4:
         series = {}
         for rate in FIGURE_4_RATES:
             setting.say(f"γ = {rate:g}")
-            screening, release = replace(FIGURE_4, sampling_rate=rate).stages
-            unit = FIGURE_4.unit()
-            screened, answered = screening.charge(WIDE_ORDERS, unit), release.charge(WIDE_ORDERS, unit)
+            mechanism = replace(FIGURE_4, sampling_rate=rate)
+            screened, answered = (private_knn_curve(mechanism, WIDE_ORDERS, *once) for once in ((1, 0), (0, 1)))
             series[f"{rate:g}"] = [
                 [queries, *(_both(screened * queries + answered * share) for share in _shares(queries))]
                 for queries in FIGURE_4_QUERIES

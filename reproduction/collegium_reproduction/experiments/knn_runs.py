@@ -29,6 +29,7 @@ from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, percent
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
+from collegium_reproduction.screening import private_knn_curve
 
 if TYPE_CHECKING:
     from collegium.models.students import Student
@@ -225,5 +226,8 @@ def _label_set(folder: Path) -> LabelSet:
 
 def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int, delta: float) -> float:
     """ε by the classic conversion; of sampled neighbours by Theorem 7 and the sampled Gaussian, as in the paper."""
-    curve = mechanism.charge(WIDE_ORDERS, queries=screened, answered=answered)
+    if isinstance(mechanism, PrivateKNN):
+        curve = private_knn_curve(mechanism, WIDE_ORDERS, screened, answered)
+    else:
+        curve = mechanism.charge(WIDE_ORDERS, queries=screened, answered=answered)
     return curve.to_epsilon(delta, Conversion.CLASSIC).epsilon

@@ -9,9 +9,8 @@ import pytest
 from support import independent_evaluation as independent
 
 from collegium.privacy.accounting.exact import exact_divergences
-from collegium.privacy.accounting.grids import NoiseLaw
+from collegium.privacy.accounting.grids import NoiseLaw, ThresholdTestLaw
 from collegium.privacy.accounting.papers import theorem_3, theorem_6
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium.privacy.units import Adjacency
 

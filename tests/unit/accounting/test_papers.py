@@ -7,19 +7,21 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
+from collegium_reproduction.screening import (
+    private_knn_curve,
+    screening_curve,
+    threshold_curve,
+    unbounded_screening_curve,
+)
 from dp_accounting import rdp
 from scipy.special import logsumexp
 from support.renyi_filter import RenyiFilter
 
 from collegium.errors import BudgetExceeded, UnsupportedAccounting
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.independent import theorem_2, threshold_curve
+from collegium.privacy.accounting.grids import ThresholdTestLaw
+from collegium.privacy.accounting.independent import theorem_2
 from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
-from collegium.privacy.accounting.screening import (
-    ThresholdTestLaw,
-    screening_curve,
-    unbounded_screening_curve,
-)
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.privacy.renyi import (
@@ -74,11 +76,11 @@ def test_data_dependent_bounds_never_exceed_the_flat_ones():
 
 def test_gnmax_charges_sensitivity_root_two():
     """Sensitivity 1 in place of √2 would halve the cost."""
-    published = create("gnmax", sigma=40.0).stages[0].published_charge((2.0,), Unit()).values[0]
+    published = create("gnmax", sigma=40.0).stages[0].charge((2.0,), Unit()).values[0]
     assert published == pytest.approx(2 / 40**2)
     reference = dp_accounting.rdp.RdpAccountant([2.0, 8.0])
     reference.compose(dp_accounting.GaussianDpEvent(40 / math.sqrt(2)))
-    ours = create("gnmax", sigma=40.0).stages[0].published_charge((2.0, 8.0), Unit()).values
+    ours = create("gnmax", sigma=40.0).stages[0].charge((2.0, 8.0), Unit()).values
     np.testing.assert_allclose(ours, reference._rdp, rtol=1e-12)
 
 
@@ -134,7 +136,7 @@ def test_private_knn_figure_5_reproduces():
 
 def test_private_knn_table_1_costs_117_by_its_stated_parameters():
     mechanism = create("knn", k=300, classes=10, threshold=180, sigma1=75, sigma2=25, sampling_rate=0.15)
-    total = mechanism.charge(WIDE_ORDERS, queries=1000, answered=735)
+    total = private_knn_curve(mechanism, WIDE_ORDERS, 1000, 735)
     assert total.to_epsilon(1e-5, Conversion.CLASSIC).epsilon == pytest.approx(1.17, abs=0.02)
 
 

@@ -19,8 +19,8 @@ from collegium_reproduction.experiments.knn_screening import (
     share_of,
     top_cost,
 )
+from collegium_reproduction.screening import screening_curve
 
-from collegium.privacy.accounting.screening import screening_curve
 from collegium.privacy.renyi import Conversion
 
 MNIST, SVHN, CIFAR = TABLE_1

@@ -372,7 +372,7 @@ class Labeller:
 
 def law_of(stage: Stage, bound: Bound, unit: Unit, classes: int | None = None) -> Law:
     """What one query costs at ``stage`` by ``bound``."""
-    return stage.law(unit, classes) if bound == "exact" else RenyiLaw.of(stage.published_charge(WIDE_ORDERS, unit))
+    return stage.law(unit, classes) if bound == "exact" else RenyiLaw.of(stage.charge(WIDE_ORDERS, unit))
 
 
 def mark(query: str, stage: Stage) -> str:

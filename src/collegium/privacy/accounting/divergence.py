@@ -67,12 +67,3 @@ def _log_moments(alpha: float, log_mass: FloatArray, ratio: FloatArray, x: Float
     log_sum = peak[:, 0] + np.log(np.exp(log_terms - peak).sum(axis=1))
     total: FloatArray = np.where(moment < 1e250, np.log1p(moment), log_sum)
     return total
-
-
-def bernoulli_divergences(
-    log_p: FloatArray, log_not_p: FloatArray, log_q: FloatArray, log_not_q: FloatArray, orders: FloatArray
-) -> FloatArray:
-    """D_α(Bernoulli(p)‖Bernoulli(q)) for many pairs, shape ``[pairs, orders]``, from the logarithms of all four."""
-    base = np.stack([log_q, log_not_q], axis=-1)
-    ratio = np.stack([log_p - log_q, log_not_p - log_not_q], axis=-1)
-    return renyi_divergences(base, ratio, np.ones_like(base), orders)

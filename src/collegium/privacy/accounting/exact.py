@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.privacy.accounting.divergence import renyi_divergences
-from collegium.privacy.accounting.grids import NoiseLaw
+from collegium.privacy.accounting.grids import NoiseLaw, ThresholdTestLaw
 from collegium.privacy.accounting.laws import Levels, Neighbourhood, levels_of, neighbourhood
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.renyi import FloatArray, check_orders
 from collegium.privacy.units import Adjacency, IntArray, checked_counts
 

@@ -24,6 +24,7 @@ from scipy.special import log_ndtr
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.renyi import FloatArray
+from collegium.privacy.units import IntArray
 
 NoiseKind = Literal["gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace"]
 
@@ -46,6 +47,31 @@ class NoiseLaw:
     def discrete(self) -> bool:
         """Whether ties happen, so that the order of the classes matters."""
         return self.kind.startswith("discrete")
+
+
+@dataclass(frozen=True)
+class ThresholdTestLaw:
+    """Pass when max count + N(0, σ₁²) ≥ T; ``discrete`` for the discrete Gaussian of a release."""
+
+    sigma1: float
+    threshold: float
+    discrete: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma1) and self.sigma1 > 0.0 and math.isfinite(self.threshold)):
+            raise ConfigurationError(f"a threshold test needs sigma1 > 0 and a finite threshold; got {self}")
+
+    def log_pass(self, top: IntArray) -> FloatArray:
+        """log Pr[pass] per largest count."""
+        if self.discrete:
+            return _discrete_gaussian_log_sf(np.ceil(self.threshold - top), self.sigma1)
+        return np.asarray(log_ndtr((top - self.threshold) / self.sigma1), dtype=np.float64)
+
+    def log_fail(self, top: IntArray) -> FloatArray:
+        """log Pr[abstain] per largest count."""
+        if self.discrete:
+            return _discrete_gaussian_log_sf(1.0 - np.ceil(self.threshold - top), self.sigma1)
+        return np.asarray(log_ndtr((self.threshold - top) / self.sigma1), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -137,3 +163,12 @@ def _discrete_laplace_log_cdf(x: FloatArray, gamma: float) -> FloatArray:
     normal = math.log1p(math.exp(-gamma))
     rising = gamma * np.minimum(x, 0.0) - normal
     return np.where(x <= 0, rising, np.log1p(-np.exp(-gamma * (np.maximum(x, 0.0) + 1.0) - normal)))
+
+
+def _discrete_gaussian_log_sf(start: FloatArray, sigma: float) -> FloatArray:
+    """log Pr[discrete Gaussian ≥ start], summed from the far tail inwards."""
+    reach = int(np.abs(start).max(initial=0)) + math.ceil(39.0 * sigma) + 2
+    log_mass = -0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2
+    log_tail = np.logaddexp.accumulate(log_mass[::-1])[::-1]
+    log_sf: FloatArray = np.minimum(log_tail - log_tail[0], 0.0)[start.astype(np.int64) + reach]
+    return log_sf

@@ -1,15 +1,13 @@
-"""What one query costs whatever the votes are, by Rényi divergences of whole noisy counts and of threshold tests.
+"""What one query costs whatever the votes are, by Rényi divergences of whole noisy counts.
 
 Each curve covers the continuous noise of the papers and the discrete noise of a release alike.
 """
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
-from collegium.privacy.accounting.screening import ThresholdTestLaw, unbounded_screening_curve
 from collegium.privacy.renyi import RenyiCurve, check_orders, discrete_laplace_curve, laplace_curve
 from collegium.privacy.units import Adjacency, Unit
 
@@ -36,17 +34,6 @@ def published_range_curve(gamma: float, orders: Sequence[float], unit: Unit) -> 
     grid = check_orders(orders)
     width = gamma * l1_moved(unit)
     return RenyiCurve(grid, np.minimum(width, np.asarray(grid) * width * width / 8.0))
-
-
-@lru_cache(maxsize=64)
-def threshold_curve(sigma1: float, threshold: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-    """Is a count + N(0, σ₁²) at least T? Theorem 7 of Private-kNN over all counts, continuous or discrete noise."""
-    fraction = threshold - math.floor(threshold)
-    continuous, discrete = (
-        unbounded_screening_curve(ThresholdTestLaw(sigma1, fraction, kind), orders, unit.votes)
-        for kind in (False, True)
-    )
-    return continuous.at_least(discrete.values)
 
 
 def theorem_2(gamma: float, orders: Sequence[float], unit: Unit) -> RenyiCurve:

@@ -118,7 +118,7 @@ def planned_charges(
 def _published(charges: Iterable[StageCharge], orders: tuple[float, ...]) -> RenyiCurve:
     total = RenyiCurve.zero(orders)
     for one in charges:
-        total = total + one.stage.published_charge(orders, one.unit) * one.queries
+        total = total + one.stage.charge(orders, one.unit) * one.queries
     return total
 
 

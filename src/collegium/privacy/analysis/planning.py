@@ -165,7 +165,7 @@ def _choice(mechanism: Mechanism, target: Target) -> Choice:
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
-        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered, published=True)
+        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered)
         return curve.to_epsilon(target.delta).epsilon
 
     queries = _most_queries(epsilon_of, target.epsilon, target.queries)

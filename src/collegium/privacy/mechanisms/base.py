@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.exact import exact_divergences
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, together
-from collegium.privacy.accounting.grids import NoiseLaw
+from collegium.privacy.accounting.grids import NoiseLaw, ThresholdTestLaw
 from collegium.privacy.accounting.laws import top_class_probability
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms.parameters import Value, checked, fields_of
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.noise.sources import SeededNoise, SystemNoise
@@ -101,14 +100,10 @@ class Stage(ABC):
 
     @abstractmethod
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """A Rényi bound on what one query costs the unit here, whatever the votes are, on ``orders``.
+        """What published accountants charge the unit for one query, whatever the votes are, on ``orders``.
 
         Raises UnsupportedAccounting for a unit or an adjacency that the bound does not cover.
         """
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """What published accountants charge for one query; ``charge`` where nothing else was published."""
-        return self.charge(orders, unit)
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         """What one query releases here, as the exact accountant counts it: what a budget stops on.
@@ -346,9 +341,8 @@ class Mechanism(ABC):
         *,
         queries: int = 1,
         answered: int | None = None,
-        published: bool = False,
     ) -> RenyiCurve:
-        """What ``queries`` queries cost the unit, whatever the votes are: what a budget stops on.
+        """What published accountants charge the unit for ``queries`` queries, whatever the votes are.
 
         Parameters
         ----------
@@ -360,8 +354,6 @@ class Mechanism(ABC):
             Queries that enter the first stage.
         answered : int or None
             Queries that reach the later stages; all of them where it is None.
-        published : bool
-            By the published bounds in place of the best that is proven here.
 
         Raises
         ------
@@ -373,8 +365,7 @@ class Mechanism(ABC):
         unit = self.checked_unit(unit)
         total = RenyiCurve.zero(orders)
         for stage, count in zip(self.stages, self.queries_per_stage(queries, answered), strict=True):
-            one = stage.published_charge(orders, unit) if published else stage.charge(orders, unit)
-            total = total + one * count
+            total = total + stage.charge(orders, unit) * count
         return total
 
     def queries_per_stage(self, queries: int, answered: int | None = None) -> tuple[int, ...]:

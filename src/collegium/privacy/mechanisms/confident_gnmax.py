@@ -8,10 +8,8 @@ import numpy as np
 
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
-from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.independent import threshold_curve
+from collegium.privacy.accounting.grids import NoiseLaw, ThresholdTestLaw
 from collegium.privacy.accounting.papers import theorem_6
-from collegium.privacy.accounting.screening import ThresholdTestLaw
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
@@ -19,7 +17,7 @@ from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedR
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import FloatArray, RenyiCurve, gaussian_curve
+from collegium.privacy.renyi import FloatArray, gaussian_curve
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
 
 _THRESHOLDS_TRIED = (0.5, 0.6, 0.7, 0.8)
@@ -82,9 +80,6 @@ class ThresholdTest(GaussianStage):
     def moved(self, unit: Unit) -> float:
         """The largest count moves by no more votes than the unit has."""
         return float(unit.votes)
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return threshold_curve(self.sigma, self.threshold, orders, unit)
 
     def entries(self, unit: Unit) -> int:
         """One number is tested."""

@@ -53,9 +53,6 @@ class GaussianStage(Stage):
         return discrete_vector(moved * parts, self.sigma * parts, self.entries(unit))
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return self.published_charge(orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return sampled_gaussian_curve(self.moved(unit), self.sigma, self._rate(unit), orders)
 
     def privacy_loss(self, unit: Unit) -> Any:

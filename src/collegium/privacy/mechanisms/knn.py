@@ -12,14 +12,12 @@ from typing import Annotated, ClassVar
 from collegium.errors import UnsupportedAccounting
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
-from collegium.privacy.accounting.screening import ThresholdTestLaw, screening_curve
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Stage
 from collegium.privacy.mechanisms.confident_gnmax import ThresholdTest
 from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Adjacency, Unit
 
 _NOT_UNDER_SAMPLING = (
@@ -58,40 +56,18 @@ class PrivateKNN(Mechanism):
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (
-            SampledThreshold("threshold", self.sigma1, self.threshold, self.k, sampling_rate=self.sampling_rate),
+            SampledThreshold("threshold", self.sigma1, self.threshold, sampling_rate=self.sampling_rate),
             SampledRelease("release", self.sigma2, sampling_rate=self.sampling_rate),
         )
 
 
 @dataclass(frozen=True)
 class SampledThreshold(ThresholdTest):
-    """The threshold test on the votes of a Poisson sample; ``k`` neighbours vote."""
-
-    k: int
+    """The threshold test on the votes of a Poisson sample."""
 
     def moved(self, unit: Unit) -> float:
         check_records(unit)
         return super().moved(unit)
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        """One record is sampled or not, which amplifies; several records are charged as if all were in.
-
-        Over every largest count from 0, since fewer than k records may have been sampled.
-        """
-        check_records(unit)
-        if unit.votes > 1:
-            return super().charge(orders, unit)
-        both = [
-            screening_curve(
-                ThresholdTestLaw(self.sigma, self.threshold, discrete),
-                0,
-                self.k,
-                orders,
-                sampling_rate=self.sampling_rate,
-            ).values
-            for discrete in (False, True)
-        ]
-        return RenyiCurve(orders, both[0]).at_least(both[1])
 
 
 @dataclass(frozen=True)

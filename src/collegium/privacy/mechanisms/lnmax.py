@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from collegium.privacy.accounting import pld
-from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.accounting.game.laws import Law, RenyiLaw
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import laplace_curve_of_counts, theorem_2
@@ -13,7 +13,7 @@ from collegium.privacy.accounting.papers import theorem_3
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import FloatArray, RenyiCurve
+from collegium.privacy.renyi import WIDE_ORDERS, FloatArray, RenyiCurve
 from collegium.privacy.units import IntArray, Unit, checked_counts, winners
 
 
@@ -58,15 +58,12 @@ class LaplaceRelease(Stage):
         return 1.0 / self.gamma
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return laplace_curve_of_counts(self.gamma, orders, unit)
-
-    def published_charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return theorem_2(self.gamma, orders, unit)
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         if unit.votes == 1 and winner_is_searched("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes):
             return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes)
-        return super().law(unit, classes)
+        return RenyiLaw.of(laplace_curve_of_counts(self.gamma, WIDE_ORDERS, unit))
 
     def privacy_loss(self, unit: Unit) -> Any:
         return pld.laplace_loss(self.gamma, unit)

@@ -1,54 +1,47 @@
-"""The threshold test of the confident mechanisms and of Private-kNN: is max count + noise ≥ T?
+"""Theorem 7 of Private-kNN: the Rényi cost of the threshold test "is max count + noise ≥ T?", alone and sampled.
 
-A neighbour moves the largest count by at most one, so the test is a pair of coins (Private-kNN 2020,
-Theorem 7), cheaper than the Gaussian mechanism that it post-processes.
+A neighbour moves the largest count by at most one, so the test is a pair of coins, cheaper than the Gaussian mechanism
+that it post-processes. Runs are charged by the exact accountant, which is closer still.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.divergence import bernoulli_divergences
+from collegium.privacy.accounting.divergence import renyi_divergences
+from collegium.privacy.accounting.grids import ThresholdTestLaw
+from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
-from collegium.privacy.units import IntArray
+from collegium.privacy.units import IntArray, Unit
 
 
-@dataclass(frozen=True)
-class ThresholdTestLaw:
-    """Pass when max count + N(0, σ₁²) ≥ T; ``discrete`` for the discrete Gaussian of a release."""
+def screening_of(mechanism: PrivateKNN, orders: tuple[float, ...]) -> RenyiCurve:
+    """One test of Private-kNN for one record, under continuous and discrete noise alike.
 
-    sigma1: float
-    threshold: float
-    discrete: bool = False
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma1) and self.sigma1 > 0.0 and math.isfinite(self.threshold)):
-            raise ConfigurationError(f"a threshold test needs sigma1 > 0 and a finite threshold; got {self}")
-
-    def log_pass(self, top: IntArray) -> FloatArray:
-        """log Pr[pass] per largest count."""
-        if self.discrete:
-            return _discrete_gaussian_log_sf(np.ceil(self.threshold - top), self.sigma1)
-        return np.asarray(log_ndtr((top - self.threshold) / self.sigma1), dtype=np.float64)
-
-    def log_fail(self, top: IntArray) -> FloatArray:
-        """log Pr[abstain] per largest count."""
-        if self.discrete:
-            return _discrete_gaussian_log_sf(1.0 - np.ceil(self.threshold - top), self.sigma1)
-        return np.asarray(log_ndtr((self.threshold - top) / self.sigma1), dtype=np.float64)
+    Over every largest count from 0, since fewer than k records may have been sampled.
+    """
+    continuous, discrete = (
+        screening_curve(
+            ThresholdTestLaw(mechanism.sigma1, mechanism.threshold, kind),
+            0,
+            mechanism.k,
+            orders,
+            sampling_rate=mechanism.sampling_rate,
+        )
+        for kind in (False, True)
+    )
+    return continuous.at_least(discrete.values)
 
 
-def _discrete_gaussian_log_sf(start: FloatArray, sigma: float) -> FloatArray:
-    """log Pr[discrete Gaussian ≥ start], summed from the far tail inwards."""
-    reach = int(np.abs(start).max(initial=0)) + math.ceil(39.0 * sigma) + 2
-    log_mass = -0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2
-    log_tail = np.logaddexp.accumulate(log_mass[::-1])[::-1]
-    log_sf: FloatArray = np.minimum(log_tail - log_tail[0], 0.0)[start.astype(np.int64) + reach]
-    return log_sf
+def private_knn_curve(mechanism: PrivateKNN, orders: tuple[float, ...], screened: int, answered: int) -> RenyiCurve:
+    """A run for one record, as the paper counts: Theorem 7 for the tests, the sampled Gaussian for the answers."""
+    release = mechanism.stages[1].charge(orders, mechanism.unit())
+    return screening_of(mechanism, orders) * screened + release * answered
 
 
 def screening_curve(
@@ -119,3 +112,23 @@ def _largest(screen: ThresholdTestLaw, top: IntArray, votes: int, orders: FloatA
 def _mixture(log_without: FloatArray, log_with: FloatArray, rate: float) -> FloatArray:
     """log((1 − γ)·p₀ + γ·p₁), with the digits of the difference kept: p₀·(1 + γ·(p₁/p₀ − 1))."""
     return log_with if rate == 1.0 else log_without + np.log1p(rate * np.expm1(log_with - log_without))
+
+
+@lru_cache(maxsize=64)
+def threshold_curve(sigma1: float, threshold: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
+    """Is a count + N(0, σ₁²) at least T? Theorem 7 of Private-kNN over all counts, continuous or discrete noise."""
+    fraction = threshold - math.floor(threshold)
+    continuous, discrete = (
+        unbounded_screening_curve(ThresholdTestLaw(sigma1, fraction, kind), orders, unit.votes)
+        for kind in (False, True)
+    )
+    return continuous.at_least(discrete.values)
+
+
+def bernoulli_divergences(
+    log_p: FloatArray, log_not_p: FloatArray, log_q: FloatArray, log_not_q: FloatArray, orders: FloatArray
+) -> FloatArray:
+    """D_α(Bernoulli(p)‖Bernoulli(q)) for many pairs, shape ``[pairs, orders]``, from the logarithms of all four."""
+    base = np.stack([log_q, log_not_q], axis=-1)
+    ratio = np.stack([log_p - log_q, log_not_p - log_not_q], axis=-1)
+    return renyi_divergences(base, ratio, np.ones_like(base), orders)
