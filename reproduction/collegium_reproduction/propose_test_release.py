@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting import pld
 from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
 from collegium.privacy.units import IntArray, Unit, checked_counts, winners
+from collegium_reproduction.loss_distributions import loss_of, pure_loss
 
 
 @register
@@ -77,21 +77,24 @@ class StableRelease(Stage):
                 discrete_laplace_curve(1, 1.0 / self.epsilon, orders).values
             )
             return RenyiCurve(orders, noisy.values, self.delta)
-        pure, failure = unit.votes * self.epsilon, self._failure(unit)
+        pure, failure = unit.votes * self.epsilon, self.failure(unit)
         if failure >= 1.0:
             return RenyiCurve(orders, np.full(len(orders), np.inf))
         return RenyiCurve(orders, np.minimum(pure, np.asarray(orders) * pure * pure / 2.0), failure)
 
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.pure_loss(unit.votes * self.epsilon, min(self._failure(unit), 1.0))
-
-    def _failure(self, unit: Unit) -> float:
+    def failure(self, unit: Unit) -> float:
+        """The probability with which an unstable winner of the unit leaves, at most."""
         return unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
         noisy = votes_to_change(votes) + noise.laplace(1.0 / self.epsilon, (votes.shape[0],))
         return np.where(noisy > self.cut, winners(votes), ABSTAIN).astype(np.int64)
+
+
+@loss_of.register
+def _(stage: StableRelease, unit: Unit) -> Any:
+    return pure_loss(unit.votes * stage.epsilon, min(stage.failure(unit), 1.0))
 
 
 def votes_to_change(counts: IntArray) -> IntArray:

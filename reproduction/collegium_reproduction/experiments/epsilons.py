@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from collegium.privacy.analysis.account import account
-from collegium.privacy.analysis.epsilons import secret_epsilons, value_of
+from collegium.privacy.analysis.epsilons import planned_charges, secret_epsilons, value_of
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, Unit, create
 from collegium_reproduction.experiments.base import two_digits
+from collegium_reproduction.loss_distributions import loss_distribution_epsilon
 
 DELTA = 1e-5
 
@@ -19,10 +20,11 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    found = account(mechanism, queries=queries, delta=delta, answered=answered, loss_distribution=True).independent
+    found = account(mechanism, queries=queries, delta=delta, answered=answered).independent
+    charges = planned_charges(mechanism, mechanism.unit(), queries, answered)
     return {
         "independent": found.epsilon,
-        "pld": found.loss_distribution,
+        "pld": loss_distribution_epsilon(charges, delta),
         "classic": value_of(found.published),
     }
 

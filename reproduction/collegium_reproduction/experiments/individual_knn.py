@@ -194,7 +194,7 @@ def _measure(
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
         "epsilon": record.epsilon,
-        "epsilon_pld": record.loss_distribution,
+        "epsilon_pld": participation_epsilons(plan.sigma, plan.participations)["epsilon_pld"],
         "labels_csv": (folder / "labels.csv").read_text(encoding="utf-8"),
         "cpu_s": labels_s,
     }

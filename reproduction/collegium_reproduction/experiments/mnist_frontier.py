@@ -299,7 +299,7 @@ class _RecordRuns:
         return {
             "labels": run.label_accuracy,
             "epsilon": record.epsilon,
-            "epsilon_pld": record.loss_distribution,
+            "epsilon_pld": participation_epsilons(plan.sigma, plan.participations)["epsilon_pld"],
             "student": run.student_accuracy,
         }
 

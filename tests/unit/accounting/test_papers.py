@@ -7,6 +7,7 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
+from collegium_reproduction import loss_distributions as pld
 from collegium_reproduction.screening import (
     private_knn_curve,
     screening_curve,
@@ -18,7 +19,6 @@ from scipy.special import logsumexp
 from support.renyi_filter import RenyiFilter
 
 from collegium.errors import BudgetExceeded, UnsupportedAccounting
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.grids import ThresholdTestLaw
 from collegium.privacy.accounting.independent import theorem_2
 from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6

@@ -379,7 +379,6 @@ def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     record = run(budget={"epsilon": 50.0, "bound": "classic"})
     unit = record.privacy.units["record"]
     assert unit.epsilon == unit.published.epsilon
-    assert unit.loss_distribution <= unit.published.epsilon
 
 
 def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: Run, tmp_path: Path) -> None:
@@ -390,7 +389,7 @@ def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: 
         stated = {block.laws["record"]: block.rounds or 0 for block in blocks.values()}
         assert ledger.epsilon() == pytest.approx(block_epsilon(stated, 1e-5)) and ledger.epsilon() <= 6.0
         assert blocks["threshold"].rounds == 20 > (blocks["release"].rounds or 0) > 0
-    assert record.privacy.adaptive and record.privacy.units["record"].loss_distribution is None
+    assert record.privacy.adaptive
     assert record.labels.answered > 0
     report = (tmp_path / "run" / "report.html").read_text()
     assert "numbers that were stated beforehand" in report

@@ -32,7 +32,7 @@ def test_the_kit_runs_where_only_pytorch_is_installed(tmp_path: Path) -> None:
     ours = {re.split(r"[^\w-]", requirement)[0] for group in groups for requirement in group} - {"flwr-datasets"}
     absent = ours - set(NEEDED) - WITH_PYTORCH
     modules = {module for module, owners in packages_distributions().items() if absent & set(owners)} | {"ray"}
-    assert {"flwr", "grpc", "cryptography", "sklearn", "opendp", "dp_accounting", "pyarrow", "typer"} <= modules
+    assert {"flwr", "grpc", "cryptography", "sklearn", "opendp", "pyarrow", "typer"} <= modules
     assert not {"torch", "numpy", "pandas", "pydantic", "scipy"} & modules
     environment = environment_without(modules - {"collegium", "collegium_reproduction"}, tmp_path / "hiding")
     environment |= {"PYTHONPATH": os.pathsep.join([str(tmp_path / "hiding"), "src", "."]), "OMP_NUM_THREADS": "1"}

@@ -1,7 +1,8 @@
 """`collegium account`, `plan` and `audit`: the accountant at the command line."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from collegium.privacy.analysis import audit as auditing
 from collegium.privacy.analysis import planning
 from collegium.privacy.analysis.account import PrivacyReport
 from collegium.privacy.analysis.account import account as account_for
-from collegium.privacy.analysis.epsilons import Bound
+from collegium.privacy.analysis.epsilons import Bound, planned_charges
 from collegium.privacy.analysis.vote_files import read_votes
 from collegium.privacy.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
@@ -95,16 +96,19 @@ def account(
         classes=classes,
         orders=_orders(orders),
         conversion=conversion,
-        loss_distribution=loss_distribution,
     )
-    published = None
+    published, by_loss = None, None
     if publish is not None and counts is not None:
-        try:
-            from collegium_reproduction.smooth import publishable_epsilon
-        except ModuleNotFoundError:
-            raise MissingExtra("--publish is not installed: pip install 'collegium[reproduction]'") from None
-        published = publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
-    shown = report.as_dict() | {"unit": unit}
+        smooth = _reproduction("--publish", "smooth")
+        published = smooth.publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
+    if loss_distribution:
+        losses = _reproduction("--loss-distribution", "loss_distributions")
+        charges = planned_charges(described, report.unit, report.queries, answered)
+        by_loss = losses.loss_distribution_epsilon(charges, delta)
+        if losses.too_large(charges, delta):
+            why = f"no loss distribution is computed where the published bound is above ε = {losses.LARGEST:g}"
+            report = replace(report, notes=(why, *report.notes))
+    shown = report.as_dict() | {"unit": unit, "epsilon_data_independent_pld": by_loss}
     if published is not None:
         shown["epsilon_publishable"] = published
     if as_json:
@@ -254,6 +258,14 @@ def _sum_line(members: int, graph: GraphPlan | None) -> str:
         f"{graph.quorum} must stay. Drop-outs that it bears: {graph.dropped}{unless}; parties that may collude: "
         f"{graph.colluding} but for 2^-{graph.security_bits}."
     )
+
+
+def _reproduction(option: str, module: str) -> Any:
+    """The module that does what ``option`` asks for, of the package that reproduces the papers."""
+    try:
+        return import_module(f"collegium_reproduction.{module}")
+    except ModuleNotFoundError:
+        raise MissingExtra(f"{option} is not installed: pip install 'collegium[reproduction]'") from None
 
 
 def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:

@@ -25,14 +25,14 @@ from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
 
-RUN_FORMAT: Final = 4
+RUN_FORMAT: Final = 5
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
-_PACKAGES = ("collegium", "numpy", "opendp", "dp-accounting", "torch", "scikit-learn")
+_PACKAGES = ("collegium", "numpy", "opendp", "torch", "scikit-learn")
 
 
 class Record(BaseModel):
@@ -199,7 +199,7 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[4] = RUN_FORMAT
+    format: Literal[5] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.epsilons import (
-    LARGEST_PLD_EPSILON,
     Bound,
     Epsilons,
     ExactEpsilon,
@@ -84,7 +83,6 @@ class PrivacyReport:
             "epsilon_data_independent": self.epsilon,
             "epsilon_data_independent_classic": value_of(found.published),
             "epsilon_data_independent_moments": value_of(found.moments),
-            "epsilon_data_independent_pld": found.loss_distribution,
             "epsilon_paper_bound": value_of(secret.paper_bound),
             "epsilon_exact": value_of(secret.exact),
             "epsilon_exact_released": value_of(secret.exact_released),
@@ -114,7 +112,6 @@ def account(
     classes: int | None = None,
     orders: tuple[float, ...] = WIDE_ORDERS,
     conversion: Conversion = Conversion.IMPROVED,
-    loss_distribution: bool = False,
 ) -> PrivacyReport:
     """The ε of a plan, or of saved votes, by every analysis that applies.
 
@@ -145,8 +142,6 @@ def account(
         Rényi orders of the published bounds and of what follows from votes.
     conversion : Conversion
         From Rényi to (ε, δ).
-    loss_distribution : bool
-        Also compute the value by privacy loss distributions, which takes long.
 
     Returns
     -------
@@ -180,16 +175,13 @@ def account(
         delta,
         orders=orders,
         conversion=conversion,
-        loss_distribution=loss_distribution,
     )
     if bound == "classic" and independent.published is not None:
         independent = replace(independent, epsilon=independent.published.epsilon)
     secret, notes = None, list[str]()
-    if loss_distribution and independent.published and independent.published.epsilon > LARGEST_PLD_EPSILON:
-        notes.append(f"no loss distribution is computed where the published bound is above ε = {LARGEST_PLD_EPSILON:g}")
     if counts is not None:
         secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
-        notes += _notes(mechanism, protected, secret)
+        notes = _notes(mechanism, protected, secret)
     return PrivacyReport(
         mechanism=mechanism,
         queries=number,

@@ -5,20 +5,14 @@ What a mechanism's stages cost does not depend on the votes and may be published
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from collegium.errors import UnsupportedAccounting
 from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
-from collegium.privacy.accounting.pld import composed_epsilon
 from collegium.privacy.mechanisms.base import Mechanism, Stage
 from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
 from collegium.privacy.units import IntArray, Unit
-
-LARGEST_PLD_EPSILON = 50.0
-"""Beyond it a loss distribution fills the memory to say that there is no privacy."""
-
 
 Bound = Literal["exact", "classic"]
 """Which data-independent bound is the headline and stops budgets: the exact accountant, or the Rényi bounds of
@@ -67,9 +61,6 @@ class Epsilons:
         By the Rényi bounds of published accountants; None where the stages that were charged are not known.
     moments : Epsilon or None
         The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
-    loss_distribution : float or None
-        By privacy loss distributions of the published mechanisms; None where it was not asked for, where a stage has
-        none, and above 50.
     """
 
     epsilon: float
@@ -77,7 +68,6 @@ class Epsilons:
     attained: float | None = None
     published: Epsilon | None = None
     moments: Epsilon | None = None
-    loss_distribution: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,15 +112,6 @@ def _published(charges: Iterable[StageCharge], orders: tuple[float, ...]) -> Ren
     return total
 
 
-@lru_cache(maxsize=64)
-def loss_distribution_epsilon(charges: tuple[StageCharge, ...], delta: float) -> float | None:
-    """ε by privacy loss distributions; None where a stage has none. It is slow, and a run's reports repeat it."""
-    losses = [one.stage.privacy_loss(one.unit) for one in charges]
-    if any(loss is None for loss in losses):
-        return None
-    return composed_epsilon([(loss, one.queries) for loss, one in zip(losses, charges, strict=True)], delta)
-
-
 def rounds_of(charges: Iterable[StageCharge], classes: int | None = None) -> dict[Law, int]:
     """The rounds of each law that ``charges`` are; ``classes`` as for `exact_epsilon`."""
     rounds: dict[Law, int] = {}
@@ -171,22 +152,17 @@ def all_epsilons(
     *,
     orders: tuple[float, ...] = WIDE_ORDERS,
     conversion: Conversion = Conversion.IMPROVED,
-    loss_distribution: bool = False,
 ) -> Epsilons:
     """The ε of ``charges`` by every analysis, beside what was ``charged``, which is known.
 
-    ``orders`` and ``conversion`` are those of the published bounds. ``loss_distribution`` asks for the value that
-    takes long to compute; it does not hold where later charges depended on earlier answers.
+    ``orders`` and ``conversion`` are those of the published bounds.
     """
-    published = _published(charges, orders).to_epsilon(delta, conversion)
-    finite = published.epsilon <= LARGEST_PLD_EPSILON and loss_distribution
     return Epsilons(
         charged.certified,
         delta,
         charged.attained,
-        published=published,
+        published=_published(charges, orders).to_epsilon(delta, conversion),
         moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
-        loss_distribution=loss_distribution_epsilon(tuple(charges), delta) if finite else None,
     )
 
 

@@ -69,7 +69,7 @@ def charged_epsilons(ledger: Ledger) -> dict[str, float]:
 def ledger_report(ledger: Ledger) -> LedgerReport:
     """Every ε of everything charged, from the ledger's entries alone."""
     entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    terms, adaptive, delta = replace(ledger.terms(), blocks={}), ledger.adaptive, ledger.settings.delta
+    terms, delta = replace(ledger.terms(), blocks={}), ledger.settings.delta
     earlier: list[Terms] = []
     for entry in entries:
         held = replace(entry.terms, blocks={})
@@ -78,18 +78,14 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
     units = {}
     for name, charged in charged_epsilons(ledger).items():
         stages = _stage_charges(entries, name, terms.adjacency)
-        known = not adaptive and stages is not None and len(stages) <= 1  # else answers may have chosen a law
-        units[name] = (
-            Epsilons(charged, delta)
-            if stages is None
-            else all_epsilons(stages, ExactEpsilon(charged, None), delta, loss_distribution=known)
-        )
+        exact = ExactEpsilon(charged, None)
+        units[name] = Epsilons(charged, delta) if stages is None else all_epsilons(stages, exact, delta)
     return LedgerReport(
         terms=terms,
         source=mechanism_named(name).source if (name := str(terms.mechanism.get("name", ""))) else "",
         earlier_terms=tuple(earlier),
         delta=delta,
-        adaptive=adaptive,
+        adaptive=ledger.adaptive,
         units=units,
         queries_charged=sum(_charge(entry).queries for entry in entries if _asks(entry)),
         by_queries=_by_queries(entries),

@@ -124,10 +124,6 @@ class Stage(ABC):
         """
         return RenyiLaw.of(self.charge(WIDE_ORDERS, unit))
 
-    def privacy_loss(self, unit: Unit) -> Any:
-        """A dp-accounting PrivacyLossDistribution that dominates one query, or None."""
-        return None
-
     @abstractmethod
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         """Outcome per query for ``counts`` of shape ``[queries, classes]``: a class, ABSTAIN or NEXT_STAGE.

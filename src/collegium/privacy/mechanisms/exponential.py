@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.independent import l1_moved, published_range_curve
+from collegium.privacy.accounting.independent import published_range_curve
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
@@ -62,10 +61,6 @@ class GumbelRelease(Stage):
         if unit.votes == 1 and winner_is_searched("gumbel", 1.0 / self.gamma, unit.adjacency, None):
             return RoundLaw("gumbel", 1.0 / self.gamma, unit.adjacency)
         return super().law(unit, classes)
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        """By its pure bound alone, which gives bounded range away; the Rényi value is often smaller."""
-        return pld.pure_loss(self.gamma * l1_moved(unit))
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         return noise.gumbel_argmax(checked_counts(counts), 1.0 / self.gamma)

@@ -2,9 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
 
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.game.laws import Law, discrete_vector
 from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms.base import Stage
@@ -47,16 +45,14 @@ class GaussianStage(Stage):
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         """The whole noisy vector, by its exact (ε, δ) where all records take part."""
-        if self._rate(unit) < 1.0:
+        if self.rate(unit) < 1.0:
             return super().law(unit, classes)
         moved, parts = self.moved(unit), self.parts_of_a_vote
         return discrete_vector(moved * parts, self.sigma * parts, self.entries(unit))
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_gaussian_curve(self.moved(unit), self.sigma, self._rate(unit), orders)
+        return sampled_gaussian_curve(self.moved(unit), self.sigma, self.rate(unit), orders)
 
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.gaussian_loss(self.sigma, self.moved(unit), self._rate(unit))
-
-    def _rate(self, unit: Unit) -> float:
+    def rate(self, unit: Unit) -> float:
+        """The sampling rate that counts for the unit."""
         return self.sampling_rate if unit.votes == 1 else 1.0

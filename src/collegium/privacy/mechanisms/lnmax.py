@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from collegium.privacy.accounting import pld
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.accounting.grids import NoiseLaw
@@ -64,9 +63,6 @@ class LaplaceRelease(Stage):
         if unit.votes == 1 and winner_is_searched("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes):
             return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes)
         return RenyiLaw.of(laplace_curve_of_counts(self.gamma, WIDE_ORDERS, unit))
-
-    def privacy_loss(self, unit: Unit) -> Any:
-        return pld.laplace_loss(self.gamma, unit)
 
     def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
         votes = checked_counts(counts)
