@@ -291,6 +291,30 @@ def go_on(consortium: Consortium, running: CoordinatorSum) -> dict[str, Any]:
     return replies
 
 
+def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever went wrong, as where its file was exchanged meanwhile: four others signed, and it held its shares."""
+    asked = nearest(consortium.pool, "release", True)
+    (running,) = begun(consortium, [asked])
+    while running.phase is not Phase.SIGN:
+        go_on(consortium, running)
+    signed = Account.sign
+
+    def sign(account: Account, *answer: Any) -> None:
+        if account is consortium.accounts["alpha"]:
+            raise RuntimeError
+        signed(account, *answer)
+
+    monkeypatch.setattr(Account, "sign", sign)
+    assert isinstance(go_on(consortium, running)["alpha"], Failure)
+    running.close_phase()
+    step, alpha = running.requests()["beta"], running.setup.index["alpha"]
+    step.unmask.view_signatures = b"".join(running._views[sender] for sender in running._senders[alpha])
+    replies = consortium.liar.ask({"alpha": SecureSumStep(step)})
+    assert isinstance(replies["alpha"], Failure)
+
+
 def sides(consortium: Consortium, copies: int) -> list[CountNearest]:
     """Requests about one input that stands in a pool several times."""
     pool = consortium.pools.put(np.concatenate([X[3:4]] * copies))

@@ -42,7 +42,7 @@ class Answer:
     Parameters
     ----------
     keys : of each input, what it is, whatever the terms: other terms on the same input are a second answer.
-    uses : of each input, everything else that the answer depends on: terms, voters and roster.
+    uses : of each input, everything else that the answer depends on: terms, voters and, in the exact modes, roster.
     alike : names of what this answer and others tell about the same records, and the roster. Masked sums that share a
         name are opened with the same parties: the difference would show a single party.
     """
@@ -76,10 +76,14 @@ class Answer:
         if terms.sum_mode == SumMode.MASKED:
             sampled = contents if isinstance(body, CountNearest) else []
             alike = [_EVERY_KIND] if isinstance(body, SumRecords) else [b"sample near %s" % row for row in sampled]
+        parameters = dict(terms.parameters)
+        if terms.sum_mode == SumMode.MASKED_AND_NOISED:
+            # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
+            roster, parameters["honest_survivors"] = b"", 0
         under = (
             run_id,
             terms.mechanism,
-            sorted(terms.parameters.items()),
+            sorted(parameters.items()),
             terms.adjacency,
             terms.sum_mode,
             terms.stage,

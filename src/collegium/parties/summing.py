@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.errors import ProtocolViolation
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import Request
@@ -77,7 +77,7 @@ class SumHandler:
                 leaving.let_out()
             elif step.WhichOneof("phase") == "sign_survivors":
                 leaving.open_with(running.opened)
-        except CollegiumError:
+        except Exception:
             del self._sums[step.setup]  # nothing of this sum is answered any more
             raise
         return reply

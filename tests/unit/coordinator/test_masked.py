@@ -230,11 +230,12 @@ def test_an_input_whose_sum_was_begun_is_asked_of_the_same_parties_whatever_the_
 def test_the_parties_of_a_begun_sum_are_kept_however_many_follow(tmp_path: Path) -> None:
     begun = BegunSums(tmp_path / "begun.json")
     for number in range(20):
-        begun.note([f"{number}{at:03d}" for at in range(100)], NAMES[: 3 + number % 2])
+        begun.note([f"{number}{at:03d}" for at in range(100)], "roster", NAMES[: 3 + number % 2])
     again = BegunSums(tmp_path / "begun.json")
     for number in range(20):
-        assert {again.parties(f"{number}{at:03d}") for at in range(100)} == {NAMES[: 3 + number % 2]}
-    assert again.parties("20000") is None
+        held = {again.about(f"{number}{at:03d}") for at in range(100)}
+        assert held == {("roster", NAMES[: 3 + number % 2])}
+    assert again.about("20000") is None
 
 
 def asked_of(party: MaskingParty) -> list[int]:

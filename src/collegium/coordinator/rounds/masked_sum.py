@@ -1,9 +1,11 @@
 """The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone."""
 
+import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import (
@@ -17,7 +19,7 @@ from collegium.coordinator.rounds.rounds import (
     outcome_of,
     require_quorum,
 )
-from collegium.errors import CollegiumError, ProtocolViolation, QuorumNotReached, StorageError
+from collegium.errors import CollegiumError, ProtocolViolation, QueriesRefused, QuorumNotReached, StorageError
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
 from collegium.protocol.requests import CastVotes, SecureSumStep, SumRecords, VoteRequest, lowest
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
@@ -28,10 +30,15 @@ _ALL_RECORDS = "records"
 """Stands for what sums over all records are about, where others are about an input."""
 
 
-class BegunSums:
-    """What exact sums were about whose opening began, each with the parties of its sum.
+_Begun = tuple[str, tuple[str, ...] | None]
+"""The roster of a sum, and its parties, sorted, once its opening began; on a sparse graph none of them."""
 
-    Parties open all exact sums about an input with the same parties, whatever the stage or the batch.
+
+class BegunSums:
+    """What exact sums were about, each with its roster and, once its opening began, its parties.
+
+    Parties open all exact sums about an input over one roster and with the same parties, whatever the stage, the batch
+    or the run.
 
     Parameters
     ----------
@@ -44,27 +51,30 @@ class BegunSums:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self._parties = path, dict[str, tuple[str, ...]]()
+        self._path, self._begun = path, dict[str, _Begun]()
         if path is None or not path.exists():
             return
         try:
-            for parties, subjects in json.loads(path.read_text(encoding="utf-8")):
-                self._parties |= dict.fromkeys(subjects, tuple(parties))
+            for roster, parties, subjects in json.loads(path.read_text(encoding="utf-8")):
+                held = roster, None if parties is None else tuple(parties)
+                self._begun |= dict.fromkeys(subjects, held)
         except (OSError, ValueError, TypeError) as error:
             raise StorageError(f"cannot read {path}: {error}; remove it, or restore it from a copy") from error
 
-    def parties(self, subject: str) -> tuple[str, ...] | None:
-        """The parties of the sum, sorted; None where no opening began, and none by name on a sparse graph."""
-        return self._parties.get(subject)
+    def about(self, subject: str) -> _Begun | None:
+        """What is known of the sums about it; None where there were none."""
+        return self._begun.get(subject)
 
-    def note(self, subjects: Iterable[str], parties: Sequence[str]) -> None:
-        """Note, before the opening begins, with which parties sums about ``subjects`` are opened."""
-        self._parties |= dict.fromkeys(subjects, tuple(parties))
+    def note(self, subjects: Iterable[str], roster: str, parties: Sequence[str] | None) -> None:
+        """Note sums about ``subjects``, before vectors are sent, or, with their parties, before the opening begins."""
+        if parties is None:
+            subjects = [subject for subject in subjects if subject not in self._begun]
+        self._begun |= dict.fromkeys(subjects, (roster, None if parties is None else tuple(parties)))
         if self._path is not None:
-            by_parties: dict[tuple[str, ...], list[str]] = {}
-            for subject, among in self._parties.items():
-                by_parties.setdefault(among, []).append(subject)
-            write_whole(self._path, json.dumps(list(by_parties.items())))
+            alike: dict[_Begun, list[str]] = {}
+            for subject, held in self._begun.items():
+                alike.setdefault(held, []).append(subject)
+            write_whole(self._path, json.dumps([(*held, about) for held, about in alike.items()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +87,9 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
-    begun : what exact sums were about whose opening began; a durable one outlives a crash. What a sum was about is
-        asked again of the same parties. On a sparse graph, parties open a sum in one round alone: inputs are lost where
-        that round failed.
+    begun : what exact sums were about; a durable one outlives a crash. What a sum was about whose opening began is
+        asked again of the same parties. Inputs are lost where that cannot be: on a sparse graph parties open a sum in
+        one round alone, and where the roster has changed they refuse, unless their policies take a second sum.
     """
 
     parties: Parties
@@ -101,13 +111,14 @@ class MaskedSum:
         """
         once = not self.noised and not self.plan.complete
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
-        subjects = [str(at) for at in inputs] or [_ALL_RECORDS]
-        if once and (lost := [at for at in inputs if self.begun.parties(str(at)) is not None]):
+        subjects, roster = _subjects(round_.request), self._named
+        held = [None if self.noised else self.begun.about(subject) for subject in subjects]
+        if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one == (roster, ())]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
-        quorum, before = max(round_.quorum, self.plan.quorum), None if self.noised else self._before(subjects)
+        quorum, before = max(round_.quorum, self.plan.quorum), self._before(held)
         missing = sorted(set(before or ()) - teachers.keys())
         if missing and not round_.second_sum:
             raise QuorumNotReached(
@@ -119,16 +130,26 @@ class MaskedSum:
             teachers, quorum = {name: teachers[name] for name in before}, len(before)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
+        refused = sum(outcome.startswith(QueriesRefused.code) for outcome in outcomes.values())
+        moved = [row for row, one in enumerate(held) if one is not None and one[0] != roster]
+        if moved and len(self.roster) - refused < quorum:
+            raise InputsLost(
+                f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
+                "joined or left since a round about them failed, and policies allow no second sum (times_per_query)",
+                [inputs[row] for row in moved] if inputs else (),
+            )
         require_quorum(outcomes, quorum)
         coordinator = CoordinatorSum(self._setup(request, queries * width))
         try:
             while coordinator.phase is not Phase.DONE:
+                if coordinator.phase is Phase.MASK and not self.noised:
+                    self.begun.note(subjects, roster, None)
                 if coordinator.phase is Phase.SIGN:
                     survivors = sorted(coordinator.requests())
                     _leave_out(outcomes, survivors)
                     require_quorum(outcomes, quorum)
                     if not self.noised and before is None:
-                        self.begun.note(subjects, () if once else survivors)
+                        self.begun.note(subjects, roster, () if once else survivors)
                     if round_.before_opening is not None:
                         round_.before_opening()
                 self._phase(coordinator, outcomes, round_.deadline_s)
@@ -138,7 +159,7 @@ class MaskedSum:
         result = coordinator.result
         _leave_out(outcomes, result.survivors)
         if missing:  # parties that refuse a second sum still open the first
-            self.begun.note(subjects, sorted(result.survivors))
+            self.begun.note(subjects, roster, sorted(result.survivors))
         total = result.total.reshape(queries, width)
         voting = sum(teachers[name] for name in result.survivors)
         countable = isinstance(request, CastVotes) and not self.noised
@@ -149,13 +170,17 @@ class MaskedSum:
             )
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
 
-    def _before(self, subjects: Sequence[str]) -> tuple[str, ...] | None:
-        """With whom sums about all ``subjects`` are opened; None where that is open. Raises OpenedApart."""
+    @cached_property
+    def _named(self) -> str:
+        """Tells this roster from others."""
+        return hashlib.sha256(repr(sorted(self.roster.items())).encode()).hexdigest()[:16]
+
+    def _before(self, held: Sequence[_Begun | None]) -> tuple[str, ...] | None:
+        """With whom sums noted so are all opened; None where that is open. Raises OpenedApart."""
         apart: dict[tuple[str, ...] | None, list[int]] = {}
-        for row, subject in enumerate(subjects):
-            held = self.begun.parties(subject)
-            # Without a party that has left the roster, the parties decide by their policies.
-            apart.setdefault(held if held and self.roster.keys() >= set(held) else None, []).append(row)
+        for row, one in enumerate(held):
+            # Under another roster, the parties decide by their policies.
+            apart.setdefault(one[1] or None if one is not None and one[0] == self._named else None, []).append(row)
         if len(apart) > 1:
             raise OpenedApart("sums about these inputs were begun with different parties", list(apart.values()))
         return next(iter(apart))
@@ -183,6 +208,14 @@ class MaskedSum:
         for name, reply in self.parties.ask(requests, timeout_s=deadline_s).items():
             outcomes[name] = _accepted(coordinator, name, reply)
         coordinator.close_phase()
+
+
+def _subjects(request: VoteRequest) -> list[str]:
+    """What names each input of a request among all that the parties of a ledger are asked about."""
+    if isinstance(request, SumRecords):
+        return [_ALL_RECORDS]
+    inputs = request.inputs
+    return [f"{request.ledger_id}:{inputs.pool_sha256[:8]}:{at}" for at in inputs.indices]
 
 
 def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:

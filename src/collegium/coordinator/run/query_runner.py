@@ -97,18 +97,18 @@ class QueryRunner:
             def counts_of(stage: Stage, chunk: Sequence[str], teachers: dict[str, int] = teachers) -> IntArray:
                 return self._counts(requests, [queries[key] for key in chunk], teachers, stage.name)
 
-            if self._setup.mechanism.sum_per_stage:
-                fitted = self._labeller.label_by_stage(asked, counts_of)
-            else:
-                try:
+            try:
+                if self._setup.mechanism.sum_per_stage:
+                    fitted = self._labeller.label_by_stage(asked, counts_of)
+                else:
                     counts = self._counts(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM)
-                except InputsLost as error:
-                    logger.warning("%s", error)
-                    lost |= error.inputs
-                    continue
-                self._keep(asked, counts)
-                answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
-                fitted = self._labeller.label(asked, counts, answers)
+                    self._keep(asked, counts)
+                    answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
+                    fitted = self._labeller.label(asked, counts, answers)
+            except InputsLost as error:
+                logger.warning("%s", error)
+                lost |= error.inputs
+                continue
             batches.pop(0)
             on_batch()
             self.show_ledger()

@@ -36,7 +36,7 @@ class RunFolder:
         self.student = path / "student.safetensors"
         self.report = path / "report.html"
         self.begun_sums = path / "begun-sums.json"
-        """Which parties the sums about each input are opened with; see `BegunSums`."""
+        """Which parties the sums about each input are opened with; see `BegunSums`. It lies beside the ledger."""
         self.class_sums = path / "class-sums.safetensors"
         """The noisy class sums as they were released: public. Whoever deletes them pays for new ones."""
         self.learned = path / "learned"

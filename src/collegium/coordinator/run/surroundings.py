@@ -129,7 +129,8 @@ class RunSetup:
     noise: NoiseStrategy = field(init=False)
 
     def __post_init__(self) -> None:
-        reach, begun = self.reach, BegunSums(self.folder.begun_sums)
+        # Beside the ledger: parties remember what any run under it asked.
+        reach, begun = self.reach, BegunSums(self.ledger_file.with_name(self.folder.begun_sums.name))
         object.__setattr__(self, "begun", begun)
         vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys, begun)
         object.__setattr__(self, "vote_sum", vote_sum)
