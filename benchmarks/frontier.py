@@ -55,7 +55,7 @@ from collegium.data.loading.files import open_npz
 from collegium.data.task import Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.parties.class_sums import RecordsOfClasses
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium.privacy.mechanisms.gnmax import GNMax
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve

@@ -29,8 +29,8 @@ from collegium.errors import CollegiumError
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.settings import validate_config
+from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.prepared import PreparedRun, prepare_run
 
 CLASSES = 10
 RECORDS_PER_PARTY = 4

@@ -32,8 +32,7 @@ from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.requests import CastVotes
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, find, read_settings
-from collegium.simulations.prepared import PreparedRun, prepare_run
+from collegium.simulations.cohort import ROSTER, PreparedRun, find, prepare_run, read_settings
 from collegium.simulations.simulate import on_engine
 
 HOST = "localhost"
@@ -102,7 +101,7 @@ def in_process(work: Callable[..., None], pipe: Connection, *arguments: Any) -> 
 
 def coordinate(pipe: Connection, folder: Path) -> None:
     """Listen; once told the hosts' process ids and to go, run or hold; farewell when told."""
-    run = prepare_run(read_settings(folder), folder, data_root=None)
+    run = prepare_run(read_settings(folder)[0], folder, data_root=None)
     credentials = Credentials.load(folder / COORDINATOR, "coordinator")
     lost = 0
 
@@ -188,7 +187,7 @@ class HostedParty:
 
 def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow: int, delay_s: float) -> None:
     """Serve the sessions of these parties, the cohort's first ``slow`` slowly, until the farewell."""
-    config, cohort = read_settings(folder), find(folder)
+    config, cohort = read_settings(folder)[0], find(folder)
     roster = Roster.load(folder / ROSTER)
     keys = roster.signing_keys()
     pools = PoolStore(folder / "pools")
@@ -229,7 +228,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
 
 def simulate_on_flower(pipe: Connection, folder: Path) -> None:
     """The same labelling run with virtual parties on Flower's simulation engine."""
-    run = prepare_run(read_settings(folder), folder, data_root=None)
+    run = prepare_run(read_settings(folder)[0], folder, data_root=None)
     began_s, result = time.monotonic(), dict[str, Any]()
 
     def drive(parties: Parties) -> None:

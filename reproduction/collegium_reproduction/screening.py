@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.divergence import renyi_divergences
+from collegium.privacy.accounting.exact import renyi_divergences
 from collegium.privacy.accounting.grids import ThresholdTestLaw
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve

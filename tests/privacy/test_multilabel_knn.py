@@ -20,7 +20,7 @@ from collegium.data.task import NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours import counting
 from collegium.parties.neighbours.counting import SampledRecords
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collegium.clock import utc_now
-from collegium.coordinator.label_jobs.client import LabelJobClient
-from collegium.coordinator.label_jobs.ordering import Delivery, enrol_student, order_labels
+from collegium.coordinator.label_jobs.ordering import Delivery, LabelJobClient, enrol_student, order_labels
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.coordinator.settings.run_config import load_public

@@ -20,9 +20,8 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
-from collegium.simulations.cohort import virtual_party
+from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of
 
 TINY: dict[str, Any] = {

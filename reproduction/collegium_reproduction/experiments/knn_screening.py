@@ -15,7 +15,7 @@ import numpy as np
 from collegium.data import DataSource, default_task, load
 from collegium.data.features import Features, distances_squared, extract
 from collegium.privacy.accounting.grids import ThresholdTestLaw
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium.privacy.units import IntArray
 from collegium_reproduction.experiments.base import Setting, register, table

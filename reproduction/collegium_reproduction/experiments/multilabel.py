@@ -21,7 +21,7 @@ from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import IntArray, SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import held_in, numbers_of

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.privacy.mechanisms import create
 from collegium.settings import validate_config
+from collegium.simulations.cohort import prepare_run
 from collegium.simulations.config import SimulationConfig, with_changes
-from collegium.simulations.prepared import prepare_run
 from collegium.simulations.simulate import simulate
 from collegium_reproduction.experiments.base import (
     Setting,

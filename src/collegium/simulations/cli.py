@@ -8,8 +8,8 @@ import typer
 
 if TYPE_CHECKING:
     from collegium.coordinator.run.run_record import RunRecord
+    from collegium.simulations.cohort import PreparedRun
     from collegium.simulations.config import SimulationConfig
-    from collegium.simulations.prepared import PreparedRun
     from collegium.simulations.progress import RunProgress
 
 app = typer.Typer(add_completion=False)
@@ -86,7 +86,7 @@ def simulate(
       collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
     """
     from collegium.data import data_root as find_data_root
-    from collegium.simulations.prepared import prepare_run
+    from collegium.simulations.cohort import prepare_run
     from collegium.simulations.simulate import simulate as drive
 
     settings, folder = _asked(config, run, queries, seed)
@@ -147,7 +147,7 @@ def run_and_show(
     from rich.console import Console
 
     from collegium.coordinator.run.run_folder import run_json
-    from collegium.simulations.prepared import prepare_run
+    from collegium.simulations.cohort import prepare_run
     from collegium.simulations.progress import RunProgress, print_summary
 
     console = Console(stderr=as_json)

@@ -1,4 +1,4 @@
-"""The institutions of a simulation: who they are, which records each holds, and the parties that play them."""
+"""The institutions of a simulation: who they are, their records, a run with them, and the parties that play them."""
 
 import functools
 import hashlib
@@ -8,22 +8,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from collegium.coordinator.run.surroundings import Progress
+from collegium.coordinator.settings.run_config import PublicData, load_public
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.task import Task
+from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.errors import ConfigurationError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
-from collegium.parties.teachers.splits import simulated_key
+from collegium.parties.teachers.fitting import fit_teachers, on_cuda
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
+from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.privacy.multilabel import held_in
 from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
-from collegium.whole_files import read_whole, replacing
+from collegium.whole_files import read_whole, replacing, storing
 
 RECORDS = "records.npz"
 GROUP = "group"
@@ -138,27 +142,18 @@ def write_settings(config: SimulationConfig, folder: Path, data_root: Path | Non
 
 
 @functools.lru_cache(maxsize=4)
-def read_settings(folder: Path) -> SimulationConfig:
-    """The settings that `write_settings` wrote."""
-    return SimulationConfig.model_validate(_settings(folder)["simulation"])
-
-
-def read_data_root(folder: Path) -> Path | None:
-    """Where the run that was prepared in ``folder`` found its data files."""
-    root = _settings(folder)["data_root"]
-    return None if root is None else Path(root)
-
-
-def _settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> tuple[SimulationConfig, Path | None]:
+    """The settings that `write_settings` wrote, and where the run finds its data files."""
     advice = f"; {folder} holds no prepared run: collegium simulate CONFIG --run {folder} --prepare-only"
-    settings: dict[str, Any] = json.loads(read_whole(folder / SETTINGS, advice))
-    return settings
+    held = json.loads(read_whole(folder / SETTINGS, advice))
+    root = held["data_root"]
+    return SimulationConfig.model_validate(held["simulation"]), None if root is None else Path(root)
 
 
 @functools.lru_cache(maxsize=1024)
 def virtual_party(folder: Path, index: int) -> Party:
     """Party number ``index`` of the run in ``folder``, kept for the life of this process."""
-    config = read_settings(folder)
+    config, _ = read_settings(folder)
     cohort = find(folder)
     if not 0 <= index < len(cohort):
         raise ConfigurationError(f"party {index} of {len(cohort)}: the engine has too many nodes")
@@ -199,3 +194,59 @@ def _membership(folder: Path, member: CohortMember, collusion: float) -> Members
         return draw
 
     return Membership(roster.consortium, roster.signing_keys(), key.sign, collusion, random_bytes=random_bytes)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything that a run needs before its parties are there."""
+
+    config: SimulationConfig
+    folder: Path
+    cohort: Cohort
+    private: Examples
+    public: PublicData
+
+
+def prepare_run(config: SimulationConfig, folder: Path, *, data_root: Path | None) -> PreparedRun:
+    """Load the data, deal the records to the parties and leave the settings in ``folder``; twice is once.
+
+    Raises StorageError when the folder cannot be written, and whatever loading and dealing raise.
+    """
+    folder = folder.resolve()
+    public = load_public(config, data_root)
+    with storing(f"write the run folder {folder}", "; choose another"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_settings(config, folder, data_root)
+    cohort, private = prepare(config, folder, data_root=data_root)
+    PoolStore(folder / "pools").put(public.pool.x)
+    return PreparedRun(config, folder, cohort, private, public)
+
+
+def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
+    """Fit every missing teacher of all parties as one program, if the device is a GPU; return how many were fitted.
+
+    Each teacher is kept in its own party's folder under the name that the party looks for, so that the party finds it
+    fitted. Real parties cannot do this: it needs the records of all parties in one process. On other devices, and for
+    kinds that no GPU helps, nothing is done, and the parties fit their own.
+    """
+    config = run.config
+    if config.neighbours is not None or config.teachers.kind not in {*BUILT_IN, *installed_kinds()}:
+        return 0
+    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, (config.teachers.kind,))
+    if not on_cuda(factory, config.engine.device):
+        return 0
+    missing = []
+    for member in run.cohort:
+        records = load(member.source, config.task, data_root=None)
+        key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
+        store = TeacherStore(member.folder / "teachers")
+        for spec in specs_of(member.name, records, factory, config.teachers, key=key, store=store):
+            if not store.load_into(spec.unfitted(factory), spec.name, device="cpu"):
+                missing.append(spec)
+    for done, _ in enumerate(fit_teachers(factory, missing, device=config.engine.device, threads=1), start=1):
+        if on_progress is not None:
+            on_progress(Progress("fit", done, len(missing)))
+    return len(missing)

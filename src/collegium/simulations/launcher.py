@@ -24,8 +24,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
-from collegium.simulations.cohort import ROSTER, CohortMember
-from collegium.simulations.prepared import PreparedRun
+from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"

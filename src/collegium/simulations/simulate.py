@@ -23,10 +23,17 @@ from collegium.interrupts import handlers_kept
 from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.roster import Roster
-from collegium.simulations.cohort import ROSTER, SETTINGS, read_data_root, read_settings
+from collegium.simulations.cohort import (
+    ROSTER,
+    SETTINGS,
+    OnProgress,
+    PreparedRun,
+    fit_cohort,
+    prepare_run,
+    read_settings,
+)
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.local import InProcessParties
-from collegium.simulations.prepared import OnProgress, PreparedRun, fit_cohort, prepare_run
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -127,7 +134,8 @@ def drive_prepared(grid: "Grid", folder: Path) -> None:
     from collegium.simulations.progress import RunProgress, print_summary
 
     console = Console(force_terminal=False)
-    run = prepare_run(read_settings(folder), folder, data_root=read_data_root(folder))
+    config, data_root = read_settings(folder)
+    run = prepare_run(config, folder, data_root=data_root)
     parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort))
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 

@@ -17,8 +17,7 @@ from support.label_jobs import JobScene, Order, jobs_served_by
 from support.members import PATIENCE_S
 
 from collegium.clock import utc_now
-from collegium.coordinator.label_jobs.client import LabelJobClient
-from collegium.coordinator.label_jobs.ordering import enrol_student
+from collegium.coordinator.label_jobs.ordering import LabelJobClient, enrol_student
 from collegium.coordinator.label_jobs.servicer import MAX_CALLS_PER_STUDENT
 from collegium.coordinator.membership.enrolment_service import RENEW_BEFORE
 from collegium.coordinator.run.run_folder import read_labels

@@ -18,9 +18,9 @@ from support.runs import FORESTS, failures, paid, tiny
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_record import PartyFailure, RunRecord
 from collegium.errors import QuorumNotReached
+from collegium.simulations.cohort import prepare_run
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import PartyProcess, launch
-from collegium.simulations.prepared import prepare_run
 
 
 def mnist(parties: int) -> SimulationConfig:

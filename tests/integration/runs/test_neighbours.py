@@ -27,9 +27,8 @@ from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.simulations import launcher
-from collegium.simulations.cohort import ROSTER, CohortMember
+from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun, prepare_run
 from collegium.simulations.launcher import PartyProcess, launch, write_party_config
-from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of, on_engine
 
 pytest.importorskip("flwr")

@@ -8,8 +8,8 @@ import pytest
 from support.runs import but_for_time, failures, histograms, labels_csv, paid, tiny
 
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.simulations.cohort import prepare_run
 from collegium.simulations.launcher import launch
-from collegium.simulations.prepared import prepare_run
 from collegium.simulations.simulate import simulate
 
 pytest.importorskip("flwr")

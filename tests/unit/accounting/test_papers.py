@@ -20,9 +20,8 @@ from support.renyi_filter import RenyiFilter
 
 from collegium.errors import BudgetExceeded, UnsupportedAccounting
 from collegium.privacy.accounting.grids import ThresholdTestLaw
-from collegium.privacy.accounting.independent import theorem_2
+from collegium.privacy.accounting.independent import sampled_gaussian_curve, theorem_2
 from collegium.privacy.accounting.papers import lemma_4_log_q, theorem_3, theorem_6
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
 from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.privacy.renyi import (
     PAPER_ORDERS,

@@ -24,7 +24,7 @@ import collegium as cg
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.coordinator.run.counts_terms import announced_counts, counted_unit, counts_mechanism
-from collegium.coordinator.run.evaluation import PrivateEvaluation
+from collegium.coordinator.run.record_counting import PrivateEvaluation
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Compute, Reach, RunSetup, Storage, Watch
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig

@@ -27,7 +27,7 @@ from collegium.models.students import read_student
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import create
 from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS

@@ -30,7 +30,7 @@ from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.game.laws import RenyiLaw
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure, Neighbours

@@ -13,9 +13,8 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Fit
 from collegium.settings import validate_config
-from collegium.simulations.cohort import virtual_party
+from collegium.simulations.cohort import PreparedRun, fit_cohort, prepare_run, virtual_party
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.prepared import PreparedRun, fit_cohort, prepare_run
 
 VALUES: dict[str, Any] = {
     "name": "cohort",

@@ -12,8 +12,8 @@ from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.errors import ConfigurationError, Unreachable
 from collegium.settings import validate_config
 from collegium.simulations import simulate
+from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.prepared import PreparedRun, prepare_run
 from collegium.simulations.simulate import on_engine
 
 DIGITS = {"source": "digits", "split": "all", "shuffle_seed": 0}

@@ -11,10 +11,9 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Fit
 from collegium.settings import validate_config
-from collegium.simulations.cohort import virtual_party
+from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.launcher import write_party_config
-from collegium.simulations.prepared import PreparedRun, prepare_run
 
 KIND = "sklearn.naive_bayes:GaussianNB"
 OTHER = "sklearn.tree:DecisionTreeClassifier"

@@ -11,7 +11,7 @@ import pytest
 from collegium.errors import ConfigurationError, StorageError
 from collegium.settings import read_config, validate_config
 from collegium.simulations.cli import flwr_command
-from collegium.simulations.cohort import find, prepare, read_data_root, read_settings, virtual_party, write_settings
+from collegium.simulations.cohort import find, prepare, read_settings, virtual_party, write_settings
 from collegium.simulations.config import SimulationConfig, with_changes
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -66,8 +66,7 @@ def test_a_seed_reaches_everything_that_is_drawn(config: SimulationConfig) -> No
 
 def test_settings_are_found_as_they_were_left(config: SimulationConfig, tmp_path: Path) -> None:
     write_settings(config, tmp_path, None)
-    assert read_settings(tmp_path) == config
-    assert read_data_root(tmp_path) is None
+    assert read_settings(tmp_path) == (config, None)
 
 
 def test_the_place_of_the_data_is_found_from_anywhere(
@@ -76,7 +75,7 @@ def test_the_place_of_the_data_is_found_from_anywhere(
     """An app of Flower's runs in another working directory than the user's."""
     monkeypatch.chdir(tmp_path)
     write_settings(config, tmp_path, Path("data"))
-    assert read_data_root(tmp_path) == tmp_path / "data"
+    assert read_settings(tmp_path)[1] == tmp_path / "data"
 
 
 def test_the_command_for_flower_is_ready_to_paste(tmp_path: Path) -> None:

@@ -188,8 +188,7 @@ def _from_coordinator(
     bar: Progress,
 ) -> _Lessons:
     """Ask the coordinator for labels of the inputs that `choice` finds for ``asked``, and wait for them."""
-    from collegium.coordinator.label_jobs.client import LabelJobClient
-    from collegium.coordinator.label_jobs.ordering import choice, order_labels
+    from collegium.coordinator.label_jobs.ordering import LabelJobClient, choice, order_labels
     from collegium.protocol.identities import Credentials
     from collegium.protocol.label_jobs import JobStatus
 

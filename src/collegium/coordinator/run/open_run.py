@@ -8,12 +8,11 @@ import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
 from collegium.coordinator.run.class_sums import kept_sums, released_sums
-from collegium.coordinator.run.evaluation import PrivateEvaluation
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
 from collegium.coordinator.run.labeller import Labeller
-from collegium.coordinator.run.pool_check import PoolCheck
 from collegium.coordinator.run.query_runner import Ending, QueryRunner
+from collegium.coordinator.run.record_counting import PoolCheck, PrivateEvaluation
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
     RunRecord,

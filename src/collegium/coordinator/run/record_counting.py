@@ -1,26 +1,34 @@
 """Counts of the parties' records in a run: their charge, their round, their noise, and what run.json says of them."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.round_requests import paid_from
-from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, quorum_count, round_id
+from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, ask_each, quorum_count, round_id
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.selection.pool_cover import MOST_CELLS, pool_cover
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.analysis.evaluation import Measures, measures
+from collegium.privacy.analysis.pool_fit import pool_fit
+from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
 from collegium.privacy.renyi import FloatArray
-from collegium.protocol.requests import CountRecords, Terms
+from collegium.protocol.requests import CountCoverage, CountRecords, Evaluate, ShowEvaluation, Terms
 
 
 class RecordCounting(ABC):
@@ -161,3 +169,82 @@ class RecordCounting(ABC):
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
         self._notes.write()
+
+
+class PrivateEvaluation(RecordCounting):
+    """The parties measure the released student of a run on their own records.
+
+    Another student is another charge, and so is another attempt once the counts of one may have been seen.
+    """
+
+    part = "evaluation"
+
+    def _parts_and_cells(self, students: int = 1) -> tuple[int, int]:
+        layout = Layout(len(self._config.task.classes))
+        return students * layout.parts, students * layout.length
+
+    def measure(self, student: Path, fitted_from: str) -> None:
+        """Have the parties measure the student in this file; does nothing where they did, or none is configured."""
+        held = self._notes.record.evaluation
+        if self._settings is None or held is None or not held.paid or held.fitted_from == fitted_from:
+            return
+        found = lambda: {"fitted_from": fitted_from, "measures": self.released([student.read_bytes()])[0]}  # noqa: E731
+        self._attempt(held, found)
+
+    def released(self, students: Sequence[bytes]) -> list[Measures]:
+        """Ask the parties about these classifiers and release the figures; paid unless a charge is left for them.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not fit the budget.
+        QuorumNotReached
+            If too few parties answer.
+        ProtocolViolation
+            If the classifiers are too many or too large.
+        """
+        classes, deadline_s = self._config.task.classes, self._config.votes.deadline_s
+        name, counts, variance, answered = self._released(
+            self.mechanism(*self._parts_and_cells(len(students))),
+            [hashlib.sha256(student).hexdigest() for student in students],
+            lambda terms, name, paid, per_party: Evaluate(terms, name, paid, per_party, tuple(students), len(classes)),
+        )
+        by_student = counts.reshape(len(students), -1)
+        shown = ShowEvaluation(name, tuple(by_student[0].tolist()), variance)
+        ask_each(self._setup.reach.parties, answered, shown, deadline_s, None)
+        return [measures(own, variance, classes) for own in by_student]
+
+
+class PoolCheck(RecordCounting):
+    """Whether the pool fits: before labels are bought, the parties count how well it covers their records.
+
+    The check is made once in a run. After an error it is not repeated, as counts may have been released; only where too
+    few parties answered is the charge good for the next start.
+    """
+
+    part = "pool_check"
+
+    def _parts_and_cells(self) -> tuple[int, int]:
+        return 1, MOST_CELLS
+
+    @property
+    def due(self) -> bool:
+        """Whether the check is configured and paid for, and was not made yet."""
+        held = self._notes.record.pool_check
+        return self._settings is not None and held is not None and held.paid and not held.asked
+
+    def check(self, pool: NDArray[Any], pool_sha256: str) -> None:
+        """Ask the parties, which hold the pool ``[inputs, …]``, and note what was found; the check must be `due`."""
+        held, config = self._notes.record.pool_check, self._config
+        assert held is not None
+        spec, reference = pool_cover(config.sums, pool, config.task.inputs, len(config.task.classes), config.seed or 0)
+
+        def found() -> dict[str, Any]:
+            _, counts, variance, _ = self._released(
+                self.mechanism(1, spec.cells),
+                spec.digest(),
+                lambda terms, name, paid, per_party: CountCoverage(terms, name, paid, per_party, spec, pool_sha256),
+            )
+            return {"found": pool_fit(reference, counts, variance, spec.intervals_from)}
+
+        self._attempt(held, found)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 
 from collegium.privacy.accounting.game.laws import Law, discrete_vector
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms.base import Stage
 from collegium.privacy.renyi import RenyiCurve
 from collegium.privacy.units import Unit

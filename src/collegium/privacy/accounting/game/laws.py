@@ -21,8 +21,11 @@ from collegium.privacy.accounting.game.gaussian import gaussian_epsilons, gaussi
 from collegium.privacy.accounting.game.profile import Profile, check_delta, compose
 from collegium.privacy.accounting.game.recursion import Values, multiples
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
-from collegium.privacy.accounting.independent import laplace_curve_of_counts, published_range_curve
-from collegium.privacy.accounting.subsampling import sampled_gaussian_curve
+from collegium.privacy.accounting.independent import (
+    laplace_curve_of_counts,
+    published_range_curve,
+    sampled_gaussian_curve,
+)
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import Adjacency, Unit
 
