@@ -148,17 +148,18 @@ def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
 def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
-    def study(name: str, bandwidth: float, **budget: float) -> float:
+    def study(name: str, **budget: float) -> float:
         storage = run.Storage(tmp_path / name, ledger=tmp_path / "ledger.sqlite", study=name)
         reach = run.Reach(parties, signing_keys=parties.signing_keys)
-        run.Coordinator(config(budget=budget, sums={"bandwidth": bandwidth}), reach, storage, public=public).label()
+        record = run.Coordinator(config(budget=budget), reach, storage, public=public).label()
+        assert len(record.rounds) == 1, "it asks for sums of its own noise, as it pays for them"
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
             return ledger.epsilon()
 
-    assert 0.9 < study("one", 0.4, epsilon=1.0) <= 1.0
+    assert 0.9 < study("one", epsilon=1.0) <= 1.0
     with pytest.raises(BudgetExceeded, match=r"of ε = 2.5 is spent, and a run of noised-class-sums alone costs 2\.\d+"):
-        study("two", 0.5, epsilon=2.5)
-    assert 1.2 < study("three", 0.5, epsilon=2.5, study=1.0) <= 2.5
+        study("two", epsilon=2.5)
+    assert 1.2 < study("three", epsilon=2.5, study=1.1) <= 2.5
 
 
 def _dies(*_: Any, **__: Any) -> None:

@@ -201,10 +201,12 @@ class SumRequests(RoundRequests):
     ----------
     pool_sha256 : the name of ``pool``.
     ledger_id : names the ledger under which the sums are released.
+    noise : of the sums, in contributions; it may follow from the budget.
     """
 
-    def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str) -> None:
+    def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, noise: float) -> None:
         self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
+        self._noise = noise
         self.votes_per_unit = {config.budget.unit: 1}
         self._charge = 0
 
@@ -229,8 +231,7 @@ class SumRequests(RoundRequests):
     def question(self) -> str:
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
         asked = [self.spec.digest(), self._pool_sha256, self._ledger_id]
-        noise = self._config.mechanism.model_dump(mode="json")
-        return json.dumps([*asked, noise, self._config.votes.mode, self._config.budget.unit], sort_keys=True)
+        return json.dumps([*asked, self._noise, self._config.votes.mode, self._config.budget.unit])
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> SumClasses:
         """The request; ``asked`` does not matter, as the one sum labels every input."""
@@ -257,10 +258,11 @@ def build_requests(
     ledger_id: str,
     pretrained: Callable[[], bytes],
     study: str | None = None,
+    noise: float = 0.0,
 ) -> RoundRequests:
-    """How ``config`` asks about the pool ``[inputs, …]`` of that name; see `RecordRequests` for the others."""
+    """How ``config`` asks about the pool ``[inputs, …]`` of that name; see `RecordRequests` and `SumRequests`."""
     if config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
-        return SumRequests(config, pool, pool_sha256, ledger_id)
+        return SumRequests(config, pool, pool_sha256, ledger_id, noise)
     own = ledger_id if study is None else f"{ledger_id}:{study}"
     if config.neighbours is None:
         return TeacherRequests(config, own)

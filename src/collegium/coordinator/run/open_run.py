@@ -69,7 +69,8 @@ class OpenRun:
         self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation)
         self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check)
         pretrained, study = self._trainer.pretrained_network, setup.storage.study
-        self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study)
+        noise = setup.mechanism.noise_votes
+        self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
         self._labeller = self._new_labeller()
         self._runner = QueryRunner(setup, public, self._labeller, ledger, self._notes, self._remember)
         study = setup.storage.study
