@@ -70,6 +70,14 @@ class IdentityError(CollegiumError):
     exit_status = 4
 
 
+class UnnamedParties(IdentityError):
+    """The coordinator's roster has parties that this institution did not name; it is summed with nobody else."""
+
+    code = "unnamed-parties"
+    text: ClassVar[str] = "the institution's party.toml does not name under parties: "
+    """How the message begins; the names follow, between commas."""
+
+
 class VersionMismatch(CollegiumError):
     """The two sides speak different versions of the wire protocol."""
 

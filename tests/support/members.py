@@ -15,6 +15,7 @@ from collegium.data import DataSource, PoolStore, load
 from collegium.data.task import Task
 from collegium.parties.cli import PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
+from collegium.parties.known_roster import KnownRoster
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
@@ -31,6 +32,7 @@ class Member:
 
     session: PartySession
     thread: threading.Thread
+    known: KnownRoster
     parties: list[Party] = field(default_factory=list)
     """The party that answers, once the coordinator has said what the task is."""
     ended: list[str | Exception] = field(default_factory=list)
@@ -96,7 +98,7 @@ def join(
         on_roster=known.announced,
         stays=stays,
     )
-    member = Member(session, threading.Thread(target=lambda: member.ended.append(_end_of(session)), daemon=True))
+    member = Member(session, threading.Thread(target=lambda: member.ended.append(_end_of(session)), daemon=True), known)
     party.folder.mkdir(parents=True, exist_ok=True)
     member.thread.start()
     return member

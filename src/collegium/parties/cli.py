@@ -106,6 +106,7 @@ def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRos
         config.collusion,
         len(set(config.parties)),
         RoundLog(config.folder / "rounds.log"),
+        unnamed=lambda: known.unnamed,
     )
 
 

@@ -33,6 +33,8 @@ class KnownRoster(Mapping[str, bytes]):
         self.vouched, self._minimum = frozenset(vouched), minimum_parties
         self.roster = Roster.load(path)
         self._keys = self.roster.signing_keys()
+        self.unnamed: tuple[str, ...] = ()
+        """Parties of the roster that was announced last, and refused for them."""
 
     def __getitem__(self, name: str) -> bytes:
         return self._keys[name]
@@ -54,6 +56,7 @@ class KnownRoster(Mapping[str, bytes]):
         if len(roster_json) > MAX_ROSTER_BYTES:
             raise ProtocolViolation(f"a roster has at most {MAX_ROSTER_BYTES} bytes")
         fresh = parse_json(Roster, roster_json, "a roster")
+        self.unnamed = ()
         if fresh == self.roster:
             return
         if fresh.consortium != self.roster.consortium:
@@ -61,6 +64,7 @@ class KnownRoster(Mapping[str, bytes]):
         keys = fresh.signing_keys()
         strangers = sorted(keys.keys() - self._keys.keys() - self.vouched)
         if strangers:
+            self.unnamed = tuple(strangers)
             raise IdentityError(
                 f"it admits {', '.join(strangers)}, not named under parties in this institution's own file: name it "
                 "there once you have asked whose it is"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ProtocolViolation
+from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import Request
@@ -38,6 +38,7 @@ class Membership:
     vouched : of how many parties it is a share, at least; the roster's own number may be of the operator's making.
     used_rounds : rounds begun before; durable where a restart must not run one again.
     random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
+    unnamed : the parties for whom the coordinator's newest roster was refused.
     """
 
     consortium: str
@@ -47,6 +48,7 @@ class Membership:
     vouched: int = 0
     used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
+    unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
 
 
 PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
@@ -88,6 +90,8 @@ class SumHandler:
         parameters = request.body.message.advertise_keys.parameters
         if parameters.consortium != member.consortium:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
+        if names := member.unnamed():
+            raise UnnamedParties(UnnamedParties.text + ", ".join(names))
         roster = dict(member.roster)
         demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)

@@ -47,6 +47,26 @@ def test_who_enrols_during_a_run_is_summed_with_the_others_from_the_next_round_o
         assert Roster.load(scene.folder / name / "roster.json").admitted() == list(NAMES)
 
 
+def test_a_newcomer_whom_the_others_do_not_name_is_left_out_and_the_run_goes_on(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A party is summed with nobody whom its institution has not named: without it there is no round with both."""
+
+    def change(number: int) -> None:
+        if number == 1:
+            for name in NAMES[:3]:
+                known = scene.parties[name].known
+                known.vouched -= {"oak"}
+            scene.join("oak")
+
+    result = scene.serve(change)
+    assert result.state == "finished" and charged(scene) == 12
+    assert [(entry.asked, entry.answered) for entry in result.rounds] == [(3, 3)] * 4
+    said = [record.getMessage() for record in caplog.records if "goes on without oak" in record.getMessage()]
+    assert len(said) == 1
+    assert scene.parties["oak"].thread.is_alive() or scene.parties["oak"].ended == ["the run is finished"]
+
+
 def test_a_finished_run_that_is_served_again_waits_for_nobody(scene: Scene) -> None:
     first = scene.serve(lambda number: None)
     public = load_public(scene.config.run, None)

@@ -28,6 +28,12 @@ def convolved(sigma: float, shares: int) -> np.ndarray:
     return law
 
 
+@pytest.mark.parametrize("sigma", [186187.776, 200000.0])
+def test_what_was_paid_for_a_sum_is_good_for_another_number_of_parties(sigma: float) -> None:
+    """A party that joins or leaves between the charge and the release would have it paid twice."""
+    assert len({NoiseShare(sigma, parties).law(50000.0, 3) for parties in (2, 3, 4, 5, 6, 17, 200)}) == 1
+
+
 @pytest.mark.parametrize(("sigma", "shares"), [(0.5, 2), (0.5, 6), (0.6, 4), (0.8, 5)])
 def test_the_sum_of_discrete_gaussians_is_as_close_to_one_as_proved(sigma: float, shares: int) -> None:
     law = convolved(sigma, shares)

@@ -224,14 +224,14 @@ def require_quorum(outcomes: Mapping[str, str], quorum: int, doing: str = "answe
     if answered < quorum:
         failed: dict[str, list[str]] = {}
         for party in sorted(party for party, outcome in outcomes.items() if outcome != ANSWERED):
-            failed.setdefault(outcomes[party][:120], []).append(party)
+            failed.setdefault(outcomes[party][:200], []).append(party)
         shown = ", ".join(
             f"{', '.join(names[:10] + ['…'] * (len(names) > 10))} ({why})" for why, names in list(failed.items())[:10]
         )
         raise QuorumNotReached(
             f"{answered} parties {doing}, {quorum} are needed"
             + (f"; failed: {shown}" if failed else "")
-            + "; bring them back and start the run again (nothing is paid twice), or lower votes.quorum",
+            + "; bring them back, or have them agree, and start the run again (nothing is paid twice), or lower votes.quorum",
             outcomes,
         )
 

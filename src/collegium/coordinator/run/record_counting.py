@@ -154,7 +154,8 @@ class RecordCounting(ABC):
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
         asked_under = paid_from(self._ledger_id, charge, self.sum.mode)
-        request, names = ask(terms, name, asked_under, per_party), reach.parties.names()
+        request, here = ask(terms, name, asked_under, per_party), reach.parties.names()
+        names = here if reach.roster is None else [party for party in here if party in reach.roster]
         quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
         tell, opening = partial(self._notes.tell, self.part), None if share is None else spend
         asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell, opening)

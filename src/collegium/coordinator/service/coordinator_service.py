@@ -8,6 +8,7 @@ first come first served, under the one ledger and its one budget.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ from collegium.errors import (
     QuorumNotReached,
     Refused,
     StorageError,
+    UnnamedParties,
 )
 from collegium.logs import event
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.roster import Roster
 from collegium.whole_files import exclusive, remove_stale_temp_files
 
 logger = logging.getLogger("collegium.coordinator")
@@ -76,6 +79,7 @@ class CoordinatorService:
         self._folder, self._study = config.place, config.consortium.study
         self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
         self._own = _Work(config.run, self._folder.run)
+        self._aside: set[str] = set()
         self._jobs: LabelJobService | None = None
         if config.consortium.students:
             self._jobs = LabelJobService(
@@ -170,24 +174,25 @@ class CoordinatorService:
     def _complete(self, work: _Work) -> RunRecord:
         """Run it to its end, whoever joins or leaves meanwhile."""
         failed, rounds_before = 0, -1
+        self._aside.clear()
         while True:
-            if self._all_labelled(work):
-                members = self._sessions.members()
-            else:
-                members = self._sessions.await_quorum()
-                self._sessions.parties.announce(members.roster())
-            roster = members.roster()
+            asks = not self._all_labelled(work)
+            roster = self._roster(self._sessions.await_quorum() if asks else self._sessions.members())
+            if asks:
+                self._sessions.parties.announce(roster)
             try:
-                coordinator = self._coordinator(members, roster.signing_keys(), work)
+                coordinator = self._coordinator(roster, roster.signing_keys(), work)
                 record = coordinator.run() if work.job is None else coordinator.label()
                 if record.state != "labelling":
                     return record
                 if work.job is not None and (reason := self._why_not(work.job)):
                     raise Refused(reason)
-                parties = len(self._sessions.members().roster().admitted())
+                parties = len(self._roster(self._sessions.members()).admitted())
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
+                if self._go_on_without(roster, error.outcomes):
+                    continue
                 written = RunFolder(work.folder).read()
                 rounds = 0 if written is None else len(written.rounds)
                 failed = (failed if rounds == rounds_before else 0) + self._sessions.has_quorum()
@@ -196,6 +201,32 @@ class CoordinatorService:
                     raise
                 told = event("round-failed", code=error.code)
                 logger.warning("%s; trying again once a quorum is connected", error, extra=told)
+
+    def _roster(self, members: Members) -> Roster:
+        """The members' roster but for those without whom this run goes on."""
+        roster = members.roster()
+        changed = {
+            name: entry.model_copy(update={"admitted": False})
+            for name, entry in roster.parties.items()
+            if name in self._aside
+        }
+        return roster.model_copy(update={"parties": roster.parties | changed})
+
+    def _go_on_without(self, roster: Roster, outcomes: Mapping[str, str]) -> bool:
+        """Whether a round failed since most parties do not name some of the others: the run goes on without these."""
+        told = Counter(
+            name for one in outcomes.values() for name in one.partition(UnnamedParties.text)[2].split(", ") if name
+        )
+        left_out = {name for name in roster.admitted() if 2 * told[name] > len(roster.admitted())}
+        self._aside |= left_out
+        for name in sorted(left_out):
+            logger.warning(
+                "the run goes on without %s, which most institutions do not name under parties in their party.toml; "
+                "once they have and serve again, it takes part in the next run",
+                name,
+                extra=event("left-out", party=name),
+            )
+        return bool(left_out)
 
     def _farewell(self, reason: str) -> None:
         if self._jobs is None:
@@ -208,14 +239,14 @@ class CoordinatorService:
         members = self._sessions.members()
         stand_ins = dict.fromkeys(members.expected(), b"")
         try:
-            self._coordinator(members, stand_ins, self._own).check()
+            self._coordinator(members.roster(), stand_ins, self._own).check()
         except BudgetExceeded as error:
             if self._jobs is None:
                 raise
             logger.warning("%s; inputs that have a label are still given out", error)
 
-    def _coordinator(self, members: Members, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
-        roster, settings = members.roster(), self._config.consortium
+    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
+        settings = self._config.consortium
 
         def progress(step: Progress) -> None:
             self._on_progress(step)
@@ -224,7 +255,7 @@ class CoordinatorService:
 
         def should_stop() -> bool:
             revoked = work.job is not None and bool(self._why_not(work.job))
-            return revoked or self._sessions.members().roster() != roster
+            return revoked or self._roster(self._sessions.members()) != roster
 
         return Coordinator(
             work.config,

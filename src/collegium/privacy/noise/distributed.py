@@ -129,11 +129,11 @@ class NoiseShare:
     def law(self, l2: float, changed_entries: int) -> Law:
         """What one noised sum is for the exact accountant, where neighbours differ by ``l2`` in L2 in so many entries.
 
-        The noise counted on is that of the honest survivors alone.
+        The noise counted on is that of the honest survivors alone. Its variance is σ² or a rounding more, and σ² is
+        counted: what was paid is the same then, however many parties there are when it is released.
         """
-        sigma = self.sigma_share * math.sqrt(self.honest_survivors)
         closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
-        return discrete_vector(l2, sigma, changed_entries, closeness)
+        return discrete_vector(l2, self.sigma, changed_entries, closeness)
 
     def reach(self, parties: int, length: int, failure: float = 1e-9) -> int:
         """The room that ``parties`` parties leave for the noise at both ends of each of ``length`` entries.
