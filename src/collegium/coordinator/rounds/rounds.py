@@ -231,7 +231,8 @@ def require_quorum(outcomes: Mapping[str, str], quorum: int, doing: str = "answe
         raise QuorumNotReached(
             f"{answered} parties {doing}, {quorum} are needed"
             + (f"; failed: {shown}" if failed else "")
-            + "; bring them back, or have them agree, and start the run again (nothing is paid twice), or lower votes.quorum",
+            + "; bring them back, or have them agree, and start the run again (nothing is paid twice), or lower "
+            "votes.quorum",
             outcomes,
         )
 
