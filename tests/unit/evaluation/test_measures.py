@@ -11,7 +11,7 @@ from scipy.stats import binom
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from support.pages import text_of_page
 
-from collegium.privacy.analysis.evaluation import Measures, measures
+from collegium.privacy.analysis.evaluation import Measures, measures, records_needed
 from collegium.privacy.evaluation_cells import Layout
 
 PEOPLE = 200_000
@@ -109,6 +109,18 @@ def test_a_classifier_that_always_says_the_same_is_no_better_than_the_constant_a
         abs(0.825 - 2 / 3), abs=0.01
     )
     assert measured(population(2)[2], 2, SIGMA).better_than_constant is True
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("sigma", [0.5, 12.0, 200.0])
+def test_from_as_many_records_as_are_forecast_the_stated_error_is_so_small(classes: int, sigma: float) -> None:
+    true, given, *_ = Layout(classes).views()
+    right, wrong = (true >= 0) & (true == given), (true >= 0) & (true != given)
+    records = records_needed(classes, sigma**2)
+    for of, small in ((1.0, True), (0.98, False)):
+        cells = of * records * (0.8 * right / right.sum() + 0.2 * wrong / wrong.sum())
+        found = measures(cells, sigma**2, tuple(map(str, range(classes)))).accuracy
+        assert found is not None and ((found.high - found.low) / 2 <= 0.05 + 1e-9) == small
 
 
 def test_the_page_says_how_well_accuracy_is_known() -> None:

@@ -179,7 +179,12 @@ def test_a_check_tells_how_many_records_class_sums_need(
     assert status == 0 and re.search(
         r"forecast     noise decides the labels with \d+ (records|parties).* from \d+ on", out
     )
-    assert ("the noise hides classes" in out) == hidden
+    assert ("the noise hides classes" in out) == hidden and "evaluation   " not in out
+    config.write_text(config.read_text() + "[evaluation]\nshare = 0.1\n")
+    assert re.search(
+        r"evaluation   states .* ± 5 points from \d+ (records|parties)",
+        typed(capsys, "provision", config, "--check")[1],
+    )
 
 
 def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_need(

@@ -11,20 +11,25 @@ from pathlib import Path
 
 import numpy as np
 
-from collegium.coordinator.rounds.masked_sum import BegunSums
+from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
-from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, vote_sum_of
+from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
+from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.selection.kernel_choice import kernel_spec
-from collegium.coordinator.settings.consortium import ConsortiumConfig
+from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.kernels import KernelMap
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
+from collegium.privacy.analysis.evaluation import records_needed
+from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
+from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
@@ -69,6 +74,8 @@ class Findings:
     votes : of all parties together; 0 where records vote, whose number is private.
     needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
         mechanisms.
+    measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
+        None where there is none.
     policy : of a study, the lines of policy.toml that agree to it.
     """
 
@@ -80,6 +87,7 @@ class Findings:
     votes: int
     forecasts: tuple[Forecast, ...]
     needed: int | None
+    measured: int | None
     unit: str
     policy: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -99,11 +107,15 @@ class Findings:
                 f"forecast     {share} of {self.votes} votes for one class: about {right} of the labels are the "
                 f"majority's{unanswered}"
             )
+        whom = "parties" if self.unit == "party" else "records of all parties together"
         if self.needed is not None:
-            whom = "parties" if self.unit == "party" else "records of all parties together"
             lines.append(
                 f"forecast     noise decides the labels with {max(1, self.needed // DROWNED)} {whom}, and costs little "
                 f"accuracy from {CLEAR * self.needed} on"
+            )
+        if self.measured is not None:
+            lines.append(
+                f"evaluation   states the student's accuracy to about ± 5 points from {self.measured} {whom} on"
             )
         if self.policy:
             lines.append("policy       send these lines to the institutions: a policy.toml that lacks them refuses")
@@ -157,6 +169,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         votes=len(names) * config.teachers.per_party * (answered_by is AnsweredBy.TEACHERS),
         forecasts=forecasts,
         needed=needed,
+        measured=_measured(config) if config.run.evaluation is not None and config.consortium.own_run else None,
         unit=config.budget.unit,
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
@@ -200,6 +213,26 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     asked = config.consortium.queries_meant(config.queries.count, len(public.pool))
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
+    folder, own = config.place, config.consortium.study
+    others = {None, *(file.parent.name for file in folder.studies.glob(f"*/{STUDY_FILE}"))} - {own}
+    records = [RunFolder(ConsortiumFolder(folder.path, study).run).read() for study in others]
+    if asked_before := sum(bool(one and one.rounds and one.pool.sha256 == public.spec.sha256) for one in records):
+        yield f"times_per_query = {1 + asked_before}  # or more: other studies have asked about this pool"
+
+
+def _measured(config: ConsortiumConfig) -> int:
+    run, settings, classes = config.run, config.run.evaluation, len(config.task.classes)
+    assert settings is not None
+    parties, layout, mode = dict.fromkeys(config.consortium.parties, b""), Layout(classes), counts_mode(run, settings)
+    mechanism = counts_mechanism(run, settings, layout.parts, layout.length)
+    summed = sum_in(mode, run, _Nobody(), parties, BegunSums())
+    share = None
+    if isinstance(summed, MaskedSum) and summed.noised:
+        share = mechanism.noised_by_parties(summed.plan.honest_survivors).stages[0].share
+    sigma = (
+        float(mechanism.parameters()["sigma"]) if share is None else math.sqrt(len(parties)) * share.sigma_share / ONE
+    )
+    return records_needed(classes, sigma**2)
 
 
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:

@@ -7,6 +7,8 @@ f does not change when all counts are doubled, it does not matter that their tot
 records like those that were counted, not about these records alone.
 """
 
+import math
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
@@ -108,6 +110,19 @@ def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...])
         calibration_error=counted.calibration(positives, negatives, layout),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
+
+
+def records_needed(classes: int, noise_variance: float, *, within: float = 0.05, accuracy: float = 0.8) -> int:
+    """From how many records on the interval of this accuracy reaches at most ``within`` to both sides.
+
+    ``noise_variance`` is that of `measures`, which states the same error.
+    """
+    true, given, *_ = Layout(classes).views()
+    said = true >= 0
+    squares = float((((true == given)[said] - accuracy) ** 2).sum())  # of the gradient, times the records
+    drawn, error = accuracy * (1.0 - accuracy), within / NORMAL_95
+    root = math.sqrt(drawn**2 + 4.0 * error**2 * noise_variance * squares)
+    return math.ceil((drawn + root) / (2.0 * error**2))
 
 
 class _Counted:
