@@ -1,7 +1,13 @@
 """A week in fast motion: one consortium, twenty studies, and all that happens to its parties in between.
 
 Every command runs in this process, the coordinator and each party in a thread of its own, over TLS. All of them start
-anew for every study. The test moves the clock that everything but TLS reads: join codes and certificates expire.
+anew for every study. The test moves `collegium.clock`, which join codes, the commands' own check of their certificates,
+renewals, the ledger and the policies' hours read.
+
+Three clocks are not moved, so this test says nothing of them. OpenSSL reads the machine's: to it no certificate expires
+here, and what refuses one is the command of the party that holds it. (test_admission.py shows that the other side refuses
+it too, by certificates that ended yesterday.) Deadlines, waits and time limits of connections read a monotonic clock: they
+pass in the minutes that the test takes. And no process or connection lives for days: none is older than one study.
 """
 
 from __future__ import annotations
