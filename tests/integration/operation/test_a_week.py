@@ -5,9 +5,10 @@ anew for every study. The test moves `collegium.clock`, which join codes, the co
 renewals, the ledger and the policies' hours read.
 
 Three clocks are not moved, so this test says nothing of them. OpenSSL reads the machine's: to it no certificate expires
-here, and what refuses one is the command of the party that holds it. (test_admission.py shows that the other side refuses
-it too, by certificates that ended yesterday.) Deadlines, waits and time limits of connections read a monotonic clock: they
-pass in the minutes that the test takes. And no process or connection lives for days: none is older than one study.
+here, and what refuses one is the command of the party that holds it. (test_admission.py shows that the other side
+refuses it too, by certificates that ended yesterday.) Deadlines, waits and time limits of connections read a monotonic
+clock: they pass in the minutes that the test takes. And no process or connection lives for days: none is older than one
+study.
 """
 
 from __future__ import annotations
