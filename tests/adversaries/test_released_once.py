@@ -192,3 +192,44 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
     for number in (3, 4):
         assert released() == noised, "the policy agrees to two"
         assert len(charged(own, "", "record-ledger.sqlite")) == (number if noised else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["masked", "masked+noised"])
+@pytest.mark.parametrize("part", ["evaluation", "class sums"])
+def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, part: str
+) -> None:
+    """It held the charge, not spent: fresh noise was drawn under it each time that the files were put back.
+
+    The process ends as soon as there are noisy numbers, so that whatever the parties were shown came before them.
+    """
+    parties, own, kept = institutions(folder=tmp_path / "parties"), tmp_path / "own", tmp_path / "kept"
+    for name, party in parties._parties.items():
+        party._ledger._path = tmp_path / f"{name}-head.txt"
+    told: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}}
+    last = "collegium.coordinator.run.record_counting.ask_each"
+    if part == "class sums":
+        told = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
+        last = "collegium.coordinator.run.class_sums.save_arrays"
+        with pytest.raises(QuorumNotReached):
+            driven(own, parties, absent=4, **told).label()
+    else:
+        driven(own, parties, **told).label()
+    shutil.copytree(own, kept)
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(last, dies)
+        driven(own, parties, **told).run()
+    shutil.rmtree(own)
+    shutil.copytree(kept, own)
+    if part == "class sums":
+        with pytest.raises(QuorumNotReached, match="refused-ledger"):
+            driven(own, parties, **told).run()
+    else:
+        found = driven(own, parties, **told).run().evaluation
+        assert found is not None and found.measures is None and "refused-ledger" in str(found.why_not)
+    assert len(charged(own, "evaluation" if part == "evaluation" else "")) == 1

@@ -268,7 +268,7 @@ def test_counts_beside_labels_have_a_sum_that_parties_open(
     reach = Reach(cg.LocalParties(records(), TASK), signing_keys=keys)
     setup = RunSetup(config, reach, Storage(tmp_path), None, Compute(), Watch())
     notes: Any = None
-    added = PrivateEvaluation(setup, notes, notes, "ledger", config.evaluation).sum
+    added = PrivateEvaluation(setup, notes, notes, "ledger", config.evaluation, lambda: None).sum
     assert added.mode == mode and isinstance(added, ClearSum if mode == "clear" else MaskedSum)
     assert not isinstance(added, MaskedSum) or (added.plan.complete and added.begun is setup.begun)
 

@@ -194,6 +194,17 @@ class Readiness:
         if going:
             self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
 
+    def follow(self, deadline_s: float) -> None:
+        """Have every party that is here follow the ledger, before something is released that it must not forget.
+
+        One that refused, or broke the protocol, is left alone.
+        """
+        here = [party for party in self._parties.names() if party in self.statuses]
+        self._describe([party for party in here if party not in self._heads], deadline_s, None)
+        asked = [party for party in here if party in self._heads]
+        going = [party for party in asked if (now := self.statuses[party]).outcome == READY or now.may_return]
+        self.show_ledger(going, deadline_s, again=True)
+
     def show_ledger(self, parties: Collection[str], deadline_s: float, *, again: bool = False) -> None:
         """Have these parties follow the ledger to its last entry; with ``again`` also those that are there.
 

@@ -66,13 +66,15 @@ class OpenRun:
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
         named = ledger_id(ledger)
-        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation)
-        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check)
+        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation, self._follow)
+        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check, self._follow)
         pretrained, study = self._trainer.pretrained_network, setup.storage.study
         noise = setup.mechanism.noise_votes
         self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
         self._labeller = self._new_labeller()
-        self._runner = QueryRunner(setup, public, self._labeller, ledger, self._notes, self._remember)
+        self._runner = QueryRunner(
+            setup, public, self._labeller, ledger, self._notes, self._remember, self._requests.teacher
+        )
         study = setup.storage.study
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
 
@@ -97,13 +99,15 @@ class OpenRun:
             self._fit_student()
             assert self.record.student is not None
             self._evaluation.measure(self._folder.student, self.record.student.fitted_from)
-            self._runner.show_ledger()
 
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
         with self._notes.errors_noted():
             self._pay_for_counts()
             self._label()
+
+    def _follow(self) -> None:
+        self._runner.follow()
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
@@ -158,7 +162,7 @@ class OpenRun:
     def _label(self) -> None:
         self.record.state = "labelling"
         if self._pool_check.due:
-            self._runner.ready(self._requests)
+            self._runner.ready()
             self._pool_check.check(self._public.pool.x, self._public.spec.sha256)
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
@@ -204,8 +208,12 @@ class OpenRun:
         path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
 
         def outcomes(paid: int, spend: Callable[[], None]) -> IntArray:
+            def spend_and_show() -> None:
+                spend()
+                self._follow()
+
             ask = partial(self._runner.ask_sum, requests.paid_by(paid))
-            sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend)
+            sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend_and_show)
             self._note_head()
             student = sums.classifier(pool, self._config.task, self._setup.compute.device)
             return student.predict(pool[[queries[key] for key in pending]])

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from collegium.coordinator.rounds.rounds import (
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import PublicData
+from collegium.data.task import TeacherSettings
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
@@ -46,6 +48,7 @@ class QueryRunner:
     labeller : releases the labels, and pays for them.
     ledger : from which it pays; parties are shown how it grows.
     keep : called with the queries of a batch and their counts, ``[queries, classes]``, before noise is drawn.
+    teacher : what parties must have fitted; None where their records answer for themselves.
     """
 
     def __init__(
@@ -56,11 +59,11 @@ class QueryRunner:
         ledger: Ledger,
         notes: RunNotes,
         keep: Callable[[Sequence[str], IntArray], None],
+        teacher: TeacherSettings | None,
     ) -> None:
         self._setup, self._public, self._labeller, self._ledger = setup, public, labeller, ledger
-        self._notes, self._keep = notes, keep
-        self._readiness: Readiness | None = None
-        self._quorum = 0
+        self._notes, self._keep, self._teacher = notes, keep, teacher
+        self._prepared = False
 
     def ask(
         self,
@@ -92,7 +95,7 @@ class QueryRunner:
             if not asked:
                 batches.pop(0)
                 continue
-            teachers = self.ready(requests)
+            teachers = self.ready()
 
             def counts_of(stage: Stage, chunk: Sequence[str], teachers: dict[str, int] = teachers) -> IntArray:
                 return self._counts(requests, [queries[key] for key in chunk], teachers, stage.name)
@@ -131,30 +134,48 @@ class QueryRunner:
         """
         mechanism = self._setup.mechanism
         stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
-        result = self._round(requests, (0,), self.ready(requests), stage, before_opening)
+        result = self._round(requests, (0,), self.ready(), stage, before_opening)
         return result.counts[0], len(result.answered)
+
+    @cached_property
+    def _readiness(self) -> Readiness:
+        return Readiness(
+            self._setup.reach.parties,
+            self._roster,
+            self._teacher,
+            self._public,
+            self._ledger,
+            self._setup.reach.signing_keys,
+        )
+
+    @cached_property
+    def _roster(self) -> list[str]:
+        reach = self._setup.reach
+        return sorted(reach.roster if reach.roster is not None else reach.parties.names())
+
+    @property
+    def _quorum(self) -> int:
+        return quorum_count(self._setup.config.votes.quorum, len(self._roster))
 
     def show_ledger(self) -> None:
         """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
-        if self._readiness is not None:
-            self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
+        self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
 
-    def ready(self, requests: RoundRequests) -> dict[str, int]:
+    def follow(self) -> None:
+        """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy."""
+        self._readiness.follow(self._setup.config.votes.deadline_s)
+
+    def ready(self) -> dict[str, int]:
         """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
-        votes, reach, first = self._setup.config.votes, self._setup.reach, self._readiness is None
-        if self._readiness is None:
-            roster = sorted(reach.roster if reach.roster is not None else reach.parties.names())
-            self._quorum = quorum_count(votes.quorum, len(roster))
-            self._readiness = Readiness(
-                reach.parties, roster, requests.teacher, self._public, self._ledger, reach.signing_keys
-            )
+        votes, quorum = self._setup.config.votes, self._quorum
         self._readiness.prepare(
             deadline_s=votes.deadline_s,
-            fit_deadline_s=votes.fit_deadline_s if first else votes.deadline_s,
+            fit_deadline_s=votes.deadline_s if self._prepared else votes.fit_deadline_s,
             on_step=self._notes.tell,
         )
+        self._prepared = True
         self._notes.record.note_statuses(self._readiness.statuses)
-        require_quorum(self._readiness.outcomes(), self._quorum, "are ready")
+        require_quorum(self._readiness.outcomes(), quorum, "are ready")
         return self._readiness.ready()
 
     def _counts(
@@ -196,7 +217,6 @@ class QueryRunner:
             )
         )
         notes.record.note_round(request.round_id, len(indices), result, notes.now_s() - began_s)
-        assert self._readiness is not None, "parties are asked once they are ready"
         self._readiness.note_round(result.outcomes)
         notes.write()
         return result

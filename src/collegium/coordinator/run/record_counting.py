@@ -40,15 +40,23 @@ class RecordCounting(ABC):
     ----------
     ledger_id : names the ledger under which the counts are released.
     settings : None where the run does not take these counts.
+    follow : has the parties follow the ledger to its last entry.
     """
 
     part: ClassVar[str]
     """The part of run.json that says what came of the counts; charges and progress are called so as well."""
 
     def __init__(
-        self, setup: RunSetup, ledger: Ledger, notes: RunNotes, ledger_id: str, settings: CountsConfig | None
+        self,
+        setup: RunSetup,
+        ledger: Ledger,
+        notes: RunNotes,
+        ledger_id: str,
+        settings: CountsConfig | None,
+        follow: Callable[[], None],
     ) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
+        self._follow = follow
         self._config, self._settings = setup.config, settings
         self.sum = setup.vote_sum if settings is None else self._sum_of(counts_mode(setup.config, settings))
 
@@ -149,7 +157,12 @@ class RecordCounting(ABC):
         """
         stage, votes, reach = mechanism.stages[0], self._config.votes, self._setup.reach
         charge, share = self._charge(mechanism), stage.share
-        spend = partial(self._ledger.spend, charge)
+
+        def spend() -> None:
+            self._ledger.spend(charge)
+            self._follow()
+
+        self._follow()
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
