@@ -235,7 +235,7 @@ def pool(sizes: Sequence[int]) -> Iterator[Cost]:
 def queries(sizes: Sequence[int]) -> Iterator[Cost]:
     """ε of as many rounds of GNMax, certified; and one release of them all in a party's federated answer."""
     for size in sizes:
-        law = RoundLaw("gaussian", 40.0 * math.sqrt(size / 100.0))
+        law = RoundLaw("discrete-gaussian", 40.0 * math.sqrt(size / 100.0))
 
         def ours() -> None:
             Profile(tuple(play(game, size) for game in law.games())).epsilon(1e-5)  # noqa: B023

@@ -69,8 +69,8 @@ def _winner_alone(noise: str, scale: float, order: float, classes: int) -> float
     """
     whole = float(laplace_curve_of_counts(1.0 / scale, (order,), Unit()).values[0])
     two = 2 if classes == 2 else None
-    if not winner_is_searched(noise, scale, Adjacency.REPLACE, two):
-        return whole
+    if noise == "laplace" or not winner_is_searched(noise, scale, Adjacency.REPLACE, two):
+        return whole  # the accountant knows the integer noise of a release alone
     profile = winner_profile(RoundLaw(noise, scale, classes=two), 1)
     steps = np.linspace(0.0, 2.0 / scale, 1001)
     delta = np.array([profile.delta(epsilon) for epsilon in steps[:-1]])

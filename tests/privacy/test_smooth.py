@@ -224,13 +224,13 @@ def test_what_a_ceiling_is_worth() -> None:
     leads = generator.beta(12, 2, size=1000)
     counts = np.stack([generator.multinomial(250, [lead, *([(1 - lead) / 9] * 9)]) for lead in leads])
     release, epsilons = SmoothRelease(beta=0.04, noise=3.0, scale_noise=10.0), []
-    for noise, scale in (("laplace", 20.0), ("gaussian", 40.0)):
+    for noise, scale in (("discrete-laplace", 20.0), ("gaussian", 40.0)):
         envelope = envelope_for(counts, noise, scale, 6.0)
         published = release.release_epsilon(counts, envelope, 6.0, [6.0], failure=1e-3, normal=lambda: 0.0)
         labels = RenyiCurve((6.0,), np.array([published.ceiling]))
         epsilons.append((labels + published.charge).to_epsilon(1e-5).epsilon)
     # By the exact accountant, whatever the votes are: 8.96 and 3.87 (docs/privacy.md, "The exact accountant").
-    assert epsilons[0] < 6.3
+    assert epsilons[0] < 6.4
     assert epsilons[1] > 3.88
 
 

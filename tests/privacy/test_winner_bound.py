@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
 from collegium.privacy.accounting.game.cells import Cells
 from collegium.privacy.accounting.game.curves import Sampling, cell_curves
@@ -20,38 +19,21 @@ SLACK = 1 + 1e-6
 
 
 def winner_law(noise: str, scale: float, counts: np.ndarray) -> np.ndarray:
-    """Pr[winner], by quadrature or by summation over the integers with ties to the lowest class."""
+    """Pr[winner], in closed form or by summation over the integers with ties to the lowest class."""
     if noise == "gumbel":
         weight = np.exp((counts - counts.max()) / scale)
         return weight / weight.sum()
-    reach = (10.0 if noise.endswith("gaussian") else 40.0) * scale
-    low, high = counts.min() - reach, counts.max() + reach
-    if noise.startswith("discrete-"):
-        z = np.arange(math.floor(low), math.ceil(high) + 1.0)
-        weights = np.ones_like(z)
-    else:
-        # Panels end at the counts, where Laplace densities have their kinks.
-        ends = np.unique(np.concatenate([counts, np.arange(low, high, scale / 2), [high]]))
-        nodes, node_weights = np.polynomial.legendre.leggauss(10)
-        half = np.diff(ends)[:, None] / 2
-        z = (ends[:-1, None] + half + half * nodes).ravel()
-        weights = (half * node_weights).ravel()
+    reach = (10.0 if noise == "discrete-gaussian" else 40.0) * scale
+    z = np.arange(math.floor(counts.min() - reach), math.ceil(counts.max() + reach) + 1.0)
     u = (z - counts[:, None]) / scale
-    kernel = np.exp(-0.5 * u * u) if noise.endswith("gaussian") else np.exp(-np.abs(u))
-    if noise.startswith("discrete-"):
-        mass = kernel / kernel.sum(axis=1, keepdims=True)
-        below = np.cumsum(mass, axis=1)
-        strict, level = np.maximum(below - mass, 0.0), below
-    elif noise == "gaussian":
-        mass, strict = kernel / math.sqrt(2 * math.pi) / scale, ndtr(u)
-        level = strict
-    else:
-        mass, strict = kernel / 2 / scale, np.where(u < 0, 0.5 * np.exp(-np.abs(u)), 1 - 0.5 * np.exp(-np.abs(u)))
-        level = strict
+    kernel = np.exp(-0.5 * u * u) if noise == "discrete-gaussian" else np.exp(-np.abs(u))
+    mass = kernel / kernel.sum(axis=1, keepdims=True)
+    below = np.cumsum(mass, axis=1)
+    strict = np.maximum(below - mass, 0.0)
     law = np.empty(len(counts))
     for i in range(len(counts)):
-        others = [strict[j] if j < i else level[j] for j in range(len(counts)) if j != i]
-        law[i] = (weights * mass[i] * np.prod(others, axis=0)).sum()
+        others = [strict[j] if j < i else below[j] for j in range(len(counts)) if j != i]
+        law[i] = (mass[i] * np.prod(others, axis=0)).sum()
     return law / law.sum()
 
 
@@ -129,25 +111,22 @@ def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
     assert best[0] >= 0.6 * bound[0]
 
 
-@pytest.mark.parametrize(
-    ("noise", "scale", "signed"),
-    [("gaussian", 8.0, False), ("discrete-gaussian", 16.0, True), ("discrete-gaussian", 130.0, True)],
-)
-def test_planted_bug_a_grid_without_reserve_is_caught(noise: str, scale: float, signed: bool) -> None:
+@pytest.mark.parametrize("scale", [16.0, 130.0])
+def test_planted_bug_a_grid_without_reserve_is_caught(scale: float) -> None:
     """On coarse rectangles the corners alone miss the largest gain inside; with the reserve they do not."""
     generator = np.random.default_rng(6)
-    plane = Plane.build(noise, scale, True)
+    plane = Plane.build("discrete-gaussian", scale, True)
     unit = 1.0 / plane.lattice.step
     low = generator.integers(int(-1.5 * unit), int(4.7 * unit), (300, 2))
     width = generator.integers(int(0.06 * unit) + 2, int(1.5 * unit), 300)
     cells = np.stack([low[:, 0], low[:, 0] + width, low[:, 1], low[:, 1] + width], axis=1)
     grid = np.linspace(0.0, 2.4 / scale, 7)
-    curves = cell_curves(plane.enclose(Cells(cells)), Sampling(), grid, signed)
+    curves = cell_curves(plane.enclose(Cells(cells)), Sampling(), grid, True)
     corners = curves.corner_gain.max(axis=0)
     bound = np.minimum(curves.envelope, corners + curves.reserve)
     x, y = ((cells[:, k] + generator.integers(0, width + 1, (40, 300))).ravel() for k in (0, 2))
     p = np.exp(plane.lattice.log_three(x, y, True))
-    q = np.exp(plane.lattice.log_three(x - plane.lattice.vote, y + plane.lattice.vote, True))
+    q = np.exp(plane.lattice.log_three(x - 1, y + 1, True))
     inside = np.maximum(p[..., None] - np.exp(grid) * q[..., None], 0.0).sum(axis=0).reshape(40, 300, -1).max(axis=0)
     assert (inside <= bound * (1 + 1e-9) + 1e-13).all()
     assert int((inside > corners * 1.01).sum()) > 50

@@ -54,8 +54,3 @@ class Enclosure:
     first_high: FloatArray
     corners: FloatArray
     curvature: FloatArray
-
-
-def either_sign(size: FloatArray) -> FloatArray:
-    """``Enclosure.curvature`` from its size for all axes together, ``[2 (P − Q, Q), outcomes, cells]``."""
-    return np.stack([-size, size])[:, None]

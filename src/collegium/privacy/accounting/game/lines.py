@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
 
-from collegium.privacy.accounting.game.cells import Cells, Enclosure, either_sign
-from collegium.privacy.accounting.game.curvature import density_bounds
+from collegium.privacy.accounting.game.cells import Cells, Enclosure
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import IntArray
 
-Bends = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-"""sup |F″| and sup |F‴| over the intervals [low, high] that hold no kink of F′."""
+Bend = Callable[[FloatArray, FloatArray], FloatArray]
+"""A bound on |F″| and on |F‴| over the intervals [low, high]."""
 
 _NEGLIGIBLE = 46.0
 """Minus the log of a probability that is counted as lost rather than followed: e^{−46} = 1e-20."""
@@ -38,16 +36,14 @@ class Line:
     step : lengths are in noise scales; for integer noise one vote.
     shift : η in steps.
     end : the positions −end … end are searched; beyond them ``far`` bounds what a round can gain.
-    bends : bounds on the derivatives of F; None for integer noise, whose differences are taken exactly.
-    kinks : steps at which F′ has a kink.
+    bend : bounds the derivatives of F; None for integer noise, whose differences are taken exactly.
     """
 
     log_below: Callable[[IntArray], FloatArray]
     step: float
     shift: int
     end: int
-    bends: Bends | None
-    kinks: tuple[int, ...] = ()
+    bend: Bend | None
     spare: tuple[float, float] = (0.0, 0.0)
     """How much of P − Q and of Q a third outcome that is left out may move; see ``planes.Plane.duel``."""
     root: int = 1
@@ -56,7 +52,7 @@ class Line:
     @property
     def discrete(self) -> bool:
         """Whether the positions between two multiples of ``step`` do not exist."""
-        return self.bends is None
+        return self.bend is None
 
     @property
     def far(self) -> float:
@@ -64,9 +60,8 @@ class Line:
         return 2.0 * float(np.exp(self.log_below(np.array([self.shift - self.end]))[0]))
 
     def roots(self) -> Cells:
-        """The intervals that the search begins with; kinks lie on their ends."""
-        kinks = [kink + move for kink in self.kinks for move in (0, self.shift)]
-        edges = np.unique(np.concatenate([np.arange(-self.end, self.end, self.root), np.array([self.end, *kinks])]))
+        """The intervals that the search begins with."""
+        edges = np.append(np.arange(-self.end, self.end, self.root), self.end)
         return Cells(np.stack([edges[:-1], edges[1:]], axis=1).astype(np.int64))
 
     def enclose(self, cells: Cells) -> Enclosure:
@@ -85,7 +80,7 @@ class Line:
             ell_high=high,
             first_high=np.exp(low_p[0]),
             corners=np.stack([[at_low, low], [at_high, high]]),
-            curvature=either_sign(self._curvature(x1, x2)),
+            curvature=np.stack([-(size := self._curvature(x1, x2)), size])[:, None],
         )
 
     def _laws(self, x: IntArray) -> FloatArray:
@@ -95,18 +90,13 @@ class Line:
 
     def _curvature(self, x1: IntArray, x2: IntArray) -> FloatArray:
         width = (x2 - x1) * self.step
-        if self.bends is None:
+        if self.bend is None:
             differences, levels = self._second_differences(x1, x2)
             return np.repeat(np.stack([differences, levels])[:, None] * ((x2 - x1) ** 2 / 8.0), 2, axis=1)
         # P − Q = F(x) − F(x − η), with second derivative ∫ F‴ over the shift; Q alone has F″.
         length = self.shift * self.step
-        second, third = self.bends(np.asarray(x1 * self.step - length), np.asarray(x2 * self.step, dtype=np.float64))
-        out = np.stack([length * third, second])
-        for kink in self.kinks:
-            # Between the kink and its shifted image the two second derivatives have different signs.
-            inside = (x1 >= kink) & (x2 <= kink + self.shift)
-            out[0] = np.where(inside, 2.0 * second, out[0])
-        return np.repeat((out * width**2 / 8.0)[:, None], 2, axis=1)
+        most = self.bend(np.asarray(x1 * self.step - length), np.asarray(x2 * self.step, dtype=np.float64))
+        return np.repeat((np.stack([length * most, most]) * width**2 / 8.0)[:, None], 2, axis=1)
 
     def _second_differences(self, x1: IntArray, x2: IntArray) -> tuple[FloatArray, FloatArray]:
         """The largest second differences of P − Q and of Q at the integers inside each interval."""
@@ -122,43 +112,32 @@ class Line:
         return rates, levels
 
 
-def continuous_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Line:
-    """The line of continuous noise: a class that ``votes`` votes move against a fixed level, or against one rival.
+def logistic_line(scale: float, votes: int) -> Line:
+    """The line of the exponential mechanism: Gumbel noise, under which the other classes together act as one rival.
 
     Parameters
     ----------
-    noise : "gaussian", "laplace" or "gumbel". Gumbel noise on all classes is the exponential mechanism, where
-        the other classes together act as one rival.
     scale : of the noise on one count, in votes.
     votes : by how many votes the difference moves: 1, or 2 where the rival gains what the class loses.
-    rival_noise : whether the rival's own noise is part of the law, rather than given.
     """
     length = votes / scale
-    kinks: tuple[int, ...] = ()
-    if noise == "gaussian":
-        length /= math.sqrt(2.0) if rival_noise else 1.0
-        log_below, bends, reach = log_ndtr, _gaussian_bends, 9.5
-    elif noise == "gumbel":
-        log_below, bends, reach = _logistic, _logistic_bends, _NEGLIGIBLE
-    elif rival_noise:
-        log_below, bends, reach = _laplace_difference, _laplace_difference_bends, _NEGLIGIBLE + 4.0
-    else:
-        log_below, bends, reach, kinks = _laplace, _laplace_bends, _NEGLIGIBLE, (0,)
     shift = max(8, math.ceil(length / _FINEST))
     step = length / shift
-    return Line(
-        lambda x: np.asarray(log_below(x * step)),
-        step,
-        shift,
-        math.ceil((reach + length) / step),
-        bends,
-        kinks,
-        root=max(1, round(_ROOT / step)),
-    )
+    end = math.ceil((_NEGLIGIBLE + length) / step)
+    return Line(lambda x: -np.logaddexp(0.0, -x * step), step, shift, end, _bend, root=max(1, round(_ROOT / step)))
 
 
 def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Line:
-    """The same for integer noise: positions are integers, and a tie goes to the rival or, one step on, to the class."""
+    """The line of integer noise: a class that ``votes`` votes move against a fixed level, or against one rival.
+
+    Positions are integers, and a tie goes to the rival or, one step on, to the class.
+
+    Parameters
+    ----------
+    noise : "discrete-gaussian" or "discrete-laplace".
+    scale, votes : as for `logistic_line`.
+    rival_noise : whether the rival's own noise is part of the law, rather than given.
+    """
     reach = 9.5 if noise.endswith("gaussian") else _NEGLIGIBLE
     half = math.ceil((reach + 3.0) * scale) + 2 * votes + 4
     z = np.arange(-half, half + 1) / scale
@@ -179,49 +158,7 @@ def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Li
     return Line(log_below, 1.0, votes, end, None, root=max(1, round(_ROOT * scale)))
 
 
-def _gaussian_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    _, first, second = density_bounds(np.stack([low, high]))
-    return first, second
-
-
-def _nearest(low: FloatArray, high: FloatArray) -> FloatArray:
-    """The smallest |z| in the interval."""
-    return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-
-
-def _laplace(z: FloatArray) -> FloatArray:
-    return np.where(z < 0.0, z - math.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(z))))
-
-
-def _laplace_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    size = 0.5 * np.exp(-_nearest(low, high))
-    return size, size
-
-
-def _laplace_difference(z: FloatArray) -> FloatArray:
-    """Two independent Laplace variables: Pr[Z₁ − Z₂ ≤ z] = (2 − z)·e^z/4 for z ≤ 0."""
-    a = np.abs(z)
-    tail = np.log(2.0 + a) - a - math.log(4.0)
-    return np.where(z < 0.0, tail, np.log1p(-np.exp(tail)))
-
-
-def _laplace_difference_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The density (1 + |z|)·e^{−|z|}/4 has |first derivative| |z|·e^{−|z|}/4 and |second| ||z| − 1|·e^{−|z|}/4."""
-    near = _nearest(low, high)
-    peak, far = np.maximum(near, 1.0), np.maximum(near, 2.0)
-    first = peak * np.exp(-peak) / 4.0
-    second = np.where(
-        near < 2.0, np.maximum(np.abs(near - 1.0) * np.exp(-near), math.exp(-2.0)), (far - 1.0) * np.exp(-far)
-    )
-    return first, second / 4.0
-
-
-def _logistic(z: FloatArray) -> FloatArray:
-    return -np.logaddexp(0.0, -z)
-
-
-def _logistic_bends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """|F″| = F′·|1 − 2F| and |F‴| = F′·|1 − 6F′| are at most F′, which falls away from 0."""
-    near = _nearest(low, high)
-    density = np.exp(-near - 2.0 * np.log1p(np.exp(-near)))
-    return density, density
+def _bend(low: FloatArray, high: FloatArray) -> FloatArray:
+    """|F″| = F′·|1 − 2F| and |F‴| = F′·|1 − 6F′| are at most F′ = e^{−|z|}/(1 + e^{−|z|})², which falls away from 0."""
+    nearest = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+    return np.asarray(np.exp(-nearest - 2.0 * np.log1p(np.exp(-nearest))))

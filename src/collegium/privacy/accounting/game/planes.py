@@ -11,8 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collegium.privacy.accounting.game.cells import Cells, Enclosure, either_sign
-from collegium.privacy.accounting.game.curvature import plane_curvature
+from collegium.privacy.accounting.game.cells import Cells, Enclosure
 from collegium.privacy.accounting.game.lattice import FAR_BELOW, Lattice
 from collegium.privacy.accounting.game.lines import Line
 from collegium.privacy.renyi import FloatArray
@@ -22,9 +21,8 @@ _REACH = {"gaussian": 9.5, "laplace": 46.0}
 _RIDGE = {"gaussian": 6.0, "laplace": 20.0}
 """Where a or b stands so many scales above M, their duel stands for the plane."""
 
-_FINEST = 1.0 / 64.0
 _CORE = {"gaussian": 6.25, "laplace": 4.5}
-"""Integer noise: second differences are tabulated where both positions are within so many scales of M,"""
+"""Second differences are tabulated where both positions are within so many scales of M,"""
 
 _TABULATED = 625
 """but at no more than so many positions on each side: Gaussian noise of a larger scale is tabulated less densely."""
@@ -32,7 +30,7 @@ _TABULATED = 625
 
 @dataclass(frozen=True)
 class Plane:
-    """Three outcomes on the lattice of positions (x, y), and on the unbounded rectangles beside it."""
+    """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them."""
 
     lattice: Lattice
     tie_to_a: bool
@@ -40,25 +38,23 @@ class Plane:
 
     @classmethod
     def build(cls, noise: str, scale: float, tie_to_a: bool) -> "Plane":
-        """The plane of ``noise`` ("gaussian", "laplace" or "discrete-…") with ``scale`` in votes."""
-        family, discrete = noise.removeprefix("discrete-"), noise.startswith("discrete-")
-        vote = 1.0 / scale
-        lattice = Lattice.build(family, discrete, scale, _REACH[family] + 4.0 * vote, _FINEST)
-        return cls(lattice, tie_to_a, vote)
+        """The plane of ``noise`` ("discrete-gaussian" or "discrete-laplace") with ``scale`` in votes."""
+        family, vote = noise.removeprefix("discrete-"), 1.0 / scale
+        return cls(Lattice.build(family, scale, _REACH[family] + 4.0 * vote), tie_to_a, vote)
 
     @property
     def discrete(self) -> bool:
-        """Whether only the lattice's own positions exist."""
-        return self.lattice.discrete
+        """Only integer positions exist."""
+        return True
 
     def roots(self) -> Cells:
-        """Rectangles that grow away from M, and the unbounded sides; kinks of Laplace noise lie on their edges."""
-        lattice, end, vote = self.lattice, self.lattice.reach, self.lattice.vote
+        """Rectangles that grow away from M, and the unbounded sides; where Laplace noise bends lie edges."""
+        lattice, end = self.lattice, self.lattice.reach
         one = max(1, round(1.0 / lattice.step))
         grid = [k * one for k in (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
         top = math.ceil(_RIDGE[lattice.family] / lattice.step)
         edges = [side * g for g in grid if g < end for side in (-1, 1)] + [-end]
-        xs, ys = (np.unique([*(e for e in edges if e < top), top, kink]) for kink in (vote, -vote))
+        xs, ys = (np.unique([*(e for e in edges if e < top), top, kink]) for kink in (1, -1))
         x1, y1 = (g.ravel() for g in np.meshgrid(xs[:-1], ys[:-1], indexing="ij"))
         x2, y2 = (g.ravel() for g in np.meshgrid(xs[1:], ys[1:], indexing="ij"))
         box = np.stack([x1, x2, y1, y2], axis=1)
@@ -72,13 +68,13 @@ class Plane:
     def enclose(self, cells: Cells) -> Enclosure:
         """Probabilities, log-ratios and the error of bilinear interpolation on each rectangle."""
         x1, x2, y1, y2 = cells.bounds.T
-        lattice, vote, tie = self.lattice, self.lattice.vote, self.tie_to_a
+        lattice, tie = self.lattice, self.tie_to_a
         xs, ys = np.stack([x2, x1, x1, x2]), np.stack([y1, y2, y1, y2])
         laws = lattice.log_three(
-            np.concatenate([xs, xs - vote]).ravel(), np.concatenate([ys, ys + vote]).ravel(), tie
+            np.concatenate([xs, xs - 1]).ravel(), np.concatenate([ys, ys + 1]).ravel(), tie
         ).reshape(3, 2, 4, -1)
         (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
-        rest_high = np.exp(self._log_rest(x1 - vote, y1 + vote))
+        rest_high = np.exp(self._log_rest(x1 - 1, y1 + 1))
         corner, other = np.exp(q_low), np.exp(q_high)
         low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
         with np.errstate(invalid="ignore"):
@@ -90,9 +86,7 @@ class Plane:
             ell_high=high,
             first_high=np.exp(p_low[0]),
             corners=corners,
-            curvature=self._integer_curvature(cells.bounds)
-            if self.discrete
-            else either_sign(plane_curvature(lattice, self.vote_length, cells.bounds)),
+            curvature=self._curvature(cells.bounds),
         )
 
     @property
@@ -129,7 +123,7 @@ class Plane:
 
     @cached_property
     def _differences(self) -> tuple[int, int, FloatArray]:
-        """(half, stride, second differences over ``stride`` votes divided by its square) of integer noise.
+        """(half, stride, second differences over ``stride`` votes divided by its square).
 
         Shape ``[2 axes, 2 (P − Q, Q), 3, side, side]``, for the positions −half, −half + stride, …, half in x and y.
         """
@@ -146,7 +140,7 @@ class Plane:
         in_x, in_y = np.diff(both, 2, axis=2)[:, :, :, 1:-1], np.diff(both, 2, axis=3)[:, :, 1:-1, :]
         return count * stride, stride, np.stack([in_x, in_y]) / stride**2
 
-    def _integer_curvature(self, bounds: IntArray) -> FloatArray:
+    def _curvature(self, bounds: IntArray) -> FloatArray:
         half, stride, differences = self._differences
         out = np.full((2, 2, 2, 3, len(bounds)), np.inf)
         out[0] = -np.inf
@@ -166,7 +160,7 @@ class Plane:
 
         a differences in x and b ≥ 1 in y of Σ f(u − x)·F(u − y) are at most Σ|Δᵃf|·max|Δᵇ⁻¹f|, and Σ|Δᵃf| for b = 0.
         """
-        differences = [np.abs(np.diff(self.lattice.density[0], n)) for n in range(5)]
+        differences = [np.abs(np.diff(self.lattice.mass, n)) for n in range(5)]
         total, most = [float(d.sum()) for d in differences], [float(d.max()) for d in differences]
         mixed = total[2] * most[1]
         of_difference = max(total[4] + 2.0 * total[3] * most[0] + mixed, mixed + 2.0 * total[1] * most[2] + most[3])

@@ -10,7 +10,7 @@ from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.game.cache import Key, remembered, remembered_epsilons
 from collegium.privacy.accounting.game.curves import Direction, Sampling
 from collegium.privacy.accounting.game.front import Positions
-from collegium.privacy.accounting.game.lines import Line, continuous_line, discrete_line
+from collegium.privacy.accounting.game.lines import Line, discrete_line, logistic_line
 from collegium.privacy.accounting.game.planes import Plane
 from collegium.privacy.accounting.game.profile import Profile, check_delta, epsilon_beside
 from collegium.privacy.accounting.game.recursion import Game, Values, play, play_through
@@ -18,7 +18,7 @@ from collegium.privacy.accounting.progress import SearchStep, report_step
 from collegium.privacy.renyi import FloatArray
 from collegium.privacy.units import Adjacency
 
-NOISES = ("gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace")
+NOISES = ("gumbel", "discrete-gaussian", "discrete-laplace")
 
 SMALLEST_SCALE, LARGEST_SCALE = 0.5, 5000.0
 """Scales, in votes, for which the search is made; votes moved under integer Laplace noise have ``LARGEST_LAPLACE``."""
@@ -76,8 +76,7 @@ class RoundLaw:
         """The games whose largest value is the profile: one per ordered pair of neighbours that differs in law."""
         families: tuple[Positions, ...] = (self._line(),)
         if self._moves_in_a_plane:
-            ties = (True, False) if self.noise.startswith("discrete-") else (True,)
-            planes = [Plane.build(self.noise, self.scale, tie_to_a) for tie_to_a in ties]
+            planes = [Plane.build(self.noise, self.scale, tie_to_a) for tie_to_a in (True, False)]
             families = (*planes, planes[0].duel(self._line()))
         loss, lost = self._largest_loss()
         far = self._line().far
@@ -93,8 +92,9 @@ class RoundLaw:
     def _line(self) -> Line:
         votes = 2 if self.adjacency is Adjacency.REPLACE else 1
         rival = self.adjacency is Adjacency.REPLACE or self.classes == 2
-        build = discrete_line if self.noise.startswith("discrete-") else continuous_line
-        return build(self.noise, self.scale, votes, rival)
+        if self.noise == "gumbel":
+            return logistic_line(self.scale, votes)
+        return discrete_line(self.noise, self.scale, votes, rival)
 
     def _largest_loss(self) -> tuple[float, float]:
         """|log P/Q| beyond which any hockey-stick divergence of one round is at most the second number.
