@@ -116,6 +116,15 @@ def _judge(reply: ReplyBody, spec: ArraySpec) -> int | PoolState | Failure:
 
 READY = "ready"
 
+_OLDER_COPY = (
+    f"{CannotServe.code}: its folder is an older copy, which has forgotten answers: let it restore the newest copy, or "
+    "revoke it and add it again"
+)
+_ADDED_AGAIN = (
+    f"{CannotServe.code}: it was added again after its records had voted here, which it has forgotten: it may take part "
+    "in a new study"
+)
+
 OnStep = Callable[[str, int, int], None]
 """Called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``hold_pool``."""
 
@@ -145,6 +154,7 @@ class Readiness:
     public : the pool that every party must hold.
     ledger : what every party is shown the growth of.
     signing_keys : Ed25519 public key of every party, whose signatures under the ledger's head are kept beside it.
+    voted : whether records may have voted in this study whose votes nobody but their party counts.
     """
 
     def __init__(
@@ -155,8 +165,9 @@ class Readiness:
         public: PublicData,
         ledger: Ledger,
         signing_keys: Mapping[str, bytes] | None = None,
+        voted: bool = False,
     ) -> None:
-        self._keys = signing_keys or {}
+        self._keys, self._voted = signing_keys or {}, voted
         self._parties, self._teacher, self._public, self._ledger = parties, teacher, public, ledger
         self._heads: dict[str, str] = {}  # the last entry that each party says it was shown; empty for none
         self.answered: list[str] = []
@@ -255,17 +266,30 @@ class Readiness:
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome)
 
     def _describe(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> list[str]:
-        still = []
+        still, witnesses = [], self._ledger.witnesses()
         for party, reply in ask_each(self._parties, going, Describe(), limit_s, on_answer).items():
             if not isinstance(reply, Description):
                 self._note(party, reply)
             elif reply.party != party:
                 self.statuses[party] = PartyStatus(f"identity: calls itself {reply.party}")
+            elif forgotten := self._forgotten(reply, witnesses.get(party)):
+                self.statuses[party] = PartyStatus(forgotten)
+                self._heads.pop(party, None)  # it is not shown the ledger, and so stays behind
             else:
                 self.statuses[party] = PartyStatus("unreachable", reply.teachers, reply.software, reply.teacher_kind)
                 self._heads[party] = reply.ledger_head
                 still.append(party)
         return still
+
+    def _forgotten(self, reply: Description, witness: Witness | None) -> str:
+        """Why a party that is behind the entry that it signed cannot go on; empty where it is not, or may begin anew.
+
+        It has lost what it answered since. Records would vote once more than the ledger has paid for.
+        """
+        number = reply.ledger_head.partition(":")[0]
+        if witness is None or Head.parse(witness[1]).seq <= (int(number) if number.isdecimal() else -1):
+            return ""
+        return _OLDER_COPY if witness[0] == self._keys.get(reply.party) else _ADDED_AGAIN if self._voted else ""
 
     def _send_pool(self, going: list[str], limit_s: float, on_sent: OnAnswer | None) -> list[str]:
         states = send_pool(

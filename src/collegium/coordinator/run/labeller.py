@@ -234,7 +234,7 @@ class Labeller:
         laws = self._laws[purpose]
         if (paid := self._ledger.unspent(question, laws)) is not None:
             return paid
-        if self._run_is_paid():  # for another sum
+        if self.run_is_paid():  # for another sum
             self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
         return self._ledger.charge(purpose, [question], expected=laws)
 
@@ -250,7 +250,7 @@ class Labeller:
         BudgetExceeded
             If it does not fit.
         """
-        if self._for_the_run is not None and not self._run_is_paid():
+        if self._for_the_run is not None and not self.run_is_paid():
             # Two processes at once may both pay for the run: never too little.
             purpose, rounds = self._for_the_run
             self._ledger.charge(purpose, rounds, expected=self._laws[purpose])
@@ -259,7 +259,7 @@ class Labeller:
             return earlier
         return self._ledger.charge(self._blocks[number], list(queries), expected=self._laws[self._blocks[number]])
 
-    def _run_is_paid(self) -> bool:
+    def run_is_paid(self) -> bool:
         """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""
         return self._for_the_run is None or self._ledger.used(self._for_the_run[0]) >= self._for_the_run[1]
 
@@ -268,7 +268,7 @@ class Labeller:
             return True
         if not self._stated():
             self._allow(0)
-        if self._run_is_paid():
+        if self.run_is_paid():
             return True
         purpose, rounds = self._for_the_run
         return self._ledger.affordable(purpose, rounds) == rounds

@@ -146,6 +146,7 @@ class QueryRunner:
             self._public,
             self._ledger,
             self._setup.reach.signing_keys,
+            voted=self._setup.mechanism.record_budget is not None and self._labeller.run_is_paid(),
         )
 
     @cached_property

@@ -320,6 +320,10 @@ class Ledger(LedgerReader):
                 too_many = rounds
         return fits
 
+    def witnesses(self) -> dict[str, Witness]:
+        """What each party signed last of this ledger, by name."""
+        return self._store.witnesses()
+
     def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
         """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""
         if held := {party: one for party, one in witnesses.items() if is_signed(one)}:
