@@ -121,8 +121,8 @@ _OLDER_COPY = (
     "revoke it and add it again"
 )
 _ADDED_AGAIN = (
-    f"{CannotServe.code}: it was added again after its records had voted here, which it has forgotten: it may take part "
-    "in a new study"
+    f"{CannotServe.code}: it was added again after its records had voted here, which it has forgotten: it may take "
+    "part in a new study"
 )
 
 OnStep = Callable[[str, int, int], None]
