@@ -20,6 +20,7 @@ from collegium.errors import ConfigurationError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.fitting import fit_teachers, on_cuda
+from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.privacy.multilabel import held_in
@@ -67,10 +68,15 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
     Raises
     ------
     ConfigurationError
-        If a party would get no record, or the records have no labels.
+        If there is no such kind of teacher, a party would get no record, or the records have no labels.
     StorageError
         If a file cannot be written.
     """
+    if (kind := config.teachers.kind) not in BUILT_IN:  # a mistake in its name is told here, and not by every party
+        try:
+            find_kind(kind, allowed_imports=(kind,))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"teachers.kind: {error}") from error
     private = load(config.private, config.task, data_root=data_root)
     if private.y is None:
         raise ConfigurationError(f"private.source {config.private.source!r} has no labels to teach from")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from collegium.errors import ConfigurationError
 from collegium.parties.cli import PartyConfig, policy_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
@@ -41,6 +42,13 @@ def test_a_virtual_party_fits_the_teacher_that_the_configuration_names_and_no_ot
     assert party.handle(Request("r1", "imported", Fit(run.config.teachers))).body == Fitted(1)
     other = run.config.teachers.model_copy(update={"kind": OTHER})
     assert not isinstance(party.handle(Request("r2", "imported", Fit(other))).body, Fitted)
+
+
+@pytest.mark.parametrize("kind", ["exratrees", "sklearn.naive_bayes:GausianNB", "no_such_module:Teacher"])
+def test_a_mistake_in_the_kind_is_told_before_anything_starts(kind: str, tmp_path: Path) -> None:
+    config = validate_config({**VALUES, "teachers": {"kind": kind}}, SimulationConfig, "test")
+    with pytest.raises(ConfigurationError, match=r"teachers\.kind: .*" + kind):
+        prepare_run(config, tmp_path, data_root=None)
 
 
 def test_the_policy_of_a_launched_party_agrees_to_that_teacher_alone(run: PreparedRun) -> None:
