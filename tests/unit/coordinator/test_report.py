@@ -71,6 +71,15 @@ def test_no_vote_and_no_research_figure_reaches_the_outsiders_page_or_files(
     assert "Research only" in inside and "must not be given to others" in inside
 
 
+def test_an_institution_that_was_never_asked_taught_nothing(run: Run) -> None:
+    record = run()
+    first, *others = record.parties
+    record.parties[first] = record.parties[first].model_copy(update={"rounds_asked": 0, "rounds_answered": 0})
+    text = render(record)
+    assert f"{len(others)} institutions taught one classifier" in text and "it took no part" in text
+    assert f"<b>{len(others)} of {len(others) + 1}</b><span>parties took part without a failure" in text
+
+
 CANARY = 987
 
 

@@ -107,3 +107,17 @@ def test_page_and_metrics_show_them_and_what_goes_on(config: ConsortiumConfig, m
         queue.end(job, ())
     assert 'collegium_phase{phase="idle"} 1' in exposition(snapshots())
     assert "All jobs are done" in render(snapshots())
+
+
+def test_a_finished_run_of_which_more_labels_are_wanted_is_not_shown_as_finished(
+    config: ConsortiumConfig, tmp_path: Path
+) -> None:
+    place = ConsortiumFolder(config.consortium.folder)
+    RunFolder(place.run).path.mkdir(parents=True)
+    RunFolder(place.run).write(record := run_record(state="finished"))
+    had = record.config.queries.count if record.labels is None else record.labels.asked
+    for more, phase in ((0, "finished"), (5, "waiting")):
+        path = tmp_path / "consortium.toml"
+        path.write_text(CONFIG.replace("count = 2", f"count = {had + more}"))
+        shown = Snapshots(read_consortium(path), LiveState(), now=lambda: NOW)()
+        assert (shown["phase"]["step"], shown["queries"]) == (phase, had + more)

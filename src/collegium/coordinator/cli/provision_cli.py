@@ -68,8 +68,8 @@ def provision(
     if check or not (add or renew_code or revoke):  # a party is revoked at once, whatever became of the pool
         found = _checked(config_file, config, data_root)
         if check:
-            serves = study is not None and f"coordinator serve {config_file} --study {study}"
-            then = f"next         collegium {serves or f'provision {config_file}'}"
+            serves = f"coordinator serve {config_file}" + (f" --study {study}" if study is not None else "")
+            then = f"next         collegium {serves if config.place.members.path.exists() else f'provision {config_file}'}"
             typer.echo(json.dumps(asdict(found)) if as_json else "\n".join([*found.lines(), then]))
             return
         for line in found.lines():
