@@ -22,19 +22,35 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that these words name, and the rest of them."""
     command, rest = cli.load_command(words[1]), words[2:]
-    while isinstance(command, click.Group) and rest[0] in command.commands:
+    while isinstance(command, click.Group) and rest and rest[0] in command.commands:
         command, rest = command.commands[rest[0]], rest[1:]
     return command, rest
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_has_the_options_that_it_is_shown_with(line: str) -> None:
-    command, rest = command_of(shlex.split(line))
-    with click.Context(command) as context:
-        known = {"--help"}.union(*(parameter.opts for parameter in command.get_params(context)))
-    assert {word for word in rest if word.startswith("-")} <= known
-    for path in [word for word in rest if word.startswith("examples/")]:
-        assert (ROOT / path).is_file()
+def shown_on(page: Path) -> list[str]:
+    """Every command of ours on a page, in its text or in a block of whatever kind."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in "\n".join(re.findall(r"^```.*?\n(.*?)^```", text, re.M | re.S)).splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S).replace("\n", " ")
+    return [*re.findall(r"`(collegium [^`]+)`", prose), *(line for line in lines if line.startswith("collegium "))]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_every_command_on_a_page_exists_and_has_the_options_that_it_is_shown_with(page: Path) -> None:
+    for line in shown_on(page):
+        command, rest = command_of(shlex.split(line, comments=True))
+        with click.Context(command) as context:
+            known = {"--help"}.union(*(parameter.opts for parameter in command.get_params(context)))
+        assert {word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"} <= known, line
+        assert not (isinstance(command, click.Group) and re.match(r"\w", " ".join(rest))), line
+        assert all((ROOT / word).is_file() for word in rest if word.startswith("examples/")), line
+
+
+def test_a_command_that_is_gone_would_be_found_on_a_page(tmp_path: Path) -> None:
+    for planted in ("Type `collegium party serve\nx.toml --forever`.", "```\ncollegium party attend x.toml\n```\n"):
+        (tmp_path / "page.md").write_text(planted)
+        with pytest.raises(AssertionError):
+            test_every_command_on_a_page_exists_and_has_the_options_that_it_is_shown_with(tmp_path / "page.md")
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,10 @@ def provision(
         found = _checked(config_file, config, data_root)
         if check:
             serves = f"coordinator serve {config_file}" + (f" --study {study}" if study is not None else "")
-            then = f"next         collegium {serves if config.place.members.path.exists() else f'provision {config_file}'}"
-            typer.echo(json.dumps(asdict(found)) if as_json else "\n".join([*found.lines(), then]))
+            then = serves if config.place.members.path.exists() else f"provision {config_file}"
+            typer.echo(
+                json.dumps(asdict(found)) if as_json else "\n".join([*found.lines(), f"next         collegium {then}"])
+            )
             return
         for line in found.lines():
             typer.echo(line, err=True)
