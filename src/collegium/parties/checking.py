@@ -205,14 +205,16 @@ def _check_categories(
     others = Counter(text for text in respelt(values, own).tolist() if text not in known)
     unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})
     missing = sum(others.values()) - sum(unknown.values())
-    said = [f"{missing} missing"] if missing else []
+    said, known_ones = [f"{missing} missing"] if missing else [], ""
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({_some(unknown, known)})")
         meant = {text: _nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
         every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
         every[column.name] = {**own, **meant}
+        if FILL_IN in meant.values():
+            known_ones = f"; the task has {', '.join(column.categories[:SUGGESTED])}"
     if said:
-        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}")
+        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
 
 
 def _some(counts: Mapping[str, int], known: set[str] | None = None) -> str:

@@ -61,7 +61,7 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         ("40,", "?,", "age: 1 missing of 2"),
         ("40,", "old,", "age: 1 values are no numbers (1 × 'old') of 2"),
         ("2024-01-31", "01/31/2024", "seen: 1 values are no dates (1 × '01/31/2024') of 2"),
-        ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2"),
+        ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2; the task has North, South"),
         ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
         (",benign", ",Begnin", "the label 'Begnin' of 1 records is no class: benign?"),
         (",benign", ",?", "1 records have no label: remove them or label them"),
@@ -93,7 +93,7 @@ def test_the_settings_for_a_file_of_excel_are_named_and_then_mend_it(tmp_path: P
     settings = {"separator": ";", "encoding": "cp1252", "decimal": ",", "rename": {"Age": "age"}}
     classes = {"Benign": "benign", "Malignant": "malignant"}
     notes, lines = checked(tmp_path, excel, "cp1252", classes=classes, **settings)
-    assert notes == ["ward: 1 of no known category (1 × 'Süd') of 2"] and lines[-2] == "these records can be served"
+    assert notes == ["ward: 1 of no known category (1 × 'Süd') of 2; the task has North, South"] and lines[-2] == "these records can be served"
     values = {"ward": {"Süd": "South"}}
     assert checked(tmp_path, excel, "cp1252", classes=classes, values=values, **settings)[0] == []
 
