@@ -141,4 +141,6 @@ def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:
             name = str(entry.terms.mechanism.get("name", ""))
             asked += charge.queries if first_stages.setdefault(name, charge.purpose) == charge.purpose else 0
             points.append((asked, entry.spent))
+    if entries and entries[-1].spent > points[-1][1]:  # what was paid last asked no query
+        points.append((asked, entries[-1].spent))
     return tuple(points)
