@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from collegium.coordinator.membership.members import WRONG_ATTEMPTS, Decision, Members, MembersFile, decide
-from collegium.errors import ConfigurationError, IdentityError, StorageError
+from collegium.coordinator.service.coordinator_service import CoordinatorService
+from collegium.errors import ConfigurationError, IdentityError, StorageError, UnnamedParties
 from collegium.protocol.certificates import Authority, Role, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import code_digest, given_code, is_code, new_code
 from collegium.protocol.identities import create_identity
+from collegium.protocol.roster import Roster
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 AUTHORITY = Authority.create("trial", now=NOW)
@@ -219,3 +223,17 @@ def test_a_revoked_student_is_admitted_no_more_and_keeps_its_limit(tmp_path: Pat
 def test_a_party_and_a_student_never_share_a_name() -> None:
     with pytest.raises(IdentityError, match="give the student another name"):
         expecting("lab").with_student("lab", None)
+
+
+def test_a_party_that_names_others_again_and_again_does_not_have_them_left_out() -> None:
+    """One refusal that named two of the five four times over was as good as four refusals."""
+    names, service = [f"clinic-{n}" for n in range(5)], SimpleNamespace(_aside=set())
+    roster = cast(Roster, SimpleNamespace(admitted=lambda: names))
+    refusal = f"{UnnamedParties.code}: {UnnamedParties.text}"
+
+    def left_out(**outcomes: str) -> set[str]:
+        CoordinatorService._go_on_without(cast(CoordinatorService, service), roster, outcomes)
+        return service._aside
+
+    assert left_out(a=refusal + ", ".join(names[:2] * 4), b="answered", c="unreachable") == set()
+    assert left_out(a=refusal + names[4], b=refusal + names[4], c=refusal + ", ".join(names[3:])) == {names[4]}

@@ -214,8 +214,9 @@ class CoordinatorService:
 
     def _go_on_without(self, roster: Roster, outcomes: Mapping[str, str]) -> bool:
         """Whether a round failed since most parties do not name some of the others: the run goes on without these."""
+        # A party's text is its own, and names each of the others once at most.
         told = Counter(
-            name for one in outcomes.values() for name in one.partition(UnnamedParties.text)[2].split(", ") if name
+            name for one in outcomes.values() for name in {*one.partition(UnnamedParties.text)[2].split(", ")}
         )
         left_out = {name for name in roster.admitted() if 2 * told[name] > len(roster.admitted())}
         self._aside |= left_out
