@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frontier import DELTA, SETS, Split
-from collegium.coordinator.selection.pool_cover import pool_cover
+from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.analysis.pool_fit import PoolFit, pool_fit

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from collegium_reproduction.continuous_noise import ContinuousNoise
 from scipy.stats import chi2
 
 from collegium.privacy.accounting.grids import NoiseLaw, tables
@@ -79,9 +80,7 @@ def test_released_labels_follow_the_law_that_is_accounted_for(name, parameters, 
 def test_continuous_noise_follows_the_continuous_law(name, parameters, kind, scale):
     """χ² on 100,000 releases."""
     histogram = (10, 8, 8)
-    outcomes = (
-        create(name, **parameters).stages[0].run(np.tile(histogram, (100_000, 1)), SeededNoise(3, continuous=True))
-    )
+    outcomes = create(name, **parameters).stages[0].run(np.tile(histogram, (100_000, 1)), ContinuousNoise(3))
     law = np.array([p for p, m in zip(*_levels(histogram, kind, scale), strict=True) for _ in range(m)])
     assert statistic(outcomes, law) < chi2.isf(FAILURE, 2)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from collegium.privacy.analysis.account import account
 from collegium.privacy.analysis.epsilons import planned_charges, secret_epsilons, value_of
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, Unit, create
+from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, Unit, create
+from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.loss_distributions import loss_distribution_epsilon
 
@@ -57,7 +58,7 @@ def participation_epsilons(sigma: float, participations: int) -> dict[str, float
 
 def label_accuracy(mechanism: Mechanism, votes: IntArray, truth: IntArray, *, draws: int, seed: int) -> float:
     """Share of answered queries whose label is right, the mean over ``draws`` of the paper's continuous noise."""
-    noise = SeededNoise(seed, continuous=True)
+    noise = ContinuousNoise(seed)
     shares = []
     for _ in range(draws):
         labels = mechanism.release(votes, noise=noise)

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.privacy.mechanisms import IntArray, SeededNoise, create
+from collegium.privacy.mechanisms import IntArray, create
+from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons
@@ -66,7 +67,7 @@ class NzcTable1:
         pool = self.queries[-1]
         many = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
         few = load_or_compute_votes(self.ensemble.of(parties=FEW_TEACHERS, seed=seed), setting)
-        noise = SeededNoise(seed, continuous=True)
+        noise = ContinuousNoise(seed)
         rows: dict[str, dict[str, Any]] = {}
         labels: dict[str, IntArray] = {}
         for count in self.queries:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.privacy.mechanisms import SeededNoise, create
+from collegium.privacy.mechanisms import create
+from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import label_accuracy
@@ -36,7 +37,7 @@ class NzcTable2:
         rows = []
         for seed in setting.seeds:
             said = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
-            boosted = PUBLISHED.release(said.votes, noise=SeededNoise(seed, continuous=True))
+            boosted = PUBLISHED.release(said.votes, noise=ContinuousNoise(seed))
             clean = said.votes.argmax(axis=1)
             rows.append(
                 {

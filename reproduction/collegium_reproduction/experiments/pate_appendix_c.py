@@ -10,7 +10,8 @@ import numpy as np
 
 from collegium.data import DataSource, default_task, load
 from collegium.data.task import TableInputs
-from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, create
+from collegium.privacy.mechanisms import IntArray, Mechanism, create
+from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, shown
 from collegium_reproduction.experiments.tables import Table, agreement, forest, forest_votes, numbered
@@ -181,7 +182,7 @@ def _measured(plan: Plan, task: Task, votes: IntArray) -> dict[str, Any]:
     """Labels and student, the mean over draws of the noise, and every ε."""
     asked, labels, students = task.pool.take(np.arange(plan.queries)), [], []
     for draw in range(_DRAWS):
-        given = plan.mechanism.release(votes[: plan.queries], noise=SeededNoise(draw, continuous=True))
+        given = plan.mechanism.release(votes[: plan.queries], noise=ContinuousNoise(draw))
         student = forest(Table(asked.x, given), draw, leaf=plan.leaf, features=plan.features)
         labels.append(float((given == asked.y).mean()))
         students.append(float((student.predict(task.measured.x) == task.measured.y).mean()))

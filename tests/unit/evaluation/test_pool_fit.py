@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import collegium as cg
-from collegium.coordinator.selection.pool_cover import pool_cover
+from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples
 from collegium.data.coverage import CoverageSpec

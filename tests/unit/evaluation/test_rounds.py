@@ -282,7 +282,7 @@ def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
         assert asked.evaluation is not None and counted_unit(asked).adjacency is adjacency
         mechanism = counts_mechanism(asked, asked.evaluation, 1, Layout(2).length)
         moved = mechanism.stages[0].moved(Unit(1, adjacency))
-        assert gaussian_mechanism_profile(moved, mechanism.parameters()["sigma"]).epsilon(1e-5) == pytest.approx(
+        assert gaussian_mechanism_profile(moved / mechanism.parameters()["sigma"]).epsilon(1e-5) == pytest.approx(
             0.2, rel=1e-3
         )
     assert counts_mechanism(asked, CountsConfig(sigma=7.0), 1, 20).parameters()["sigma"] == 7.0

@@ -267,7 +267,7 @@ def test_a_seed_repeats_its_noise_and_the_system_does_not():
     assert (stage.run(votes, SeededNoise(1)) == stage.run(votes, SeededNoise(1))).all()
     # Two runs of 200 uniform choices among four agree by chance with probability 4^−200.
     assert (stage.run(votes, SystemNoise()) != stage.run(votes, SystemNoise())).any()
-    assert SystemNoise().private and not SeededNoise(1).private and not SeededNoise(1, continuous=True).private
+    assert SystemNoise().private and not SeededNoise(1).private
 
 
 LAWS = {

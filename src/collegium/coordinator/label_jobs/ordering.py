@@ -7,7 +7,7 @@ that the same command goes on where it was, on either side of a crash, and no in
 import logging
 import random
 import secrets
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,6 @@ class LabelJobClient:
     ----------
     load_credentials : called before every connection, so that a renewed certificate is taken up.
     address : ``host:port``; the host is the name that the coordinator's certificate must carry.
-    sleep, uniform : the waiting and its jitter, for tests.
     """
 
     def __init__(
@@ -74,12 +73,8 @@ class LabelJobClient:
         address: str,
         *,
         backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
-        sleep: Callable[[float], object] | None = None,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._load_credentials, self._address = load_credentials, address
-        self._backoff, self._uniform = backoff, uniform
-        self._sleep = sleep or threading.Event().wait
+        self._load_credentials, self._address, self._backoff = load_credentials, address, backoff
         self._reached = False
 
     def describe(self) -> JobServiceDescription:
@@ -152,9 +147,9 @@ class LabelJobClient:
                     said = explain_failure(self._address, credentials)
                     if not isinstance(said, Unreachable) and not self._reached:
                         raise said from None
-                delay_s = self._backoff.delay_s(failures, self._uniform)
+                delay_s = self._backoff.delay_s(failures, random.uniform)
                 logger.warning("%s; trying again in %.1f s", said, delay_s)
-                self._sleep(delay_s)
+                time.sleep(delay_s)
 
 
 class _Call:

@@ -10,7 +10,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from cryptography.x509 import SubjectAlternativeName
@@ -68,11 +67,10 @@ class Registrar:
         days: int,
         tasks: Sequence[Task] = (),
         on_enrolled: Callable[[str], None] = lambda name: None,
-        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._authority, self._members = authority, members
         self._sessions, self._terms, self._days, self._tasks = sessions, terms, days, tuple(tasks)
-        self._on_enrolled, self._clock = on_enrolled, clock
+        self._on_enrolled = on_enrolled
 
     def answer(self, line: bytes) -> bytes:
         """The line to send back; never raises for what a peer sent."""
@@ -96,7 +94,7 @@ class Registrar:
                 ask.code,
                 ask.request_pem.encode(),
                 days=self._days,
-                now=self._clock(),
+                now=utc_now(),
             )
             return decision.members, decision
 

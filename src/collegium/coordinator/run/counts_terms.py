@@ -49,7 +49,7 @@ def left_for_labels(config: RunConfig) -> float:
         if settings.sigma is None:
             left -= settings.share * config.budget.own
         else:
-            left -= gaussian_mechanism_profile(_mu(mechanism, config), 1.0).epsilon(delta)
+            left -= gaussian_mechanism_profile(_mu(mechanism, config)).epsilon(delta)
     return max(left, min(1e-3, config.budget.own))
 
 

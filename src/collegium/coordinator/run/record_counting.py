@@ -17,7 +17,7 @@ from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
-from collegium.coordinator.selection.pool_cover import MOST_CELLS, pool_cover
+from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.privacy.accounting.game.laws import Law

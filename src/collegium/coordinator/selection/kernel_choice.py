@@ -1,4 +1,10 @@
-"""Which public kernel map class sums are taken under: features, landmarks and bandwidth, from the pool alone."""
+"""What is chosen from the public pool alone: the kernel map of class sums, and the cells of the pool's cover.
+
+The map has features, landmarks and a bandwidth. By the cells parties say how well the pool covers their records, and
+of the pool's own inputs it is counted how many lie in each. Landmarks are drawn at random and the other inputs are
+counted like records: where records and pool come from one distribution, both are counted in cells that depend on
+neither.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -8,10 +14,13 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
 from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.data.coverage import CoverageSpec
 from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import ImageInputs, Inputs, TableInputs
+from collegium.errors import ConfigurationError
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
+from collegium.privacy.units import IntArray
 
 _SOME = 512
 _LEAST_VARIANCE = 1024.0
@@ -88,3 +97,43 @@ def _median_distance(values: NDArray[np.float64]) -> float:
     squared = np.square(values).sum(axis=1)
     apart = squared[:, None] + squared - 2.0 * values @ values.T
     return max(1.0, float(np.sqrt(max(0.0, float(np.median(apart))))))
+
+
+_LANDMARKS = 1000
+_REGIONS = 16
+_INPUTS_PER_REGION = 100
+_FEWEST = 40
+_BELOW = (0.9, 0.97, 0.995)
+"""Shares of the pool's inputs that lie nearer to a landmark than each edge."""
+MOST_CELLS = _REGIONS + len(_BELOW)
+
+
+def pool_cover(
+    settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, seed: int
+) -> tuple[CoverageSpec, IntArray]:
+    """The cells of a public pool ``[inputs, …]``, and its inputs in each that are no landmarks, ``[cells]``.
+
+    Parameters
+    ----------
+    settings : of class sums; their features are used here as well, fitted to the landmarks alone.
+
+    Raises
+    ------
+    ConfigurationError
+        If the pool has fewer than 40 inputs.
+    """
+    from sklearn.cluster import KMeans
+
+    if len(pool) < _FEWEST:
+        raise ConfigurationError(f"whether a pool fits can be told of {_FEWEST} inputs at least; it has {len(pool)}")
+    order = np.random.default_rng([seed, 0x63]).permutation(len(pool))
+    number = min(_LANDMARKS, len(pool) // 2)
+    landmarks, others = order[:number], order[number:]
+    features = kernel_spec(settings, pool[landmarks], inputs, classes, seed).features
+    near, far = extract(features, pool[landmarks], inputs), extract(features, pool[others], inputs)
+    wanted = max(1, min(_REGIONS, len(others) // _INPUTS_PER_REGION))
+    clusters = KMeans(wanted, n_init=1, random_state=seed).fit_predict(near.astype(np.float64))
+    regions = np.unique(clusters, return_inverse=True)[1]
+    edges = np.quantile(distances_squared(far, near).min(axis=1), _BELOW, method="higher")
+    spec = CoverageSpec(features, tuple(landmarks.tolist()), tuple(regions.tolist()), tuple(edges.tolist()))
+    return spec, np.bincount(spec.cells_of(pool[others], pool, inputs), minlength=spec.cells)

@@ -6,6 +6,7 @@ class, which is the hardest way to share out the rest.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -185,13 +186,7 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
     """The largest number within the budget, or ``wanted`` if that fits and nothing if it does not."""
     if wanted is not None:
         return wanted if epsilon_of(wanted) <= epsilon else 0
-    low, high = 0, 1
-    while high < _MOST_QUERIES and epsilon_of(high) <= epsilon:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if epsilon_of(middle) <= epsilon else (low, middle)
-    return low
+    return bisect_right(range(1, _MOST_QUERIES + 1), epsilon, key=epsilon_of)
 
 
 def pyplot() -> Any:

@@ -32,8 +32,7 @@ from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CLASSES, MAX_SUM_LENGTH
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
+from collegium.privacy.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners

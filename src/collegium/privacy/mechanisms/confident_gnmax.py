@@ -11,9 +11,14 @@ from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searche
 from collegium.privacy.accounting.grids import NoiseLaw, ThresholdTestLaw
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium.privacy.mechanisms.gaussian_stage import (
+    SOURCE,
+    GaussianStage,
+    NoisedByParties,
+    NoisedRelease,
+    NoisedThreshold,
+)
 from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties, NoisedRelease, NoisedThreshold
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare

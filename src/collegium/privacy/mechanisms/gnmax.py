@@ -10,8 +10,7 @@ from collegium.privacy.accounting.grids import NoiseLaw
 from collegium.privacy.accounting.independent import l1_moved, l2_moved
 from collegium.privacy.accounting.papers import theorem_6
 from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
+from collegium.privacy.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.renyi import FloatArray

@@ -16,8 +16,7 @@ from collegium.limits import MAX_WEIGHT_LEVELS
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
+from collegium.privacy.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.noise.distributed import NoiseShare

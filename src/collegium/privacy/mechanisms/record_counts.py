@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from collegium.limits import MAX_CANDIDATES, MAX_SUM_LENGTH
 from collegium.privacy.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.noised import SOURCE, NoisedByParties
+from collegium.privacy.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
 from collegium.privacy.mechanisms.parameters import Parameter
 from collegium.privacy.mechanisms.registry import register
 from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, winners

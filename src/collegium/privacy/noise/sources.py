@@ -47,42 +47,36 @@ _COARSE = 2.0**12
 
 
 class SeededNoise:
-    """Reproducible noise for tests and for the papers' tables; never private.
+    """Reproducible noise, for tests; never private.
 
     Parameters
     ----------
     seed : any integer; the same seed gives the same noise in the same order of calls.
-    continuous : draw the papers' continuous noise instead of the discrete noise of a release.
     """
 
-    def __init__(self, seed: int, *, continuous: bool = False) -> None:
-        self._generator = np.random.default_rng(seed)
-        self._continuous = continuous
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
 
     @property
     def private(self) -> bool:
         return False
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
-        """Laplace noise; discrete as the difference of two geometric variables."""
-        if self._continuous:
-            return self._generator.laplace(0.0, _positive(scale), shape)
+        """Discrete Laplace noise, as the difference of two geometric variables."""
         success = -math.expm1(-1.0 / _positive(scale))
-        return self._generator.geometric(success, shape) - self._generator.geometric(success, shape)
+        return self.generator.geometric(success, shape) - self.generator.geometric(success, shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
-        """Gaussian noise; discrete by inverting its distribution function, cut where the mass is below 1e-300."""
-        if self._continuous:
-            return self._generator.normal(0.0, _positive(sigma), shape)
+        """Discrete Gaussian noise, by inverting its distribution function, cut where the mass is below 1e-300."""
         if sigma > _COARSE:
-            return np.rint(self._generator.normal(0.0, sigma, shape)).astype(np.int64)
+            return np.rint(self.generator.normal(0.0, sigma, shape)).astype(np.int64)
         reach = math.ceil(37.0 * _positive(sigma)) + 1
         support = np.arange(-reach, reach + 1)
         mass = np.exp(-0.5 * (support / sigma) ** 2)
-        return self._generator.choice(support, size=shape, p=mass / mass.sum()).astype(np.int64)
+        return self.generator.choice(support, size=shape, p=mass / mass.sum()).astype(np.int64)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
-        noisy = counts + self._generator.gumbel(0.0, _positive(scale), counts.shape)
+        noisy = counts + self.generator.gumbel(0.0, _positive(scale), counts.shape)
         return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 

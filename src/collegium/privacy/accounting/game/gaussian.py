@@ -14,14 +14,13 @@ _DEVIATIONS = 8.0
 _POINTS_PER_DEVIATION = 200
 
 
-def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int = 1, slack: float = 0.0) -> Profile:
-    """δ(ε) of continuous Gaussian noise on vectors, ``releases`` times, chosen adaptively.
+def gaussian_mechanism_profile(mu: float, slack: float = 0.0) -> Profile:
+    """δ(ε) of continuous Gaussian noise on a vector.
 
     Parameters
     ----------
-    sensitivity : L2 norm by which neighbours differ, in the unit of ``sigma``.
-    sigma : standard deviation of the noise on every entry.
-    releases : how many vectors; together they are one of sensitivity √releases times as large.
+    mu : L2 norm by which neighbours differ, in standard deviations of the noise on every entry. Vectors chosen
+        adaptively are together one vector, whose μ² is the sum of theirs.
     slack : the probabilities of what is released differ from these by factors e^{±slack}, for all vectors together.
 
     Returns
@@ -31,18 +30,14 @@ def gaussian_mechanism_profile(sensitivity: float, sigma: float, releases: int =
 
     Raises
     ------
-    ConfigurationError : a sensitivity or σ that is not positive, or fewer than one release.
+    ConfigurationError : a μ that is not positive.
 
     References
     ----------
     Balle and Wang 2018, "Improving the Gaussian mechanism", Theorem 8; composition: Dong, Roth, Su 2022, Corollary 2.
     """
-    mu = sensitivity * math.sqrt(max(releases, 0)) / sigma if sigma > 0.0 else math.nan
-    if not (math.isfinite(mu) and mu > 0.0 and releases == int(releases)):
-        raise ConfigurationError(
-            f"a Gaussian mechanism needs a positive sensitivity and sigma and at least one release; got {sensitivity}, "
-            f"{sigma} and {releases}"
-        )
+    if not (math.isfinite(mu) and mu > 0.0):
+        raise ConfigurationError(f"a Gaussian mechanism needs a positive μ; got {mu}")
     step = mu / _POINTS_PER_DEVIATION
     half = math.ceil((_DEVIATIONS * mu + 0.5 * mu * mu + 2.0 * slack) / step)
     s = multiples(-half, half, step)

@@ -197,7 +197,7 @@ def block_profile(rounds: Mapping[Law, int], delta: float) -> Profile:
     profiles = [winner_profile(law, count) for law, count in rounds.items() if isinstance(law, RoundLaw) and count]
     mu, slack = _vectors(rounds)
     if mu:
-        profiles.append(gaussian_mechanism_profile(mu, 1.0, slack=slack))
+        profiles.append(gaussian_mechanism_profile(mu, slack))
     curve = _curve(rounds)
     if curve.values.any() or curve.delta:
         profiles.append(_renyi_profile(curve))

@@ -124,16 +124,16 @@ def _largest_scale(noise: str, adjacency: Adjacency, classes: int | None) -> flo
     return LARGEST_LAPLACE if noise == "discrete-laplace" and _in_a_plane(noise, adjacency, classes) else LARGEST_SCALE
 
 
-def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] | None = None) -> Profile:
+def winner_profile(law: RoundLaw, rounds: int) -> Profile:
     """δ(ε) of ``rounds`` rounds whose histograms an adversary chooses, each after seeing the winners so far.
+
+    Unless the result is known already, whoever listens to searches is told (``progress.listening``).
 
     Parameters
     ----------
     law : what one round is.
     rounds : T, at least 0. For a record that votes in at most P of the rounds, wherever they fall, it is P: in
         the others it changes nothing.
-    progress : told the number of rounds computed so far; nothing is told when the result is known already. Without
-        it whoever listens to searches is told (``progress.listening``).
 
     Returns
     -------
@@ -151,7 +151,7 @@ def winner_profile(law: RoundLaw, rounds: int, progress: Callable[[int], None] |
     docs/privacy.md, "The exact accountant".
     """
     key = _checked_key(law, rounds)
-    told = progress or _told(law, rounds)
+    told = _told(law, rounds)
     return Profile(remembered(key, lambda: tuple(play(game, rounds, told) for game in law.games())))
 
 
