@@ -12,6 +12,8 @@ from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
+from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -47,10 +49,11 @@ SAMPLED: dict[str, Any] = {
 class Clinics(cg.LocalParties):
     """Six of them; `gone` says at which phase of a sum each goes away, ``votes`` before the first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, times: int = 1) -> None:
+        policy = POLICY.model_copy(update={"times_per_query": times})
         records = {name: (X[40 + n :: 6], Y[40 + n :: 6]) for n, name in enumerate(NAMES)}
         self.gone: dict[str, str] = {}
-        super().__init__(records, TASK, policy=POLICY, folder=folder)
+        super().__init__(records, TASK, policy=policy, folder=folder)
 
     def names(self) -> list[str]:
         return [name for name in super().names() if name in self.signing_keys and self.gone.get(name) != "votes"]
@@ -68,13 +71,15 @@ Drive = Callable[..., RunRecord]
 
 
 @pytest.fixture
-def clinics(tmp_path: Path) -> Clinics:
-    return Clinics(tmp_path / "parties")
+def clinics(tmp_path: Path, request: pytest.FixtureRequest) -> Clinics:
+    return Clinics(tmp_path / "parties", **getattr(request, "param", {}))
 
 
 @pytest.fixture
 def drive(clinics: Clinics, tmp_path: Path) -> Drive:
-    def driven(asked: dict[str, Any], mode: str, folder: str = "run", positions: Any = None) -> RunRecord:
+    def driven(
+        asked: dict[str, Any], mode: str, folder: str = "run", positions: Any = None, study: str | None = None
+    ) -> RunRecord:
         values = {
             "name": "local",
             "task": TASK,
@@ -88,7 +93,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
         return run.Coordinator(
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(clinics, roster=sorted(keys), signing_keys=keys),
-            run.Storage(tmp_path / folder, ledger=tmp_path / "ledger.sqlite"),
+            run.Storage(tmp_path / folder, ledger=tmp_path / "ledger.sqlite", study=study),
             public=PublicData(Examples(cg.encode(X[:40], TASK))),
             positions=positions,
         ).label()
@@ -149,3 +154,30 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, 
     for folder, positions in (("job", [5, 9]), ("run", [3, 4, 5, 6])):
         labels = drive(VOTES, "masked", folder, positions=positions).labels
         assert labels is not None and (labels.answered, labels.stopped) == (len(positions), None)
+
+
+@pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
+def test_a_second_study_shows_the_coordinator_no_sum_without_a_party_of_the_first(
+    drive: Drive, clinics: Clinics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, notes of each study's own: the difference of its sums is what the absent party's teachers said.
+
+    All agreed to a second answer, which a second study needs.
+    """
+    seen: list[Any] = []
+    added = MaskedSum.sum_votes
+
+    def watched(self: MaskedSum, round_: VoteRound) -> RoundResult:
+        seen.append(added(self, round_))
+        return seen[-1]
+
+    monkeypatch.setattr(MaskedSum, "sum_votes", watched)
+    drive(VOTES, "masked", "one", [3, 4, 5, 6], "one")
+    clinics.gone = {"c-5": "votes"}
+    with pytest.raises(QuorumNotReached, match="c-5 must be there"):
+        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+    with monkeypatch.context() as planted:
+        planted.setattr(BegunSums, "about", lambda *_: None)
+        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+    everybody, others = seen
+    assert (everybody.counts - others.counts).sum(axis=1).tolist() == [1] * 4

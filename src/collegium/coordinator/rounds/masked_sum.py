@@ -111,7 +111,7 @@ class MaskedSum:
         """
         once = not self.noised and not self.plan.complete
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
-        subjects, roster = _subjects(round_.request), self._named
+        subjects, roster = _subjects(round_.request, self.plan.complete), self._named
         held = [None if self.noised else self.begun.about(subject) for subject in subjects]
         if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one == (roster, ())]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
@@ -210,12 +210,16 @@ class MaskedSum:
         coordinator.close_phase()
 
 
-def _subjects(request: VoteRequest) -> list[str]:
-    """What names each input of a request among all that the parties of a ledger are asked about."""
+def _subjects(request: VoteRequest, complete: bool) -> list[str]:
+    """What names each input of a request.
+
+    Where sums of it may be opened again, studies share it: two over other parties show the coordinator a party's votes,
+    also where the policies take both.
+    """
     if isinstance(request, SumRecords):
         return [_ALL_RECORDS]
-    inputs = request.inputs
-    return [f"{request.ledger_id}:{inputs.pool_sha256[:8]}:{at}" for at in inputs.indices]
+    inputs, own = request.inputs, "" if complete else f"{request.ledger_id}:"
+    return [f"{own}{inputs.pool_sha256[:8]}:{at}" for at in inputs.indices]
 
 
 def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:
