@@ -144,6 +144,22 @@ def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
     assert four > three, "the file holds the sums of study three: those of the first are asked for again, and paid"
 
 
+def test_sums_that_the_budget_did_not_take_leave_labels_of_paid_ones_free(
+    parties: LocalParties, public: PublicData, tmp_path: Path
+) -> None:
+    """They were stated: whoever used the sums that are there was told that the ledger is damaged."""
+    terms: dict[str, Any] = {"budget": {"epsilon": 1.5}}
+    terms["mechanism"] = {"name": "class-sums", "parameters": {"sigma": 3.0}}
+    given = {}
+    for study, sums in (("one", {}), ("two", {"bandwidth": 0.5}), ("three", {})):
+        storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
+        reach = run.Reach(parties, signing_keys=parties.signing_keys)
+        record = run.Coordinator(config(**terms, sums=sums), reach, storage, public=public).label()
+        assert record.labels is not None
+        given[study] = record.labels.answered
+    assert given == {"one": 300, "two": 0, "three": 300}
+
+
 @pytest.mark.slow
 def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
     parties: LocalParties, public: PublicData, tmp_path: Path

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -109,8 +110,7 @@ class Labeller:
             for block, stage in zip(self._blocks, self._stages, strict=True)
         }
         vectors = all(isinstance(law, VectorLaw) for laws in self._laws.values() for law in laws.values())
-        self._beside = {} if vectors else {name: {ledger.terms().unit: law} for name, law in beside.items()}
-        self._laws = self._beside | self._laws
+        vectors_beside = {} if vectors else {name: {ledger.terms().unit: law} for name, law in beside.items()}
         self._queries = queries
         self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
@@ -118,6 +118,8 @@ class Labeller:
             self._for_the_run = self._blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS)
             self._blocks = [f"{name}, paid with the run" for name in self._blocks]
             self._laws |= {name: {} for name in self._blocks}
+        self._beside = self._charged_with(vectors_beside)
+        self._laws = {**self._beside, **self._laws}
         self._name = mechanism.name
         self._open = {claim: seq for claim, seq in open_charges(ledger).items() if take_up or not claim.laws}
 
@@ -266,7 +268,8 @@ class Labeller:
     def _run_fits(self) -> bool:
         if self._for_the_run is None:
             return True
-        if not self._stated():
+        # A further sum may have been stated and not charged: labels are free where all that is stated is paid.
+        if not self._stated() or (self.run_is_paid() and self._ledger.left(self._for_the_run[0])):
             self._allow(0)
         if self.run_is_paid():
             return True
@@ -294,10 +297,32 @@ class Labeller:
                 return None
             if self._ledger.affordable(purpose, 1):
                 return self._ledger.charge(purpose, [name], expected=self._laws[purpose])
-            left_out = self._beside.popitem()[0]
-            self._laws = {block: laws for block, laws in self._laws.items() if block != left_out}
-            self._allow(self._queries)
+            self._count_apart(next(reversed(self._beside)))
         return None
+
+    def leave_paid(self, purpose: str) -> None:
+        """Have a vector count where it was charged, and not also beside these labels where that was elsewhere."""
+        if purpose in self._beside and not self._ledger.used(purpose, self._laws, self._beside):
+            self._count_apart(purpose)
+
+    def _count_apart(self, purpose: str) -> None:
+        """Leave out a vector, and those that were charged beside it: they count there, and not once more without it."""
+        charged = {name for name in self._beside if self._ledger.used(name, self._laws, self._beside)}
+        for name in charged | {purpose}:
+            del self._beside[name], self._laws[name]
+        self._allow(self._queries)
+
+    def _charged_with(self, beside: Mapping[str, dict[str, Law]]) -> dict[str, dict[str, Law]]:
+        """Those of ``beside`` with which labels were charged before; all of them where none were.
+
+        Another vector counts apart: with it the labels would count as others, chosen after those that are there.
+        """
+        for number in range(len(beside), -1, -1):
+            for kept in combinations(beside, number):
+                held = {name: beside[name] for name in kept}
+                if any(self._ledger.used(block, held | self._laws, kept) for block in self._laws):
+                    return held
+        return dict(beside)
 
     def _stated(self) -> bool:
         """Whether the terms in force are this mechanism's own: another study may have left blocks of the same names."""

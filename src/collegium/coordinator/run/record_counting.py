@@ -78,7 +78,10 @@ class RecordCounting(ABC):
         run says was paid is paid again unless the ledger holds a charge for it that is not spent.
         """
         held: CountsRecord | None = getattr(self._notes.record, self.part)
-        if self._settings is None or (held is not None and (held.asked or not held.paid)):
+        if self._settings is None or (held is not None and not held.paid):
+            return
+        if held is not None and held.asked:
+            labeller.leave_paid(self.part)
             return
         parts, cells = self._parts_and_cells()
         mechanism = self.mechanism(parts, cells)
@@ -116,8 +119,11 @@ class RecordCounting(ABC):
         name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{held['parts']}|{held['sigma']!r}"
         laws = {unit: mechanism.stages[0].law(counted_unit(self._config))}
         charge = self._ledger.unspent(name, laws)
-        if charge is None and labeller is not None:
-            charge = labeller.pay_beside(self.part, name)
+        if labeller is not None:
+            if charge is None:
+                charge = labeller.pay_beside(self.part, name)
+            else:
+                labeller.leave_paid(self.part)
         if charge is None:
             purpose = f"{self.part} once more" if self._ledger.used(self.part) else self.part
             charge = self._ledger.charge(purpose, [name], laws)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,15 @@ from typing import Self
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.chain import Chain, Entry, Head
-from collegium.privacy.ledger.entry import Charge, ProtectedUnit, Settings, Terms, names_an_input, queries_digest
+from collegium.privacy.ledger.entry import (
+    Block,
+    Charge,
+    ProtectedUnit,
+    Settings,
+    Terms,
+    names_an_input,
+    queries_digest,
+)
 from collegium.privacy.ledger.store import EntryStore
 
 Laws = Mapping[str, Law]
@@ -141,10 +149,17 @@ class LedgerReader:
             rows = self._store.rows(0 if head is None else head.seq + 1, at_most)
         return [hashlib.sha256(row.body).digest() for row in rows]
 
-    def used(self, purpose: str) -> int:
-        """Rounds of this block that were charged; 0 where the terms in force do not state it."""
+    def used(self, purpose: str, laws: Mapping[str, Laws] | None = None, fixed: Container[str] = ()) -> int:
+        """Rounds of this block that were charged; 0 where the terms in force do not state it.
+
+        With ``laws``, by purpose, those that were charged while the blocks of these laws were stated together, of which
+        ``fixed`` are never raised.
+        """
         with self._reading() as chain:
-            return chain.spending.used(chain.terms, purpose) if purpose in chain.terms.blocks else 0
+            terms = chain.terms
+            if laws is not None:
+                terms = replace(terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()})
+            return chain.spending.used(terms, purpose) if purpose in terms.blocks else 0
 
     def left(self, purpose: str) -> float:
         """Rounds of this block that its number still allows; 0 where the terms in force do not state it."""
