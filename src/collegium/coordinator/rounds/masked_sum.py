@@ -135,7 +135,7 @@ class MaskedSum:
         if moved and len(self.roster) - refused < quorum:
             raise InputsLost(
                 f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
-                "joined or left since a round about them failed, and policies allow no second sum (times_per_query)",
+                "joined or left since they were asked for, and policies allow no second sum (times_per_query)",
                 [inputs[row] for row in moved] if inputs else (),
             )
         require_quorum(outcomes, quorum)
