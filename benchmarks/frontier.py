@@ -5,7 +5,7 @@ writes the rows. Every method sees the same public pool, private records and tes
 kernel map of the pool, which learned from no label) and the same δ = 1e-5, under add-remove of one record:
 
 * ``class-sums``: the default, a seed being one draw of the noise and, where a set has no split of its own, one split.
-* ``kernel alone``: of images, the same without the network that stands beside the sums' classifier.
+* ``kernel alone``: of images, the same without the two networks that stand beside the sums' classifier.
 * ``no noise``: the sums' classifier without noise.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).

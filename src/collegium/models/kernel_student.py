@@ -58,7 +58,7 @@ On held-out records of three sets it is 2.7 to 4.3 times as long; the filter wor
 _SMALLEST = 0.05
 """Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
 _NETWORK = 2.0 / 3.0
-"""The weight of a network beside the kernel, whose probabilities are flatter."""
+"""The weight of the network beside the kernel, whose probabilities are flatter."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from safetensors import SafetensorError
@@ -71,6 +72,25 @@ _small_cnn = partial(_cnn, first=3, pool=nn.AdaptiveMaxPool2d, side=1)
 _student_cnn = partial(_cnn, first=5, pool=nn.AdaptiveAvgPool2d, side=2)
 
 
+class Pair(nn.Module):
+    """Two networks of images, which learned separately; logits of the mean of their probabilities.
+
+    A mean over the image itself and the image moved by one pixel up, down, left and right.
+    """
+
+    def __init__(self, task: Task, width: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(_student_cnn(task, width, 0.0) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[n, classes]`` of images ``[n, channels, height, width]``."""
+        height, width = x.shape[2:]
+        wide = F.pad(x, (1, 1, 1, 1), mode="replicate")
+        moved = [wide[:, :, i : i + height, j : j + width] for i, j in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))]
+        shares = [torch.softmax(member(one), dim=1) for member in self.members for one in moved]
+        return torch.stack(shares).mean(dim=0).log()
+
+
 def _convolution(inputs: int, outputs: int, *, size: int = 3) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False),
@@ -101,6 +121,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
+    "student-cnn-pair": Architecture(Pair, "image", {"width": 24}),
 }
 
 
@@ -133,6 +154,7 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
     name : str
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
         ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
+        ``student-cnn-pair``: the mean of two of them, which is right more often than one.
         ``linear`` and ``mlp``: for tables.
         Another installed package may bring more: see `find_architecture`.
     task : Task

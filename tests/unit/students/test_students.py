@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.coordinator.students import chosen_method, fit_student, method_names
-from collegium.coordinator.students.networks import neighbours_agree
+from collegium.coordinator.students import LearningProblem, chosen_method, fit_student, method_names
+from collegium.coordinator.students.networks import fit_beside, neighbours_agree, normalise_by
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
-from collegium.models.networks import network_inputs
+from collegium.models.networks import NetworkStudent, build_network, network_inputs
 from collegium.models.students import Student, read_student
 
 TASK = default_task("digits")
@@ -130,6 +130,56 @@ def test_what_a_mirror_shows_is_learned_only_where_it_keeps_the_class(digits: Ex
         True,
         False,
     )  # a mirrored arrow looks like a real one, of the other class
+
+
+@pytest.mark.parametrize(("quantile", "learned"), [(0.2, 240), (0.8, 300)])
+def test_a_second_network_learns_what_the_first_is_sure_of_unless_that_is_little(
+    digits: Examples, monkeypatch: pytest.MonkeyPatch, quantile: float, learned: int
+) -> None:
+    """A first network that is sure of images whose mean is above a quantile; the sums' classifier knows all labels."""
+    pool = digits.x[:300]
+    threshold, seen = np.quantile(pool.mean(axis=(1, 2, 3)), quantile) / 255, []
+
+    class Brightness(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.eye(10)[[3] * len(x)] * 20.0 * (x.mean(dim=(1, 2, 3)) > threshold)[:, None]
+
+    def fit(problem: LearningProblem, *_: object) -> NetworkStudent:
+        seen.append(problem.indices)
+        return NetworkStudent("student-cnn", TASK, Brightness(), "cpu")
+
+    monkeypatch.setattr("collegium.coordinator.students.networks.fit_labelled", fit)
+    nothing = np.zeros(0, dtype=np.int64)
+    problem = LearningProblem(TASK, pool, nothing, nothing, 0, "cpu", lambda done, total: None)
+    fit_beside(problem, np.eye(10)[digits.labels()[:300]], 10)
+    first, second = seen
+    assert len(first) == 300 and len(second) == learned
+    assert (pool[second].mean(axis=(1, 2, 3)) / 255 > threshold).all() or learned == 300
+
+
+def test_a_pair_gives_the_mean_of_both_networks_over_five_places_of_an_image(digits: Examples) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        pair = build_network("student-cnn-pair", TASK, width=2).eval()
+    images = network_inputs(digits.x[:5])
+    by_hand = torch.zeros(5, 10)
+    for down, right in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
+        rows, columns = ((torch.arange(8) + by).clamp(0, 7) for by in (down, right))
+        moved = images[:, :, rows][:, :, :, columns]
+        by_hand += sum(torch.softmax(member(moved), dim=1) for member in pair.members) / 10
+    torch.testing.assert_close(torch.softmax(pair(images), dim=1), by_hand)
+
+
+def test_batch_normalisation_is_by_the_images_themselves_whatever_the_network_saw_before() -> None:
+    draws = torch.Generator().manual_seed(0)
+    layer = torch.nn.BatchNorm2d(3).train()
+    network = torch.nn.Sequential(layer)
+    network(torch.full((4, 3, 2, 2), 50.0))
+    images = torch.randn((1001, 3, 2, 2), generator=draws) * 4.0 + 7.0
+    normalise_by(network, images)
+    assert not network.training
+    torch.testing.assert_close(layer.running_mean, images.mean(dim=(0, 2, 3)), rtol=0.0, atol=1e-2)
+    torch.testing.assert_close(layer.running_var, images.var(dim=(0, 2, 3)), rtol=1e-2, atol=0.0)
 
 
 def test_progress_ends_with_all_steps(digits: Examples) -> None:

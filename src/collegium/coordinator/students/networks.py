@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,14 +13,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
-from collegium.models.augmentation import STRONG, WEAK, Strength, augment, mirrored
+from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import NetworkStudent, build_network, network_inputs
+from collegium.models.networks import NetworkStudent, Pair, build_network, network_inputs
 from collegium.models.training import Learner, train
 from collegium.models.training_curves import Value
 from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
 
+_AT_ONCE = 500
+_BATCH = 128
+_MANY = 1000
+_SURE = 0.6
 _COMPARED = 1000
 """Images that are compared with each other."""
 
@@ -115,24 +120,58 @@ def fit_labelled(
 
 
 def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int) -> NetworkStudent:
-    """A network that learned what class sums say of all images of a pool; errors without a pattern it does not learn.
+    """Two networks that learned what class sums say of all images of a pool; errors without a pattern are not learned.
 
-    Where the nearest other image mostly has the same class, it learns the most probable class of each image, and images
-    are changed strongly. Elsewhere many labels are wrong: it learns probabilities, and images are changed weakly.
+    Where the nearest other image mostly has the same class, the first learns the most probable class of each image,
+    from images that are changed strongly. The second learns the classes that the first gives, of those images of which
+    the first is sure, if these are at least half. If there are a thousand or more, it sees them changed moderately.
+    Where the nearest image has another class, many labels are wrong: both learn probabilities, from images that are
+    changed weakly. Either sees each image 256 times at most.
 
     Parameters
     ----------
     shares : the images' probabilities by the sums' classifier, ``[images, classes]``.
     """
-    likely = torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
-    alike, mirror = neighbours_agree(pool_tensor(problem)[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
+    pool, likely = pool_tensor(problem), torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
+    alike, mirror = neighbours_agree(pool[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
+    steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), Pair(problem.task, 24)
+    rows = torch.arange(len(pool), device=problem.device)
     targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
 
     def loss(logits: Tensor, chosen: Tensor) -> Tensor:
-        return F.cross_entropy(logits, targets[chosen], label_smoothing=0.1)
+        return F.cross_entropy(logits, targets[rows[chosen]], label_smoothing=0.1)
 
-    everything = replace(problem, indices=np.arange(len(shares)))
-    return fit_labelled(everything, "default", steps, 128, 4e-3, loss, STRONG if alike else WEAK, mirror)
+    def tell(before: int, done: int, total: int) -> None:
+        problem.progress(before * total + done, 2 * total)
+
+    second = TEACHER if len(pool) >= _MANY else STRONG
+    for number, strength in enumerate((STRONG, second) if alike else (WEAK, WEAK)):
+        own = replace(problem, indices=rows.cpu().numpy(), seed=problem.seed + number, progress=partial(tell, number))
+        student = fit_labelled(own, "default", steps, _BATCH, 4e-3, loss, strength, mirror)
+        normalise_by(student.network, pool)
+        pair.members[number] = student.network
+        found = torch.as_tensor(student.probabilities(problem.pool), dtype=torch.float32, device=problem.device)
+        sure = (found.amax(dim=1) > _SURE).nonzero().flatten()
+        if alike and 2 * len(sure) >= len(pool):
+            rows, targets = sure, F.one_hot(found.argmax(dim=1), found.shape[1]).float()
+    return NetworkStudent("student-cnn-pair", problem.task, pair.eval(), problem.device)
+
+
+def normalise_by(network: nn.Module, images: Tensor) -> None:
+    """Let batch normalisation subtract and divide by what it finds on ``images``, in place.
+
+    Training leaves it the means and variances of changed images, but those that a student scores are not changed. Li et
+    al. 2017, "Revisiting batch normalization for practical domain adaptation".
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.reset_running_stats()
+            layer.momentum = None  # the mean over all blocks
+    network.train()
+    with torch.no_grad():
+        for block in images.tensor_split(-(-len(images) // _AT_ONCE)):
+            network(block)
+    network.eval()
 
 
 def neighbours_agree(images: Tensor, labels: Tensor) -> tuple[bool, bool]:

@@ -36,12 +36,12 @@ class RandomForest(Frozen):
 
 @register
 class Kernel(Frozen):
-    """The classifier that the class sums hold, see `models.kernel_student`; of images, with a network beside it."""
+    """The classifier that the class sums hold, see `models.kernel_student`; of images, with two networks beside it."""
 
     name: ClassVar[str] = "kernel"
 
     steps: int = Field(default=1200, ge=0)
-    """In which the network learns the labels of a pool of images; 0 for no network."""
+    """In which each of two networks learns the labels of a pool of images, at most; 0 for no network."""
 
     def fit(self, problem: LearningProblem) -> KernelStudent:
         if problem.sums is None:
