@@ -131,6 +131,24 @@ def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
     assert first == two and then.mu == pytest.approx(np.sqrt(3.0) * two.mu)
 
 
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
+    parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spent: bool
+) -> None:
+    """It was paid and never made. Where counts may have been seen, it is neither made nor paid again."""
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    told: dict[str, Any] = {"pool_check": {"share": 0.1, "mode": "masked"}}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(f"collegium.coordinator.run.record_counting.{'noisy' if spent else 'round_id'}", dies)
+        driven(tmp_path, parties, **told).label()
+    found = driven(tmp_path, parties, **told).label().pool_check
+    assert found is not None and (found.found is None) == spent
+    assert len(charged(tmp_path, "pool_check")) == 1
+
+
 @pytest.mark.parametrize("mode", ["masked", "masked+noised"])
 def test_class_sums_whose_file_was_removed_are_paid_again(
     parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str

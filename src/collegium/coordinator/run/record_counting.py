@@ -115,9 +115,7 @@ class RecordCounting(ABC):
 
         Raises BudgetExceeded where a new one does not fit.
         """
-        held, unit, study = mechanism.parameters(), self._ledger.terms().unit, self._setup.storage.study
-        name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{held['parts']}|{held['sigma']!r}"
-        laws = {unit: mechanism.stages[0].law(counted_unit(self._config))}
+        name, laws = self._named(mechanism)
         charge = self._ledger.unspent(name, laws)
         if labeller is not None:
             if charge is None:
@@ -129,6 +127,17 @@ class RecordCounting(ABC):
             charge = self._ledger.charge(purpose, [name], laws)
         return charge
 
+    def _named(self, mechanism: Mechanism) -> tuple[str, dict[str, Law]]:
+        """What a charge for one release by ``mechanism`` is called in the ledger, and its law."""
+        held, unit, study = mechanism.parameters(), self._ledger.terms().unit, self._setup.storage.study
+        name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{held['parts']}|{held['sigma']!r}"
+        return name, {unit: mechanism.stages[0].law(counted_unit(self._config))}
+
+    @property
+    def _unspent(self) -> int | None:
+        """The charge that is left for these counts, None where there is none or they may have been seen."""
+        return self._ledger.unspent(*self._named(self.mechanism(*self._parts_and_cells())))
+
     def _attempt(self, held: CountsRecord, find: Callable[[], Mapping[str, Any]]) -> None:
         """Have ``find`` ask the parties, and note what it returns or why it failed."""
         known = held.model_dump(include=set(CountsRecord.model_fields)) | {"asked": True, "why_not": None}
@@ -137,8 +146,9 @@ class RecordCounting(ABC):
             with self._notes.timed(self.part):
                 found = find()
         except CollegiumError as error:
-            # Where too few answered, no sum was opened: the charge is good for another attempt.
-            self._note(known | {"asked": not isinstance(error, QuorumNotReached), "why_not": str(error)})
+            # Where too few answered before a sum was opened, the charge is good for another attempt.
+            again = isinstance(error, QuorumNotReached) and self._unspent is not None
+            self._note(known | {"asked": not again, "why_not": str(error)})
             return
         self._note({**known, **found})
 
@@ -238,8 +248,8 @@ class PrivateEvaluation(RecordCounting):
 class PoolCheck(RecordCounting):
     """Whether the pool fits: before labels are bought, the parties count how well it covers their records.
 
-    The check is made once in a run. After an error it is not repeated, as counts may have been released; only where too
-    few parties answered is the charge good for the next start.
+    The check is made once in a run. After an error it is not repeated. Where too few parties answered, or the process
+    died, the next start makes it, if the ledger has its charge as not spent.
     """
 
     part = "pool_check"
@@ -249,9 +259,11 @@ class PoolCheck(RecordCounting):
 
     @property
     def due(self) -> bool:
-        """Whether the check is configured and paid for, and was not made yet."""
+        """Whether the check is configured and paid for, and was not made yet: a process may have died before it was."""
         held = self._notes.record.pool_check
-        return self._settings is not None and held is not None and held.paid and not held.asked
+        if self._settings is None or held is None or not held.paid or held.found is not None:
+            return False
+        return (not held.asked or held.why_not is None) and self._unspent is not None
 
     def check(self, pool: NDArray[Any], pool_sha256: str) -> None:
         """Ask the parties, which hold the pool ``[inputs, …]``, and note what was found; the check must be `due`."""
