@@ -8,13 +8,19 @@ the other constants of the default, was chosen on records that were held out fro
 n is read from the sum's last entry, which carries the same noise. The constant entry of φ gives Pr[y] − 1/C.
 
 What the noise hides, the pool's own structure shows in part. The filtered classifier gives every input of the pool a
-share in each class (`shares_in_classes`). The final classifier is the least-squares fit to the sums, to the extent that
-noise leaves them trusted, and to these shares, where each input of the pool weighs as much as one record, and all of
-them at most 0.3 of what the records weigh. All of this follows from released sums and public inputs.
+share in each class (`shares_in_classes`), where the classes are as frequent as the sums say that they are among the
+records (`of_frequencies`). The next classifier is the least-squares fit to the sums, to the extent that noise leaves
+them trusted, and to these shares, where each input of the pool weighs as much as one record, and all of them at most
+0.3 of what the records weigh. It gives shares again; the third such classifier is the final one. With two classes the
+first such classifier is the final one, its shares are as they are, and where it parts the classes is moved so that the
+rarer one is not named too seldom (`threshold`). Where whole parties are protected, the sums do not say how frequent
+classes are: with two classes the filtered classifier is the final one, with more the first fit to the pool. All of this
+follows from released sums and public inputs.
 
 References
 ----------
 Wiener, "Extrapolation, interpolation, and smoothing of stationary time series", 1949.
+Deming and Stephan, "On a least squares adjustment of a sampled frequency table", Ann. Math. Statistics 1940.
 Scudder, "Probability of error of some adaptive pattern-recognition machines", 1965 (learning from one's own labels).
 Balog, Tolstikhin and Schölkopf, "Differentially private database release via kernel mean embeddings", ICML 2018.
 """
@@ -46,10 +52,11 @@ KERNEL_FORMAT = "collegium-kernel-v2"
 _AT_ONCE = 2048
 _LARGEST = 2.0**30
 _KEPT = 10_000
-"""How many inputs of the pool take part in the second fit at most."""
+"""How many inputs of the pool take part in the fits to the pool at most."""
 _FEWEST_RECORDS = 10.0
 _KAPPA = 3.0
 _POOL_WEIGHT = 0.3
+_PASSES = 3
 PARTY_CONTRIBUTIONS = 3.0
 """What the vector of a whole party counts as in contributions: so much longer is it made than the mean of its records.
 
@@ -105,17 +112,27 @@ class NoisySums:
         eigenvalues = (found.eigenvalues * count)[:, None]
         trusted = eigenvalues / (eigenvalues + (_KAPPA * noise) ** 2)
         filtered = trusted / (trusted * eigenvalues + 1.0)
-        first = found.axes @ (filtered * differing)
+        coefficients = found.axes @ (filtered * differing)
         # How well the scores of records agree with their classes, less what the noise itself adds to that.
         agreement = (float((filtered * differing**2).sum()) - noise**2 * (classes - 1) * float(filtered.sum())) / count
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
-        scores = found.vectors @ first - found.mean @ first
-        shares = shares_in_classes(scores, prior / prior.sum(), agreement)
-        weight = min(len(shares) / count, _POOL_WEIGHT)
-        learned = found.axes.T @ (found.vectors.T @ (shares - shares.mean(axis=0))) * (weight * count / len(shares))
-        both = (trusted * differing + learned) / ((trusted + weight) * eigenvalues + 1.0)
-        coefficients = found.axes @ both
+        prior /= prior.sum()
+        weight = min(len(found.vectors) / count, _POOL_WEIGHT)
+        # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
+        # With two classes, more passes only make the shares surer.
+        of_records = self.contributions is None
+        matched = of_records and classes > 2
+        for _ in range(_PASSES if matched else int(of_records or classes > 2)):
+            scores = found.vectors @ coefficients - found.mean @ coefficients
+            shares = shares_in_classes(scores, prior, agreement)
+            shares = of_frequencies(shares, prior) if matched else shares
+            learned = found.axes.T @ (found.vectors.T @ (shares - shares.mean(axis=0))) * (weight * count / len(shares))
+            coefficients = found.axes @ ((trusted * differing + learned) / ((trusted + weight) * eigenvalues + 1.0))
         constant = (frequent - found.mean @ coefficients) * ONE / CONSTANT
+        if classes == 2 and of_records:
+            lead = (found.vectors @ coefficients + constant * CONSTANT / ONE) @ np.array([-1.0, 1.0])
+            moved = threshold(lead, float(prior[1]), variance / classes)
+            constant = constant + moved * ONE / CONSTANT * np.array([0.5, -0.5])
         return KernelStudent(task, found.kernel, np.concatenate([coefficients, constant[None]]))
 
 
@@ -148,6 +165,52 @@ def shares_in_classes(scores: NDArray[np.float64], prior: NDArray[np.float64], a
         middle = math.sqrt(low * high)
         low, high = (middle, high) if float((shares(middle) * scores).sum(axis=1).mean()) > agreement else (low, middle)
     return shares(high)
+
+
+def of_frequencies(shares: NDArray[np.float64], frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The shares of inputs in classes, each class scaled so that it is as frequent among the inputs as it should be.
+
+    Classes and inputs are scaled in turn (Deming and Stephan 1940). So no class takes inputs from the others because
+    noise made its scores large.
+
+    Parameters
+    ----------
+    shares : ``[inputs, classes]``; rows add up to 1.
+    frequencies : the wanted mean of the rows, ``[classes]``, positive.
+
+    Returns
+    -------
+    float64 array
+        ``[inputs, classes]``; rows add up to 1, and their mean is nearly ``frequencies``.
+    """
+    for _ in range(30):
+        shares = shares * (frequencies / np.maximum(shares.mean(axis=0), 1e-12))
+        shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
+def threshold(lead: NDArray[np.float64], frequency: float, variance: float) -> float:
+    """Where to part two classes, so that the rarer one is not named too seldom: 0 or a little beside it.
+
+    Least squares names a rare class less often than it occurs. The number of inputs that are named so is moved three
+    quarters of the way to the class's frequency among the records (less where a quarter of them or more are of that
+    class, not at all from a half on), after what chance explains is taken off (James and Stein 1961). It is moved by at
+    most a quarter of the inputs already named so: where scores tell little, a rare class is rightly named almost never.
+
+    Parameters
+    ----------
+    lead : by how much the second class's score is above the first's, of the pool's inputs, ``[inputs]``.
+    frequency : of the second class among the records.
+    variance : of the noise on that frequency.
+    """
+    if (lead > 0).mean() > frequency:
+        return -threshold(-lead, 1.0 - frequency, variance)
+    named = float((lead > 0).mean())
+    missing = frequency - named
+    by_chance = variance + frequency * (1.0 - frequency) / len(lead)
+    part = min(0.75, 1.5 * (1.0 - 2.0 * frequency))
+    more = min(part * (missing - by_chance / max(missing, 1e-12)), 0.25 * named)
+    return float(np.quantile(lead, 1.0 - named - more)) if more > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,14 @@ from support.sums_scene import TASK
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
-from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum, shares_in_classes
+from collegium.models.kernel_student import (
+    KernelStudent,
+    NoisySums,
+    PoolSpectrum,
+    of_frequencies,
+    shares_in_classes,
+    threshold,
+)
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.privacy.mechanisms.class_sums import bound_squared
 
@@ -63,6 +70,34 @@ def test_shares_are_the_prior_where_scores_tell_nothing_and_certain_where_they_t
     assert shares_in_classes(0.0 * SCORES, PRIOR, 0.0) == pytest.approx(np.tile(PRIOR, (400, 1)))
     certain = shares_in_classes(SCORES, PRIOR, 10.0)
     assert (certain.argmax(axis=1) == SCORES.argmax(axis=1)).mean() > 0.98
+
+
+def test_classes_are_as_frequent_in_the_pool_as_among_the_records() -> None:
+    raised = np.exp(SCORES + np.array([2.0, 0.0, -2.0]))  # the first class takes most inputs
+    shares = raised / raised.sum(axis=1, keepdims=True)
+    assert np.abs(shares.mean(axis=0) - PRIOR).max() > 0.1
+    matched = of_frequencies(shares, PRIOR)
+    assert matched.mean(axis=0) == pytest.approx(PRIOR, abs=1e-3)
+    assert matched.sum(axis=1) == pytest.approx(1.0)
+    # Inputs keep their order within a class beside another.
+    for rows in (shares, matched):
+        assert np.array_equal(np.argsort(rows[:, 0] / rows[:, 1]), np.argsort(shares[:, 0] / shares[:, 1]))
+
+
+def test_the_threshold_makes_up_for_three_quarters_of_what_a_rare_class_is_named_too_seldom() -> None:
+    lead = np.random.default_rng(4).permutation(np.linspace(-0.8, 0.2, 10_001))  # a fifth is named the second class
+    at = threshold(lead, 0.24, 0.0)
+    assert (lead > at).mean() == pytest.approx(0.2 + 0.75 * 0.04, abs=1e-3)
+    assert threshold(-lead, 0.76, 0.0) == pytest.approx(-at)
+    assert (lead > threshold(lead, 0.3, 0.0)).mean() == pytest.approx(1.25 * 0.2, abs=1e-3)  # at most a quarter more
+    assert threshold(lead, 0.5, 0.0) == 0.0  # not rare
+
+
+def test_a_threshold_stays_where_chance_explains_how_often_a_class_is_named() -> None:
+    lead = np.linspace(-0.8, 0.2, 10_001)
+    assert threshold(lead, 0.24, 0.04**2) == 0.0
+    assert threshold(lead[::200], 0.24, 0.0) == 0.0  # 51 inputs
+    assert threshold(lead - 0.2, 0.1, 0.0) == 0.0  # a class that is named nowhere
 
 
 def test_ten_thousand_inputs_at_most_take_part_whatever_the_pool() -> None:
