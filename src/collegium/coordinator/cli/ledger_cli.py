@@ -115,7 +115,8 @@ def verify(
     if found.periods[-1][0]["noise"] == "seeded":
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
     for terms, charged in found.periods:
-        typer.echo(f"{charged} queries under: {_terms_text(terms)}")
+        if charged:  # --json has the others too
+            typer.echo(f"{charged} queries under: {_terms_text(terms)}")
     typer.echo(_signature_text(found, key_checked=key is not None))
     told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, _) in witnesses.items())
     typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
