@@ -208,7 +208,7 @@ def threshold(lead: NDArray[np.float64], frequency: float, variance: float) -> f
     named = float((lead > 0).mean())
     missing = frequency - named
     by_chance = variance + frequency * (1.0 - frequency) / len(lead)
-    part = min(0.75, 1.5 * (1.0 - 2.0 * frequency))
+    part = min(0.75, max(0.0, 1.5 * (1.0 - 2.0 * frequency)))
     more = min(part * (missing - by_chance / max(missing, 1e-12)), 0.25 * named)
     return float(np.quantile(lead, 1.0 - named - more)) if more > 0 else 0.0
 

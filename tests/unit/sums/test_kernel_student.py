@@ -90,7 +90,8 @@ def test_the_threshold_makes_up_for_three_quarters_of_what_a_rare_class_is_named
     assert (lead > at).mean() == pytest.approx(0.2 + 0.75 * 0.04, abs=1e-3)
     assert threshold(-lead, 0.76, 0.0) == pytest.approx(-at)
     assert (lead > threshold(lead, 0.3, 0.0)).mean() == pytest.approx(1.25 * 0.2, abs=1e-3)  # at most a quarter more
-    assert threshold(lead, 0.5, 0.0) == 0.0  # not rare
+    for variance in (0.0, 1.0):
+        assert threshold(lead, 0.6, variance) == threshold(lead, 0.5, variance) == 0.0  # not rare
 
 
 def test_a_threshold_stays_where_chance_explains_how_often_a_class_is_named() -> None:
