@@ -31,7 +31,7 @@ TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
 PUBLIC = PublicData(Examples(cg.encode(X[:40], TASK)))
 WITHIN = {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": 2}}
 VOTED = {"name": "gnmax", "parameters": {"sigma": 3.0}}
-SAMPLED = {"name": "knn", "parameters": {"sigma1": 8.0, "sigma2": 5.0, "threshold": 1.0, "sampling_rate": 0.5}}
+SAMPLED = {"name": "knn", "parameters": {"sigma1": 8.0, "sigma2": 4.0, "threshold": 1.0, "sampling_rate": 0.5}}
 
 Serve = Callable[..., RunRecord]
 

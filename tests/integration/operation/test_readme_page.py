@@ -53,9 +53,7 @@ def test_a_command_that_is_gone_would_be_found_on_a_page(tmp_path: Path) -> None
             test_every_command_on_a_page_exists_and_has_the_options_that_it_is_shown_with(tmp_path / "page.md")
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in COMMANDS if line.endswith(("--help", "--list")) or " --queries 100" in line]
-)
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.endswith(("--help", "--list", "--queries 100"))])
 def test_a_quick_command_runs(line: str) -> None:
     with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
         cli.main(shlex.split(line)[1:])

@@ -94,8 +94,8 @@ def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["account", "-m", "gnmax", "--sigma", "40", "--queries", "10", "--json"],
-        ["plan", "--epsilon", "2", "--teachers", "50", "--queries", "10", "-m", "gnmax", "--json"],
+        ["account", "-m", "gnmax", "--sigma", "40", "--queries", "10", "--classes", "2", "--json"],
+        ["plan", "--epsilon", "2", "--teachers", "50", "--queries", "10", "-m", "gnmax", "--classes", "2", "--json"],
     ],
 )
 def test_json_for_a_program_is_one_object_and_nothing_else(

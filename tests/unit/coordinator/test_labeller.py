@@ -135,7 +135,7 @@ def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) ->
 
 def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledger_at: Open) -> None:
     """The same mechanism costs more with three classes; blocks of the same names are in force with room left."""
-    ledger, noise, gnmax = ledger_at(), NoiseStrategy(1), create("gnmax", sigma=20.0)
+    ledger, noise, gnmax = ledger_at(), NoiseStrategy(1), create("gnmax", sigma=4.0)
     Labeller(ledger, gnmax, Unit(), noise, queries=50, classes=2).label(["other"], np.array([[9, 1]]))
     assert Labeller(ledger, gnmax, Unit(), noise, queries=10, classes=3).label(KEYS, np.tile([9, 1, 0], (10, 1)))
     ((law, of_two),) = (
@@ -147,7 +147,7 @@ def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledg
 
 def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_path: Path) -> None:
     """While the first waited for its parties, the second stated blocks of the same names that cost less."""
-    mechanism = create("confident-gnmax", sigma1=30.0, sigma2=20.0, threshold=10.0)
+    mechanism = create("confident-gnmax", sigma1=30.0, sigma2=4.0, threshold=10.0)
     terms = Terms(epsilon_budget=30.0)
     with (
         Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x") as one,
@@ -224,16 +224,16 @@ def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path:
     def begun(mechanism: Mechanism, queries: int) -> tuple[Ledger, Labeller]:
         terms = Terms(epsilon_budget=30.0, mechanism={"name": mechanism.name})
         ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
-        return ledger, Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=queries, classes=3)
+        return ledger, Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=queries, classes=2)
 
     for start in range(4):
         ledger, first = begun(mechanism, 20)
         fresh = first.worth_asking([f"q{n}" for n in range(5 * start, 5 * start + 5)])
-        assert len(fresh) == 5 and first.label(fresh, np.tile([90, 1, 0], (5, 1)))
+        assert len(fresh) == 5 and first.label(fresh, np.tile([90, 1], (5, 1)))
         assert {block.rounds for block in ledger.terms().blocks.values()} == {20}
         ledger.close()
         ledger, other = begun(create("gnmax", sigma=200.0), 4)
-        assert other.label([f"other {start}"], np.array([[90, 1, 0]]))
+        assert other.label([f"other {start}"], np.array([[90, 1]]))
         ledger.close()
 
 

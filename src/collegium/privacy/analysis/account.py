@@ -168,7 +168,10 @@ def account(
     protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
     number = queries if queries is not None else 0 if counts is None else len(counts)
     charges = planned_charges(mechanism, protected, number, answered)
-    known = classes if counts is None else counts.shape[1]
+    known, secret = classes, None
+    if counts is not None:  # refused at once, before the exact accountant takes its time
+        known = counts.shape[1]
+        secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
     independent = all_epsilons(
         charges,
         exact_epsilon(charges, delta, known) if bound == "exact" else ExactEpsilon(math.inf, None),
@@ -178,10 +181,6 @@ def account(
     )
     if bound == "classic" and independent.published is not None:
         independent = replace(independent, epsilon=independent.published.epsilon)
-    secret, notes = None, list[str]()
-    if counts is not None:
-        secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
-        notes = _notes(mechanism, protected, secret)
     return PrivacyReport(
         mechanism=mechanism,
         queries=number,
@@ -193,7 +192,7 @@ def account(
         conversion=conversion,
         independent=independent,
         from_votes=secret,
-        notes=tuple(notes),
+        notes=() if secret is None else tuple(_notes(mechanism, protected, secret)),
         other=mechanism.other_figures(number, delta, orders, counts),
     )
 

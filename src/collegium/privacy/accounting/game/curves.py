@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.privacy.accounting.game.cells import Enclosure
 from collegium.privacy.renyi import FloatArray
+
+_UNKNOWN = 1e200
+"""A second derivative of which nothing is known, for products that may be with 0."""
 
 
 class Direction(StrEnum):
@@ -84,51 +88,65 @@ def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray, sign
     """Curves on k = e^{grid} of every enclosed cell; docs/privacy.md, "The exact accountant", Lemmas 5 and 6."""
     q, ell = enclosure.corners[:, 0], enclosure.corners[:, 1]
     ell = np.where(q > 0.0, ell, 0.0)
-    gain = _gain(q, sampling.excess(ell, grid), grid)
-    ends = np.stack([sampling.excess(e, grid) for e in (enclosure.ell_low, enclosure.ell_high)])
+    above, below = sampling.upper(ell), sampling.lower(ell)
     # Only an unbounded b makes a − k·b undefined there, and it is −∞.
-    ends = np.where(np.isnan(ends), -np.inf, ends)
+    ends = [sampling.excess(e, grid) for e in (enclosure.ell_low, enclosure.ell_high)]
+    ends = [np.where(np.isnan(end), -np.inf, end) for end in ends]
+    low, high = np.minimum(*ends), np.maximum(*ends)
     return CellCurves(
-        gain,
-        q * (1.0 + sampling.upper(ell)),
-        q * (1.0 + sampling.lower(ell)),
-        _reserve(enclosure, ends, sampling, grid, signed),
-        _envelope(enclosure, ends, sampling, grid),
+        _gain(q * (above - below), q * (1.0 + below), grid),
+        q * (1.0 + above),
+        q * (1.0 + below),
+        _reserve(enclosure, low, high, sampling, grid, signed),
+        _envelope(enclosure, low, high, sampling, grid),
     )
 
 
-def _gain(q: FloatArray, excess: FloatArray, grid: FloatArray) -> FloatArray:
-    """Σ Q·(a − k·b)₊ for k ≥ 1, Σ Q·(k·b − a)₊ for k < 1: the same G, and every term is positive."""
-    signed = np.where(grid >= 0.0, excess, -excess)
-    return np.asarray((q[..., None] * np.maximum(signed, 0.0)).sum(axis=-3))
+def _gain(difference: FloatArray, lower: FloatArray, grid: FloatArray) -> FloatArray:
+    """Σ Q·(a − k·b)₊ for k ≥ 1, Σ Q·(k·b − a)₊ for k < 1: the same G, and every term is positive.
+
+    ``difference`` is Q·(a − b) and ``lower`` is Q·b.
+    """
+    lines = np.stack([np.where(grid >= 0.0, 1.0, -1.0), -np.abs(np.expm1(grid))])
+    gain = np.zeros((difference.shape[0], difference.shape[2], len(grid)))
+    for corner, total in enumerate(gain):
+        for terms in np.stack([difference[corner], lower[corner]], axis=-1):
+            total += np.maximum(terms @ lines, 0.0)
+    return gain
 
 
-def _reserve(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: FloatArray, signed: bool) -> FloatArray:
+def _reserve(
+    enclosure: Enclosure, low: FloatArray, high: FloatArray, sampling: Sampling, grid: FloatArray, signed: bool
+) -> FloatArray:
     """Only outcomes that can be positive (or only those that can be negative) contribute an error of interpolation."""
-    curvature = enclosure.curvature
+    least, most = np.clip(enclosure.curvature, -_UNKNOWN, _UNKNOWN)  # [axes, 2 (P − Q, Q), outcomes, cells]
+    slopes = np.stack(sampling.slopes(grid))
     if not signed:
-        curvature = np.stack([-(size := np.abs(curvature).max(axis=0)), size])
+        size, slopes = np.maximum(-least, most).sum(axis=0), np.abs(slopes)
+        errors = size.transpose(1, 2, 0) @ slopes
+        return np.asarray(np.minimum(*((errors * some).sum(axis=0) for some in (high > 0.0, low < 0.0))))
+    bends = np.concatenate([most, least], axis=1).transpose(0, 2, 3, 1)
 
-    def missed(sign: float) -> FloatArray:
+    def missed(sign: float, some: NDArray[np.bool_]) -> FloatArray:
         """By how much sign·(a − k·b)·Q may exceed its interpolation: it bends down by no more than this."""
-        both = zip(sampling.slopes(grid), curvature.transpose(2, 0, 1, 3, 4)[..., None], strict=True)
-        with np.errstate(invalid="ignore"):
-            down = [np.where(slope == 0.0, 0.0, -sign * slope * bends).max(axis=0) for slope, bends in both]
-        return np.asarray(np.maximum(down[0] + down[1], 0.0).sum(axis=0))
+        down = np.concatenate([np.maximum(-sign * slopes, 0.0), np.minimum(-sign * slopes, 0.0)])
+        total = np.zeros(some.shape[1:])
+        for axis in bends:
+            for outcome, counts in zip(axis, some, strict=True):
+                total += np.maximum(outcome @ down, 0.0) * counts
+        return total
 
-    positive, negative = (ends > 0.0).any(axis=0), (ends < 0.0).any(axis=0)
-    of_positive, of_negative = (
-        np.where(some, missed(sign), 0.0).sum(axis=0) for some, sign in ((positive, 1.0), (negative, -1.0))
-    )
-    return np.asarray(np.minimum(of_positive, of_negative))
+    return np.minimum(missed(1.0, high > 0.0), missed(-1.0, low < 0.0))
 
 
-def _envelope(enclosure: Enclosure, ends: FloatArray, sampling: Sampling, grid: FloatArray) -> FloatArray:
+def _envelope(
+    enclosure: Enclosure, low: FloatArray, high: FloatArray, sampling: Sampling, grid: FloatArray
+) -> FloatArray:
     """From the largest weight and the extreme ratios of every outcome."""
     weight = enclosure.base_high[..., None]
     with np.errstate(invalid="ignore", over="ignore"):
-        positive = weight * np.maximum(ends.max(axis=0), 0.0)
-        negative = weight * np.maximum(-ends.min(axis=0), 0.0)
+        positive = weight * np.maximum(high, 0.0)
+        negative = weight * np.maximum(-low, 0.0)
     # Where a's ratio is unbounded: neither (P − kQ)₊ nor (kQ − P)₊ exceeds its first law.
     mixed = (1.0 - sampling.rate) * enclosure.base_high[0] + sampling.rate * enclosure.first_high
     absent = sampling.direction is Direction.ABSENT

@@ -159,22 +159,39 @@ class Front:
         """
         outside = windows @ (self._outside + self._spare)
         inner = np.ascontiguousarray(windows[:, self._inner].T, dtype=np.float32)
-        most = np.empty(len(windows))
-        best = np.zeros(len(windows), dtype=np.intp)
+        most, attained = np.empty(len(windows)), np.full(len(windows), -1.0)
+        choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if split else None
+        new, searched = np.ones(self.size, dtype=bool), split
         while True:
-            looseness = np.zeros(self.size)
+            corners, corner_of = np.unique(self._corner_of[new], return_inverse=True)
+            part = np.append(corners, self._corner_count + np.flatnonzero(new))
+            columns = self._columns if new.all() else self._columns[part]
+            by_corners, looseness = self._by_corners[new], np.zeros(self.size)
+            corner_of = corner_of.reshape(-1, 4)[by_corners].T
             for start in range(0, len(windows), _ROWS_AT_ONCE):
                 rows = slice(start, start + _ROWS_AT_ONCE)
-                corner, bound = self._values(inner[:, rows])
+                values = columns @ inner[:, rows]
+                corner, bound = values[: len(corners)], values[len(corners) :]
+                largest = corner[corner_of[0]]
+                for column in corner_of[1:]:
+                    np.maximum(largest, corner[column], out=largest)
+                bound[by_corners] += largest
                 most[rows] = bound.max(axis=0)
-                if split:
-                    best[rows] = np.argmax(corner, axis=0)
-                    attained = corner.max(axis=0)
-                    spare = np.maximum(tolerance * attained, allowance[rows])
-                    looseness = np.maximum(looseness, ((bound - attained) / spare).max(axis=1))
-            if not (split and self._split(self._chosen(looseness))):
-                choice = Choice(self._upper[best], self._lower[best]) if split else None
+                if choice is not None and searched:
+                    best, gained = corner.argmax(axis=0), corner.max(axis=0)
+                    better = gained > attained[rows]
+                    chosen = corners[best[better]]
+                    choice.upper[rows][better], choice.lower[rows][better] = self._upper[chosen], self._lower[chosen]
+                    attained[rows] = np.maximum(attained[rows], gained)
+                    spare = np.maximum(tolerance * attained[rows], allowance[rows])
+                    looseness[new] = np.maximum(looseness[new], ((bound - attained[rows]) / spare).max(axis=1))
+            # After the first search only the halves of loose cells are searched, and all cells once more at the end.
+            if searched and (halves := self._split(self._chosen(looseness))).any():
+                new = halves
+            elif new.all():
                 return most * (1.0 + _SINGLE) + outside, choice
+            else:
+                new, searched = np.ones(self.size, dtype=bool), False
 
     def _chosen(self, looseness: FloatArray) -> NDArray[np.bool_]:
         """Cells whose bound is looser than allowed; the loosest of them where all would be too many."""
@@ -185,21 +202,11 @@ class Front:
             loose &= looseness >= np.sort(looseness[loose])[-room] if room > 0 else False
         return np.asarray(loose)
 
-    def _values(self, inner: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """What each corner gains and each cell's bound, ``[corners, rows]`` and ``[cells, rows]``."""
-        values = self._columns @ inner
-        corner, bound = values[: self._corner_count], values[self._corner_count :]
-        largest = corner[self._corner_of[0]]
-        for column in self._corner_of[1:]:
-            np.maximum(largest, corner[column], out=largest)
-        bound[self._by_corners] += largest
-        return corner, bound
-
-    def _split(self, loose: NDArray[np.bool_]) -> bool:
-        """Replace loose cells by their halves; False where there is none."""
+    def _split(self, loose: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Replace loose cells by their halves; which of the cells that there are then are new."""
         if not loose.any():
-            return False
-        batches, start = [], 0
+            return loose
+        batches, new, start = [], [], 0
         for batch in self._batches:
             count = len(batch.cells.bounds)
             mine = loose[start : start + count]
@@ -207,10 +214,12 @@ class Front:
             if mine.any():
                 children, _, _ = Cells(batch.cells.bounds[mine]).split(self._families[batch.family].discrete)
                 batches.append(self._batch(batch.family, children))
+                new.append(np.ones(len(children.bounds), dtype=bool))
             batches.append(batch.kept(~mine))
+            new.append(np.zeros(count - int(mine.sum()), dtype=bool))
         self._batches = batches
         self._compile()
-        return True
+        return np.concatenate(new)
 
     def _batch(self, family: int, cells: Cells) -> _Batch:
         parts = [
@@ -256,7 +265,7 @@ class Front:
             corner, row = corner + len(gain), row + len(batch.curve)
         self._corner_count = len(first)
         self._by_corners = np.concatenate([batch.by_corners for batch in self._batches])
-        self._corner_of = list(inverse.reshape(-1, 4)[self._by_corners].T)
+        self._corner_of = inverse.reshape(-1, 4)
         self._upper = np.concatenate([batch.upper.reshape(-1, 3) for batch in self._batches])[first]
         self._lower = np.concatenate([batch.lower.reshape(-1, 3) for batch in self._batches])[first]
 

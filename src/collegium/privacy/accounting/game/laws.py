@@ -180,6 +180,8 @@ def _block_epsilon(rounds: frozenset[tuple[Law, int]], limits: frozenset[tuple[L
             ((law, count),) = winners.items()
             others = {other: number for other, number in played.items() if other != law}
             beside = block_profile(others, delta) if others else None
+            if count == most[law]:  # the table's last entry, of a profile that may be known
+                return min(found, winner_profile(law, count).epsilon(delta, beside))
             return min(found, float(winner_epsilons(law, most[law], delta, beside)[count]))
         return min(found, block_profile(played, delta).epsilon(delta))
     except UnsupportedAccounting:

@@ -38,8 +38,8 @@ class Profile:
             raise ConfigurationError(f"epsilon must be at least 0; got {epsilon}")
         return max(_delta(values, epsilon) for values in self.directions)
 
-    def epsilon(self, delta: float) -> float:
-        """The smallest ε that is certified at this δ; at least 0.
+    def epsilon(self, delta: float, beside: "Profile | None" = None) -> float:
+        """The smallest ε that is certified at this δ, for this alone or together with ``beside``; at least 0.
 
         Raises
         ------
@@ -47,6 +47,8 @@ class Profile:
         UnsupportedAccounting : δ below ``SMALLEST_DELTA``, or below what the grid resolves.
         """
         check_delta(delta)
+        if beside is not None:
+            return max(_epsilon_beside(values, beside, delta) for values in self.directions)
         return max(0.0, *(_epsilon(values, delta) for values in self.directions))
 
     def attained(self, delta: float) -> float:
@@ -96,7 +98,7 @@ def compose(profiles: Sequence[Profile]) -> Profile:
     return total
 
 
-def epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
+def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
     """ε at ``delta`` of rounds with these ``values`` and of ``beside``: the composition of both, at one δ.
 
     With D the loss of the pair that dominates ``beside``, δ(ε) = E[V(e^{ε − D})], solved for ε by halving; chords in r

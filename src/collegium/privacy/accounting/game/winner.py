@@ -12,7 +12,7 @@ from collegium.privacy.accounting.game.curves import Direction, Sampling
 from collegium.privacy.accounting.game.front import Positions
 from collegium.privacy.accounting.game.lines import Line, discrete_line, logistic_line
 from collegium.privacy.accounting.game.planes import Plane
-from collegium.privacy.accounting.game.profile import Profile, check_delta, epsilon_beside
+from collegium.privacy.accounting.game.profile import Profile, check_delta
 from collegium.privacy.accounting.game.recursion import Game, Values, play, play_through
 from collegium.privacy.accounting.progress import SearchStep, report_step
 from collegium.privacy.renyi import FloatArray
@@ -180,7 +180,7 @@ def winner_epsilons(law: RoundLaw, rounds: int, delta: float, beside: Profile | 
 
 def _epsilon_or_infinity(values: Values, delta: float, beside: Profile | None) -> float:
     try:
-        return Profile((values,)).epsilon(delta) if beside is None else epsilon_beside(values, beside, delta)
+        return Profile((values,)).epsilon(delta, beside)
     except UnsupportedAccounting:
         return math.inf
 
