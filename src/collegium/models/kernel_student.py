@@ -12,10 +12,9 @@ share in each class (`shares_in_classes`), where the classes are as frequent as 
 records (`of_frequencies`). The next classifier is the least-squares fit to the sums, to the extent that noise leaves
 them trusted, and to these shares, where each input of the pool weighs as much as one record, and all of them at most
 0.3 of what the records weigh. It gives shares again; the third such classifier is the final one. With two classes the
-first such classifier is the final one, its shares are as they are, and where it parts the classes is moved so that the
-rarer one is not named too seldom (`threshold`). Where whole parties are protected, the sums do not say how frequent
-classes are: with two classes the filtered classifier is the final one, with more the first fit to the pool. All of this
-follows from released sums and public inputs.
+first one is the final one, its shares are as they are, and the rarer class is named more often (`threshold`). Where
+whole parties are protected, the sums do not say how frequent classes are: with two classes the filtered classifier is
+the final one, with more the first fit to the pool. All of this follows from released sums and public inputs.
 
 References
 ----------
@@ -130,9 +129,8 @@ class NoisySums:
             coefficients = found.axes @ ((trusted * differing + learned) / ((trusted + weight) * eigenvalues + 1.0))
         constant = (frequent - found.mean @ coefficients) * ONE / CONSTANT
         if classes == 2 and of_records:
-            lead = (found.vectors @ coefficients + constant * CONSTANT / ONE) @ np.array([-1.0, 1.0])
-            moved = threshold(lead, float(prior[1]), variance / classes)
-            constant = constant + moved * ONE / CONSTANT * np.array([0.5, -0.5])
+            lead = np.diff(found.vectors @ coefficients + constant * CONSTANT / ONE)[:, 0]
+            constant -= np.array([-0.5, 0.5]) * threshold(lead, float(prior[1]), variance / classes) * ONE / CONSTANT
         return KernelStudent(task, found.kernel, np.concatenate([coefficients, constant[None]]))
 
 
@@ -175,13 +173,8 @@ def of_frequencies(shares: NDArray[np.float64], frequencies: NDArray[np.float64]
 
     Parameters
     ----------
-    shares : ``[inputs, classes]``; rows add up to 1.
-    frequencies : the wanted mean of the rows, ``[classes]``, positive.
-
-    Returns
-    -------
-    float64 array
-        ``[inputs, classes]``; rows add up to 1, and their mean is nearly ``frequencies``.
+    shares : ``[inputs, classes]``; rows add up to 1, as those of the result do.
+    frequencies : what the mean of the result's rows nearly is, ``[classes]``, positive.
     """
     for _ in range(30):
         shares = shares * (frequencies / np.maximum(shares.mean(axis=0), 1e-12))
