@@ -186,9 +186,9 @@ def threshold(lead: NDArray[np.float64], frequency: float, variance: float) -> f
     """Where to part two classes, so that the rarer one is not named too seldom: 0 or a little beside it.
 
     Least squares names a rare class less often than it occurs. The number of inputs that are named so is moved three
-    quarters of the way to the class's frequency among the records (less where a quarter of them or more are of that
-    class, not at all from a half on), after what chance explains is taken off (James and Stein 1961). It is moved by at
-    most a quarter of the inputs already named so: where scores tell little, a rare class is rightly named almost never.
+    quarters of the way to the class's frequency among the records, after what chance explains is taken off (James and
+    Stein 1961). It is moved by at most a quarter of the inputs already named so: where scores tell little, a rare class
+    is rightly named almost never.
 
     Parameters
     ----------
@@ -201,9 +201,8 @@ def threshold(lead: NDArray[np.float64], frequency: float, variance: float) -> f
     named = float((lead > 0).mean())
     missing = frequency - named
     by_chance = variance + frequency * (1.0 - frequency) / len(lead)
-    part = min(0.75, max(0.0, 1.5 * (1.0 - 2.0 * frequency)))
-    more = min(part * (missing - by_chance / max(missing, 1e-12)), 0.25 * named)
-    return float(np.quantile(lead, 1.0 - named - more)) if more > 0 else 0.0
+    more = min(0.75 * (missing - by_chance / max(missing, 1e-12)), 0.25 * named)
+    return float(np.quantile(lead, 1.0 - named - more)) if more > 0 and frequency < 0.5 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

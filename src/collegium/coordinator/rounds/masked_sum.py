@@ -123,7 +123,8 @@ class MaskedSum:
         if missing and not round_.second_sum:
             raise QuorumNotReached(
                 f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
-                "others open none without them; bring them back and start the run again (nothing is paid twice)",
+                "others open none without them; bring them back and start the run again (nothing is paid twice), or "
+                "begin a study in which the parties add the noise (votes.mode)",
                 dict.fromkeys(missing, "unreachable"),
             )
         if before is not None and not missing:

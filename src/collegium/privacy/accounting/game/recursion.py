@@ -45,8 +45,8 @@ _TRIMMED, _TRIMMED_FROM, _TRIM = 8, 25, 5e-4
 _LARGEST_LOSS = 110.0
 """Privacy losses beyond it are not followed: with three such runs together, exponentials pass double precision."""
 
-_NEGLIGIBLE, _UNSEEN = 1e-16, 1e-10
-"""Rows that can gain no more than the first, or than this fraction of their value, gain as much as they can."""
+_NEGLIGIBLE = 1e-16
+"""Rows that can gain no more than this gain this."""
 
 _ROUNDING = 1e-9
 """Relative reserve for double precision: every sum has positive terms and at most 1,000 of them."""
@@ -136,16 +136,15 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         padded = np.concatenate([np.zeros(reach), knots, np.zeros(reach)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
-        upper = upper + (game.lost + game.far) * knots.sum()
-        gain = windows.sum(axis=1)
-        live = np.flatnonzero(gain > np.maximum(_NEGLIGIBLE, _UNSEEN * upper))
+        upper = upper + (game.lost + game.far) * knots.sum() + _NEGLIGIBLE
+        live = np.flatnonzero(windows.sum(axis=1) > _NEGLIGIBLE)
         rows = slice(int(live[0]), int(live[-1]) + 1)
         tolerance, allowance = _slack(game, played, rounds, deviation, s[rows], upper[rows])
-        gain[rows], found = front.round(windows[rows], tolerance, allowance, played < 16 or played % 8 == 0)
+        gain, found = front.round(windows[rows], tolerance, allowance, played < 16 or played % 8 == 0)
         if found is not None:
             choice, chosen = found, rows
         alpha, beta = _policy(choice, chosen, s, step, alpha, beta)
-        upper += gain
+        upper[rows] += gain
         upper = np.minimum(1.0, upper)
         if few:
             upper = _convex(upper, np.exp(-s))
