@@ -267,7 +267,9 @@ def ledger(sizes: Sequence[int]) -> Iterator[Cost]:
                 held[:] = [opened(path, size, owner)]  # noqa: B023
 
             yield Cost("ledger", "first start, no checkpoint", size, once(start))
-            yield Cost("ledger", "start", size, cpu(start))
+            labels = json.dumps({f"{seq:032x}": seq % 10 for seq in range(size // 2)})
+            read = cpu(lambda: json.loads(labels))  # noqa: B023
+            yield Cost("ledger", "start", size, cpu(start), beside="reading as many labels from JSON", beside_s=read)
             yield Cost("ledger", "ε", size, cpu(held[0].epsilon), 1.0)
             with contextlib.redirect_stdout(io.StringIO()):
                 seconds = cpu(lambda: ledger_cli.verify(path, None, None, as_json=True))  # noqa: B023
