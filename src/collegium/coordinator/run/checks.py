@@ -15,7 +15,7 @@ from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
-from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
+from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.selection.kernel_choice import kernel_spec
@@ -29,7 +29,6 @@ from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
-from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
@@ -229,10 +228,7 @@ def _measured(config: ConsortiumConfig) -> int:
     share = None
     if isinstance(summed, MaskedSum) and summed.noised:
         share = mechanism.noised_by_parties(summed.plan.honest_survivors).stages[0].share
-    sigma = (
-        float(mechanism.parameters()["sigma"]) if share is None else math.sqrt(len(parties)) * share.sigma_share / ONE
-    )
-    return records_needed(classes, sigma**2)
+    return records_needed(classes, counts_variance(mechanism, share, len(parties)))
 
 
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:

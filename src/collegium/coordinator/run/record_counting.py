@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.round_requests import paid_from
 from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, ask_each, quorum_count, round_id
-from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
+from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import CountsRecord
@@ -193,7 +193,7 @@ class RecordCounting(ABC):
         if share is None:
             spend()
             counts = noisy(counts, sigma, SystemNoise())
-        variance = sigma**2 if share is None else len(result.answered) * (share.sigma_share / ONE) ** 2
+        variance = counts_variance(mechanism, share, len(result.answered))
         return name, counts / ONE, variance, result.answered
 
     def _note(self, noted: Mapping[str, Any]) -> None:
