@@ -16,8 +16,10 @@ from collegium.errors import BudgetExceeded, QuorumNotReached, StorageError
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
+from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 
@@ -225,9 +227,12 @@ def test_a_network_beside_the_sums_classifier_of_images_is_right_more_often(
 
 @pytest.mark.parametrize("budget", [0.05, 0.3, 2.0])
 def test_the_noise_follows_from_the_budget(budget: float) -> None:
-    from collegium.privacy.mechanisms.class_sums import ClassSums
-
     chosen: Callable[..., dict[str, Any]] = ClassSums.within_budget
     sigma = chosen({"classes": 3}, budget, 1e-5, "record")["sigma"]
     assert chosen({"classes": 3, "sigma": 7.0}, budget, 1e-5, "record")["sigma"] == 7.0
     assert 1.0 / budget < sigma < 5.0 / budget
+    twice = ClassSums(classes=3, rounds=2, sigma=chosen({"classes": 3, "rounds": 2}, budget, 1e-5, "record")["sigma"])
+    assert twice.sigma == pytest.approx(2**0.5 * sigma, rel=1e-3)
+    law = twice.noised_by_parties(4).stages[0].law(twice.unit())
+    assert 0.999 * budget < block_epsilon({law: twice.charged_queries(5000)}, 1e-5) <= budget
+    assert twice.noised_by_parties(4).charged_queries(5000) == 2, "one round's charge for two releases"

@@ -17,10 +17,17 @@ no rounding left to argue about:
 ``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
 and noise σ. Labels, scores and students are computed from it and cost nothing more.
 
+A second round may ask for the sum under a map that follows from what the first released. Whatever that was, the map is
+fixed before a record is summed, so the bound holds again. Two rounds with noise σ, the second adaptive on the first, are
+one Gaussian mechanism with noise σ/√2: for every outcome of the first, the second's privacy loss is at most that of two
+normal distributions 1/σ apart, and independent losses of this kind add up to one of √2/σ (Dong, Roth and Su 2022,
+Corollary 2).
+
 References
 ----------
 Hall, Rinaldo and Wasserman, "Differential privacy for functions and functional data", JMLR 2013.
 Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
+Dong, Roth and Su, "Gaussian differential privacy", Journal of the Royal Statistical Society B 2022.
 """
 
 import math
@@ -39,6 +46,8 @@ from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts, w
 
 ONE = 2**16
 """The whole number that stands for length 1 of φ."""
+
+MOST_ROUNDS = 2
 
 _NO_VOTES = "class sums are one noisy vector and no votes: account without votes"
 
@@ -68,6 +77,7 @@ class ClassSums(Mechanism):
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each entry", "largest contributions")]
     classes: Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
+    rounds: Annotated[int, Parameter("sums that are released, each with this noise", at_most=MOST_ROUNDS)] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,23 +96,24 @@ class ClassSums(Mechanism):
         low, high = 2.0**-6, 2.0**24
         while high - low > 1e-5 * high:
             middle = math.sqrt(low * high)
-            law = cls(**{**given, "sigma": middle}).stages[0].law(Unit(1, cls.adjacencies[0]))
+            tried = cls(**{**given, "sigma": middle})
+            law = tried.stages[0].law(Unit(1, cls.adjacencies[0]))
             assert law is not None  # a whole vector always has one
-            fits = block_epsilon({law: 1}, delta) <= epsilon * (1.0 - 1e-6)
+            fits = block_epsilon({law: tried.rounds}, delta) <= epsilon * (1.0 - 1e-6)
             low, high = (low, middle) if fits else (middle, high)
         step = 10.0 ** (math.floor(math.log10(high)) - 3)
         return {**given, "sigma": float(f"{math.ceil(high / step) * step:.4g}")}
 
     def charged_queries(self, queries: int) -> int:
-        """1, however many inputs are labelled from the one sum."""
-        return min(1, queries)
+        """The number of sums, however many inputs are labelled from them."""
+        return self.rounds if queries else 0
 
     def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
         """A party moves the sum by as much as a record does, where each sends one vector."""
         return self.unit(1, adjacency)
 
     def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
-        return NoisedClassSums(self.sigma, self.classes, honest_survivors=honest_survivors)
+        return NoisedClassSums(self.sigma, self.classes, self.rounds, honest_survivors=honest_survivors)
 
 
 @dataclass(frozen=True)
