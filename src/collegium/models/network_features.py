@@ -1,4 +1,4 @@
-"""Features by a named network: what its last layer takes in, as a unit vector in whole numbers.
+"""Features by a named network: what its last layer takes in, as a unit vector in whole numbers; of a pair `OfPair`.
 
 A record's features must not depend on which other records are computed with it, to the last bit: else a record that
 comes or goes would change those of others. Sums of floating-point numbers do depend on the size of a block and on a
@@ -7,23 +7,26 @@ through the network alone (`devices.each_alone`), which takes no longer on one c
 features are not finite numbers has features 0: an error would tell that the party holds such a record.
 """
 
+import math
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import each_alone, resolve_device
-from collegium.models.networks import network_inputs, read_network
+from collegium.models.networks import Pair, network_inputs, read_network
 
 ONE = 8192
 """What stands for 1 in a feature."""
 
 _SHORTEST = 1e-6
+_LEAST = math.log(1e-4)
 
 
 def width(network: bytes, inputs: Inputs) -> int:
@@ -56,6 +59,24 @@ def encoder_of(network: nn.Module) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
+class OfPair(nn.Module):
+    """What the last layers of a pair of networks take in, and half as long by which classes they tell an image.
+
+    The latter are the log-probabilities, at least those of 1/10,000, less their mean over the classes, at length 1.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.pair = pair
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[n, features + classes]`` of images ``[n, channels, height, width]``."""
+        inside, logarithms = self.pair.passed(x)
+        told = logarithms.clamp(min=_LEAST)
+        told = F.normalize(told - told.mean(dim=1, keepdim=True))
+        return torch.cat([F.normalize(inside), 0.5 * told], dim=1)
+
+
 def _feature_vector(encoder: nn.Module, record: NDArray[Any], device: str) -> NDArray[np.float64]:
     """Features of one record ``[1, …]``, whole numbers from -ONE to ONE, or NaN, shape ``[width]``."""
     with torch.no_grad():
@@ -68,7 +89,8 @@ def _feature_vector(encoder: nn.Module, record: NDArray[Any], device: str) -> ND
 @lru_cache(maxsize=2)
 def _encoder(network: bytes) -> tuple[nn.Module, Inputs]:
     saved = read_network(network, "the network for features")
-    return encoder_of(saved.network.eval()).double(), saved.task.inputs
+    read = saved.network.eval()
+    return (OfPair(read) if isinstance(read, Pair) else encoder_of(read)).double(), saved.task.inputs
 
 
 @lru_cache(maxsize=8)

@@ -31,7 +31,7 @@ from collegium.privacy.multilabel import numbers_of
 from collegium.whole_files import read_whole, storing
 
 _FORMAT = "collegium-network-1"
-_BATCH = 1024
+_BATCH = 256
 _MIN_IMAGE_SIDE = 8
 _MAX_WIDTH = 4096
 
@@ -84,11 +84,24 @@ class Pair(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``[n, classes]`` of images ``[n, channels, height, width]``."""
+        return self.passed(x)[1]
+
+    def passed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the last layer of each member takes in of the images themselves, at length 1, side by side; `forward`.
+
+        The first has the shape ``[n, features]``.
+        """
         height, width = x.shape[2:]
         wide = F.pad(x, (1, 1, 1, 1), mode="replicate")
-        moved = [wide[:, :, i : i + height, j : j + width] for i, j in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))]
-        shares = [torch.softmax(member(one), dim=1) for member in self.members for one in moved]
-        return torch.stack(shares).mean(dim=0).log()
+        moves = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))
+        moved = torch.cat([wide[:, :, i : i + height, j : j + width] for i, j in moves])
+        inside, shares = [], []
+        for member in self.members:
+            *layers, last = member.children()
+            taken = nn.Sequential(*layers)(moved)
+            inside.append(F.normalize(taken[: len(x)]))
+            shares.append(torch.softmax(last(taken), dim=1).reshape(len(moves), len(x), -1))
+        return torch.cat(inside, dim=1), torch.cat(shares).mean(dim=0).log()
 
 
 def _convolution(inputs: int, outputs: int, *, size: int = 3) -> tuple[nn.Module, ...]:

@@ -17,11 +17,11 @@ no rounding left to argue about:
 ``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
 and noise σ. Labels, scores and students are computed from it and cost nothing more.
 
-A second round may ask for the sum under a map that follows from what the first released. Whatever that was, the map is
-fixed before a record is summed, so the bound holds again. Two rounds with noise σ, the second adaptive on the first, are
-one Gaussian mechanism with noise σ/√2: for every outcome of the first, the second's privacy loss is at most that of two
-normal distributions 1/σ apart, and independent losses of this kind add up to one of √2/σ (Dong, Roth and Su 2022,
-Corollary 2).
+A second round may ask for the sum under a map that follows from what the first released. Whatever that was, the map
+is fixed before a record is summed, so the bound holds again. Two rounds with noise σ, the second adaptive on the
+first, are one Gaussian mechanism with noise σ/√2: for every outcome of the first, the second's privacy loss is at
+most that of two normal distributions 1/σ apart, and independent losses of this kind add up to one of √2/σ (Dong, Roth
+and Su 2022, Corollary 2).
 
 References
 ----------
