@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.frontier --sets adult,hearts --epsilons 0.05,0.2,0.5,1,2 --json out.json`` prints a table and
 writes the rows. Every method sees the same public pool, private records and test records, the same features (the
-kernel map of the pool, which learned from no label) and the same δ = 1e-5, under add-remove of one record:
+kernel map of the pool with ridge 1, which learned from no label) and the same δ = 1e-5, under add-remove of one record:
 
-* ``class-sums``: the default, a seed being one draw of the noise and, where a set has no split of its own, one split.
+* ``class-sums``: the default, whose ridge follows from the noise, a seed being one draw of the noise and, where a set
+  has no split of its own, one split.
 * ``kernel alone``: of images, the same without the two networks that stand beside the sums' classifier.
 * ``no noise``: the sums' classifier without noise.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
@@ -36,7 +37,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
@@ -158,10 +159,12 @@ SETS: dict[str, Callable[[int], Split]] = {
 class Methods:
     """The methods on one split, which share the kernel map and the features of all records."""
 
-    def __init__(self, split: Split, seed: int, landmarks: int = 1000) -> None:
+    def __init__(self, split: Split, seed: int, landmarks: int = 1000, ridge: float = 1.0) -> None:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
+        self._by_ridge = {ridge: self}
         began = time.process_time()
-        self.spec = kernel_spec(SumsConfig(landmarks=landmarks), split.pool, split.task.inputs, self.classes, 0)
+        spec = kernel_spec(SumsConfig(landmarks=landmarks), split.pool, split.task.inputs, self.classes, 1.0, 0)
+        self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         chosen = time.process_time()
         self.sums = RecordsOfClasses(split.private, split.task).sums(self.kernel)
@@ -173,18 +176,25 @@ class Methods:
         )
         self.test_vectors = self.kernel(split.test.x) / ONE
 
+    def under(self, sigma: float) -> "Methods":
+        """The methods under the kernel that class sums with this noise have."""
+        ridge = ridge_for(sigma, len(self.split.pool))
+        if ridge not in self._by_ridge:
+            self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge)
+        return self._by_ridge[ridge]
+
     def class_sums(self, epsilon: float) -> tuple[Floats, Floats]:
         """Scores of the test records by the sums' classifier, and by the student, which are the same but of images."""
-        chosen = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")
-        noise = chosen["sigma"] * np.sqrt(bound_squared(self.classes))
-        drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(self.sums))).astype(np.int64)
-        kernel = self._student(self.sums + drawn, noise)
-        scores = self.test_vectors @ kernel.coefficients
+        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
+        noise, own = sigma * np.sqrt(bound_squared(self.classes)), self.under(sigma)
+        drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(own.sums))).astype(np.int64)
+        kernel = own._student(own.sums + drawn, noise)
+        scores = own.test_vectors @ kernel.coefficients
         split, labels = self.split, kernel.predict(self.split.pool)
         if split.task.inputs.kind != "image":
             return scores, scores
         everywhere = np.arange(len(labels))
-        sums = NoisySums(self.spec, self.sums + drawn, noise)
+        sums = NoisySums(own.spec, own.sums + drawn, noise)
         student = fit_student("kernel", split.pool, everywhere, labels, split.task, seed=self.seed, sums=sums)
         return scores, student.probabilities(split.test.x)
 
@@ -193,7 +203,8 @@ class Methods:
 
     def no_noise(self) -> Floats:
         """Scores by the sums' classifier without noise."""
-        return self._scores(self.sums)
+        own = self.under(0.0)
+        return own._scores(own.sums)
 
     def _scores(self, values: NDArray[np.int64], noise: float = 1.0) -> Floats:
         scores: Floats = self.test_vectors @ self._student(values, noise).coefficients

@@ -23,14 +23,15 @@ There the pool is taken from the private records, as its labels must be known. N
 """
 
 import argparse
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score
 
 from benchmarks.frontier import DELTA, LOCAL_STEPS, QUERIES, RATES, ROUNDS, SETS, Floats, Split, sigma_of
-from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
 from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import SumsConfig
@@ -57,9 +58,11 @@ ASKED, PARTICIPATIONS, SHARE = 40, 20, 0.008
 class Consortium:
     """The parties of one seed, and what each sends."""
 
-    def __init__(self, split: Split, parties: int, alpha: float, seed: int) -> None:
+    def __init__(self, split: Split, parties: int, alpha: float, seed: int, ridge: float = 1.0) -> None:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
-        self.spec = kernel_spec(SumsConfig(), split.pool, split.task.inputs, self.classes, 0)
+        self._again = partial(Consortium, split, parties, alpha, seed)
+        spec = kernel_spec(SumsConfig(), split.pool, split.task.inputs, self.classes, 1.0, 0)
+        self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
         self.test = self.kernel(split.test.x) / ONE
@@ -76,14 +79,13 @@ class Consortium:
 
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default student."""
-        chosen = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")
-        noise = chosen["sigma"] * np.sqrt(bound_squared(self.classes))
-        drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(self.directions))).astype(np.int64)
-        count = PARTY_CONTRIBUTIONS * len(self.parties)
-        sums, split = NoisySums(self.spec, self.directions + drawn, noise, count), self.split
-        kernel = sums.classifier(split.pool, split.task, spectrum=self.spectrum)
+        sigma, split = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")["sigma"], self.split
+        noise, own = sigma * np.sqrt(bound_squared(self.classes)), self._again(ridge_for(sigma, len(split.pool)))
+        drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(own.directions))).astype(np.int64)
+        sums = NoisySums(own.spec, own.directions + drawn, noise, PARTY_CONTRIBUTIONS * len(self.parties))
+        kernel = sums.classifier(split.pool, split.task, spectrum=own.spectrum)
         if split.task.inputs.kind != "image":
-            return self.test @ kernel.coefficients
+            return own.test @ kernel.coefficients
         labels, asked = kernel.predict(split.pool), np.arange(len(split.pool))
         student = fit_student("kernel", split.pool, asked, labels, split.task, seed=self.seed, sums=sums)
         return student.probabilities(split.test.x)

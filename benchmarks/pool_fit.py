@@ -84,7 +84,7 @@ def foreign(name: str, split: Split, trial: int) -> Pools:
 def checked(split: Split, pools: Pools, noise: float, trial: int) -> PoolFit:
     """What the check says of one pool."""
     pool, private = pools
-    spec, reference = pool_cover(SumsConfig(), pool, split.task.inputs, len(split.task.classes), trial)
+    spec, reference = pool_cover(SumsConfig(), pool, split.task.inputs, trial)
     counts = np.bincount(spec.cells_of(private, pool, split.task.inputs), minlength=spec.cells).astype(np.float64)
     counts += np.random.default_rng([trial, 1]).normal(0.0, noise, spec.cells)
     return pool_fit(reference, counts, noise**2, spec.intervals_from)

@@ -65,7 +65,7 @@ def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[Re
     """All requests that carry a network, one of each: as features, and as a classifier to be evaluated."""
     features, path = Features("network", network=network), folder / "student.safetensors"
     landmarks = np.zeros((2, network_features.width(network, TASK.inputs)), dtype=np.int16)
-    kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, landmarks, "cpu")
+    kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, 1.0, landmarks, "cpu")
     KernelStudent(TASK, kernel, np.ones((3, 2))).save(path)
 
     def bodies(pool: ArraySpec) -> list[RequestBody]:
@@ -161,7 +161,7 @@ def moved_in_sums() -> float:
 
 def beside_a_kernel(network: bytes, folder: Path) -> bytes:
     """The file of a student of a kernel that says nothing, beside the network."""
-    kernel = KernelMap.of_landmarks(Features("raw"), TASK.inputs, 10**6, np.zeros((2, 16), dtype=np.int16))
+    kernel = KernelMap.of_landmarks(Features("raw"), TASK.inputs, 10**6, 1.0, np.zeros((2, 16), dtype=np.int16))
     alone = KernelStudent(TASK, kernel, np.zeros((3, 2)))
     replace(alone, network=networks.read_network(network, "test")).save(folder / "beside.safetensors")
     return (folder / "beside.safetensors").read_bytes()

@@ -6,7 +6,8 @@ landmarks. φ(x) is ψ(x) brought to one fixed length, and one more entry that i
 
 All of the length that the noise pays for carries signal in this way. What all inputs have in common (μ) tells no class
 from another, the last entry counts the records of each class, and a record far from all landmarks counts as much as
-one beside them. The ridge ρ = 1 lets directions fade in which the landmarks hardly differ.
+one beside them. The ridge ρ lets directions fade in which the landmarks hardly differ: the larger it is, the fewer
+directions share the length.
 
 The protection of records rests on two properties alone:
 
@@ -47,10 +48,11 @@ REST = ONE**2 - CONSTANT**2
 
 KERNEL_ONE = 2**18
 _WHITENING_ONE = 2**16
-_RIDGE = 1.0
-# 2^18 (kernel less its mean) · 2^16/√ρ = 2^16 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^46 < 2^53.
-FINER = 2.0**20 / (KERNEL_ONE * _WHITENING_ONE)
-"""From products to ψ in units of 2^-20: |ψ| ≤ √landmarks/√ρ = 2^6, so its squared length in them is below 2^53."""
+RIDGES = (0.25, 1.0, 4.0, 16.0)
+"""Those that a specification may name."""
+# 2^18 (kernel less its mean) · 2^16/√ρ ≤ 2^17 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^47 < 2^53.
+FINER = 2.0**19 / (KERNEL_ONE * _WHITENING_ONE)
+"""From products to ψ in units of 2^-19: |ψ| ≤ √landmarks/√ρ ≤ 2^7, so its squared length in them is below 2^53."""
 STEPS = 2**14
 _AT_ONCE = 2048
 _COLUMNS_AT_ONCE = 256
@@ -70,17 +72,20 @@ class KernelSpec:
     features : the features by which inputs are compared.
     landmarks : positions in the pool, distinct.
     bandwidth_squared : h² of k(x, z) = exp(−|x − z|²/(2h²)), in the features' whole-number units squared.
+    ridge : ρ, one of `RIDGES`.
     """
 
     features: Features
     landmarks: tuple[int, ...]
     bandwidth_squared: int
+    ridge: float = 1.0
 
     def __post_init__(self) -> None:
         most = limits.MAX_LANDMARKS
         require(1 <= len(self.landmarks) <= most, f"a kernel has 1 to {most} landmarks")
         require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
+        require(self.ridge in RIDGES, f"the ridge of a kernel is one of {', '.join(map(str, RIDGES))}")
 
     @property
     def dimensions(self) -> int:
@@ -89,7 +94,7 @@ class KernelSpec:
 
     def digest(self) -> str:
         """The same text for the same specification."""
-        facts = [self.features.digest(), self.landmarks, self.bandwidth_squared]
+        facts = [self.features.digest(), self.landmarks, self.bandwidth_squared, self.ridge]
         return hashlib.sha256(b"collegium-kernel-v2" + json.dumps(facts).encode()).hexdigest()
 
 
@@ -101,7 +106,7 @@ class KernelMap:
     ----------
     features : the features by which inputs are compared.
     inputs : what an input of the task is.
-    bandwidth_squared : see `KernelSpec`.
+    bandwidth_squared, ridge : see `KernelSpec`.
     landmarks : the landmarks' features, int16 ``[landmarks, features]``.
     centre : μ in whole numbers of 1/2^18, ``[landmarks]``.
     whitening : L⁻¹ transposed, whole numbers in double precision, upper triangular, ``[landmarks, landmarks]``.
@@ -111,6 +116,7 @@ class KernelMap:
     features: Features
     inputs: Inputs
     bandwidth_squared: int
+    ridge: float
     landmarks: NDArray[np.int16]
     centre: NDArray[np.float64]
     whitening: NDArray[np.float64]
@@ -128,7 +134,7 @@ class KernelMap:
             If the features do not suit the task.
         """
         landmarks = features_of_landmarks(spec.features, spec.landmarks, pool, inputs, device)
-        return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, landmarks, device)
+        return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, spec.ridge, landmarks, device)
 
     @classmethod
     def of_landmarks(
@@ -136,16 +142,17 @@ class KernelMap:
         features: Features,
         inputs: Inputs,
         bandwidth_squared: int,
+        ridge: float,
         landmarks: NDArray[np.int16],
         device: str = "cpu",
     ) -> "KernelMap":
         """The map among these landmarks' features; the other parameters are the map's."""
         kernel = np.exp(distances_squared(landmarks, landmarks) / (-2.0 * bandwidth_squared))
         centre = np.rint(kernel.mean(axis=0) * KERNEL_ONE)
-        kernel[np.diag_indices_from(kernel)] += _RIDGE
+        kernel[np.diag_indices_from(kernel)] += ridge
         inverse = solve_triangular(np.linalg.cholesky(kernel), np.eye(len(kernel)), lower=True)
         whitening = np.rint(inverse.T * _WHITENING_ONE)
-        return cls(features, inputs, bandwidth_squared, landmarks, centre, whitening, device)
+        return cls(features, inputs, bandwidth_squared, ridge, landmarks, centre, whitening, device)
 
     @property
     def dimensions(self) -> int:
@@ -180,7 +187,7 @@ class KernelMap:
         return vectors
 
     def _centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """ψ of ``x`` in whole numbers of 2^-20, before it is brought to its length, ``[n, landmarks]``."""
+        """ψ of ``x`` in whole numbers of 2^-19, before it is brought to its length, ``[n, landmarks]``."""
         kernel = self.kernel(x) - self.centre
         vectors = np.empty(kernel.shape, dtype=np.int64)
         for first in range(0, kernel.shape[1], _COLUMNS_AT_ONCE):

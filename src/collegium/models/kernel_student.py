@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium.data.features import Features, dimensions
-from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec
+from collegium.data.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
@@ -316,8 +316,9 @@ class KernelStudent:
             arrays["network"] = np.frombuffer(kernel.features.network, dtype=np.uint8)
         if self.network is not None:
             arrays["beside"] = np.frombuffer(self.network.to_bytes(), dtype=np.uint8)
-        task, features, bandwidth = self.task.model_dump(mode="json"), kernel.features.name, kernel.bandwidth_squared
-        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, bandwidth_squared=bandwidth)
+        numbers = {"bandwidth_squared": kernel.bandwidth_squared, "ridge": kernel.ridge}
+        task, features = self.task.model_dump(mode="json"), kernel.features.name
+        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, **numbers)
 
 
 def read_student(path: Path, *, device: str) -> KernelStudent:
@@ -328,7 +329,7 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         network = arrays["network"].tobytes() if "network" in arrays else None
         features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
         landmarks, coefficients = arrays["landmarks"], arrays["coefficients"]
-        bandwidth = int(about["bandwidth_squared"])
+        bandwidth, ridge = int(about["bandwidth_squared"]), about["ridge"]
     except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
     fits = (
@@ -340,10 +341,11 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         and coefficients.shape[1] == len(task.classes)
         and bool(np.isfinite(coefficients).all())
         and 1 <= bandwidth < 2**40
+        and ridge in RIDGES
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
-    kernel = KernelMap.of_landmarks(features, task.inputs, bandwidth, landmarks, device)
+    kernel = KernelMap.of_landmarks(features, task.inputs, bandwidth, ridge, landmarks, device)
     student = KernelStudent(task, kernel, coefficients)
     if "beside" not in arrays:
         return student

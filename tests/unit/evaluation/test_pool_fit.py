@@ -81,11 +81,11 @@ def test_a_liars_cells_are_refused() -> None:
     with pytest.raises(CollegiumError, match="outside the pool"):
         replace(SPEC, landmarks=(0, 1, 9)).cells_of(POOL, POOL, INPUTS)
     with pytest.raises(ConfigurationError, match="40 inputs at least"):
-        pool_cover(SumsConfig(), POOL, INPUTS, 2, 0)
+        pool_cover(SumsConfig(), POOL, INPUTS, 0)
 
 
 def found(pool: np.ndarray, records: np.ndarray, seed: int, sigma: float) -> PoolFit:
-    spec, reference = pool_cover(SumsConfig(), pool, INPUTS, 2, seed)
+    spec, reference = pool_cover(SumsConfig(), pool, INPUTS, seed)
     counts = np.bincount(spec.cells_of(records, pool, INPUTS), minlength=spec.cells).astype(np.float64)
     counts += np.random.default_rng(seed).normal(0.0, sigma, spec.cells)
     return pool_fit(reference, counts, sigma**2, spec.intervals_from)

@@ -56,7 +56,7 @@ def test_what_is_no_vector_of_the_task_is_refused(given: np.ndarray, words: str)
 
 def test_a_kernel_of_vectors_keeps_their_distances() -> None:
     pool = np.random.default_rng(0).normal(5.0, 0.05, (100, 3)).astype(np.float32)
-    spec = kernel_spec(SumsConfig(), pool, TASK.inputs, 2, 0)
+    spec = kernel_spec(SumsConfig(), pool, TASK.inputs, 2, 8.0, 0)
     values = extract(spec.features, pool, TASK.inputs).astype(np.float64) / 1024
     ratio = np.linalg.norm(values[1:] - values[:1], axis=1) / np.linalg.norm(pool[1:] - pool[:1], axis=1)
     assert np.ptp(ratio) < 0.1 * ratio.mean()

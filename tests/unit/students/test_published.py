@@ -274,7 +274,7 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
     apart = distances_squared(landmarks, landmarks)
     coefficients = draws.normal(size=(21, 3)) * 0.2
     task = Task(classes=("ill", "well", "unsure"), inputs=inputs)
-    kernel = KernelMap.of_landmarks(features, inputs, int(np.median(apart[apart > 0])), landmarks)
+    kernel = KernelMap.of_landmarks(features, inputs, int(np.median(apart[apart > 0])), 4.0, landmarks)
     student = KernelStudent(task, kernel, coefficients)
     if name == "hog":
         student = replace(student, network=NetworkStudent("linear", task, build_network("linear", task), "cpu"))
@@ -286,7 +286,7 @@ def test_the_onnx_file_of_a_kernel_student_computes_the_same_features(
 def test_a_kernel_student_keeps_its_network_in_its_file_and_takes_none_of_another_task(tmp_path: Path) -> None:
     inputs, file = ImageInputs(height=8, width=8), tmp_path / "student.safetensors"
     x = np.random.default_rng(0).integers(0, 256, (40, *inputs.shape), dtype=np.uint8)
-    kernel = KernelMap.of_landmarks(Features("raw"), inputs, 10**6, extract(Features("raw"), x[:5], inputs))
+    kernel = KernelMap.of_landmarks(Features("raw"), inputs, 10**6, 16.0, extract(Features("raw"), x[:5], inputs))
     task, other = (Task(classes=classes, inputs=inputs) for classes in (("a", "b"), ("b", "a")))
     alone = KernelStudent(task, kernel, np.ones((6, 2)))
     with_one, foreign = (
@@ -298,3 +298,5 @@ def test_a_kernel_student_keeps_its_network_in_its_file_and_takes_none_of_anothe
     assert np.ptp(with_one.probabilities(x) - alone.probabilities(x)) > 0
     foreign.save(file)
     assert "another task" in refused("predict", file, file)
+    replace(alone, kernel=replace(kernel, ridge=3.0)).save(file)
+    assert "damaged" in refused("predict", file, file)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.features import Features, extract
-from collegium.data.kernels import CONSTANT, KernelMap, KernelSpec, of_length
+from collegium.data.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec, of_length
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.privacy.mechanisms.class_sums import ONE
@@ -66,12 +66,18 @@ def test_no_vector_is_longer_than_one(table_map: KernelMap, scale: float) -> Non
         assert max(lengths(table_map(records))) <= ONE**2
 
 
+@pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("bandwidth_squared", [1, 10, 600**2, 2**40 - 1])
-def test_no_choice_of_landmarks_and_bandwidth_makes_a_vector_longer_than_one(bandwidth_squared: int) -> None:
-    """Landmarks that are equal to each other, and bandwidths that make all inputs alike or none."""
+def test_no_choice_of_landmarks_and_bandwidth_makes_a_vector_longer_than_one(
+    bandwidth_squared: int, ridge: float
+) -> None:
+    """Landmarks that are equal to each other, and bandwidths that make all inputs alike or none; any ridge."""
     alike = np.concatenate([np.repeat(POOL[:2], 30, axis=0), POOL[:40]])
-    spec = KernelSpec(Features("raw"), tuple(range(100)), bandwidth_squared)
-    assert max(lengths(KernelMap.of_pool(spec, alike, TABLE)(POOL))) <= ONE**2
+    spec = KernelSpec(Features("raw"), tuple(range(100)), bandwidth_squared, ridge)
+    kernel = KernelMap.of_pool(spec, alike, TABLE)
+    assert max(lengths(kernel(POOL))) <= ONE**2
+    # So 4,096 landmarks stay below 2^53, where double precision is exact: 4096 · 2^38 · 4 = 2^52.
+    assert max(lengths(kernel._centred(POOL))) <= 100 * 2**38 / ridge
 
 
 def test_a_map_whose_whitening_is_wrong_makes_no_longer_vector(table_map: KernelMap) -> None:
@@ -79,6 +85,7 @@ def test_a_map_whose_whitening_is_wrong_makes_no_longer_vector(table_map: Kernel
         table_map.features,
         TABLE,
         table_map.bandwidth_squared,
+        table_map.ridge,
         table_map.landmarks,
         table_map.centre,
         table_map.whitening * 1000.0,
@@ -107,6 +114,17 @@ def test_wrong_landmarks_are_refused() -> None:
         KernelSpec(Features("raw"), (1, 1), 100)
     with pytest.raises(ProtocolViolation, match="4096 landmarks"):
         KernelSpec(Features("raw"), tuple(range(5000)), 100)
+    for ridge in (0.0, 0.3, float("nan")):
+        with pytest.raises(ProtocolViolation, match="ridge of a kernel is one of"):
+            KernelSpec(Features("raw"), (0, 1), 100, ridge)
+
+
+def test_a_larger_ridge_comes_with_more_noise_or_a_smaller_pool_and_is_another_question() -> None:
+    assert [ridge_for(noise, 2500) for noise in (0.0, 12.0, 13.0, 49.0, 51.0, 199.0, 201.0, 1e9)] == [
+        ridge for ridge in RIDGES for _ in range(2)
+    ]
+    assert ridge_for(20.0, 2500) < ridge_for(20.0, 100)
+    assert len({replace(SPEC, ridge=ridge).digest() for ridge in RIDGES}) == len(RIDGES)
 
 
 @pytest.mark.parametrize("bandwidth_squared", [600**2, 2**40 - 1])
@@ -130,7 +148,7 @@ def test_a_column_of_a_table_counts_by_the_root_of_its_deviation() -> None:
     kinds = np.eye(4, dtype=np.float32)[generator.integers(0, 3, 3000)]
     flags = np.zeros((3000, 1), dtype=np.float32)
     pool = np.concatenate([generator.random((3000, 1), dtype=np.float32), flags, kinds], axis=1)
-    features = kernel_spec(SumsConfig(), pool, inputs, 2, 0).features
+    features = kernel_spec(SumsConfig(), pool, inputs, 2, 8.0, 0).features
     before = extract(replace(features, projection=None), pool, inputs).astype(np.float64)
     after = extract(features, pool, inputs).astype(np.float64)
     deviations, balanced = (

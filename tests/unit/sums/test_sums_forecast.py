@@ -18,7 +18,7 @@ def test_digits_are_as_good_as_the_forecast_says(digits: Examples, share: float,
     """``share``: of the contributions that the forecast asks for. The noise has a seed: nothing is left to chance."""
     task, order = default_task("digits"), np.random.default_rng(0).permutation(len(digits))
     pool, test, private = (digits.take(part) for part in np.split(order, [300, 600]))
-    spec = kernel_spec(SumsConfig(), pool.x, task.inputs, 10, 0)
+    spec = kernel_spec(SumsConfig(), pool.x, task.inputs, 10, 8.0, 0)
     kernel = KernelMap.of_pool(spec, pool.x, task.inputs)
     spectrum = PoolSpectrum.of_pool(kernel, pool.x)
     noise = len(private) / share / spectrum.contributions_needed(1.0, 10)

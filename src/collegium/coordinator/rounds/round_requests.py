@@ -220,7 +220,8 @@ class SumRequests(RoundRequests):
     def spec(self) -> KernelSpec:
         """The public kernel."""
         task = self._config.task
-        return kernel_spec(self._config.sums, self._pool, task.inputs, len(task.classes), self._config.seed or 0)
+        asked = self._config.sums, self._pool, task.inputs, len(task.classes)
+        return kernel_spec(*asked, self._noise, self._config.seed or 0)
 
     @property
     def per_party(self) -> bool:

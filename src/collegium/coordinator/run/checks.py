@@ -234,7 +234,7 @@ def _measured(config: ConsortiumConfig) -> int:
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:
     run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
     mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b""), BegunSums()))
-    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), run.seed or 0)
+    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes, run.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
     needed = spectrum.contributions_needed(noise_on_entries(mechanism, len(names)), len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))

@@ -269,7 +269,7 @@ class PoolCheck(RecordCounting):
         """Ask the parties, which hold the pool ``[inputs, …]``, and note what was found; the check must be `due`."""
         held, config = self._notes.record.pool_check, self._config
         assert held is not None
-        spec, reference = pool_cover(config.sums, pool, config.task.inputs, len(config.task.classes), config.seed or 0)
+        spec, reference = pool_cover(config.sums, pool, config.task.inputs, config.seed or 0)
 
         def found() -> dict[str, Any]:
             _, counts, variance, _ = self._released(

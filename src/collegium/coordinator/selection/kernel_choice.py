@@ -6,6 +6,7 @@ counted like records: where records and pool come from one distribution, both ar
 neither.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from collegium.coordinator.selection.pool_geometry import fit_features, principa
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
-from collegium.data.kernels import KernelSpec
+from collegium.data.kernels import RIDGES, KernelSpec
 from collegium.data.task import ImageInputs, Inputs, TableInputs
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
@@ -27,13 +28,16 @@ _LEAST_VARIANCE = 1024.0
 """Of a column of a table: a thousandth of the square of its range."""
 
 
-def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, seed: int) -> KernelSpec:
-    """The kernel of a public pool; the same for the same pool, settings and ``seed``.
+def kernel_spec(
+    settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, noise: float, seed: int
+) -> KernelSpec:
+    """The kernel of a public pool; the same for the same pool, settings, ``noise`` and ``seed``.
 
     Parameters
     ----------
     pool : shape ``[inputs, …]`` as the task says.
     classes : the task's; they limit the number of landmarks, as the sum has an entry for each class and landmark.
+    noise : of the sums, in contributions.
 
     Raises
     ------
@@ -48,7 +52,18 @@ def kernel_spec(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classe
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
     _, bandwidth = settings.usual_for(inputs.kind)
     bandwidth_squared = max(1, round((bandwidth * median) ** 2))
-    return KernelSpec(features, tuple(int(position) for position in landmarks), bandwidth_squared)
+    return KernelSpec(
+        features, tuple(int(position) for position in landmarks), bandwidth_squared, ridge_for(noise, len(pool))
+    )
+
+
+def ridge_for(noise: float, pool: int) -> float:
+    """The one of `RIDGES` nearest to 2·noise/√pool, by ratio: the more noise, the fewer directions share the length.
+
+    √pool is about the deviation of a sum of as many records as the ``pool`` has inputs.
+    """
+    wanted = math.log(max(2.0 * noise / math.sqrt(pool), 1e-12))
+    return min(RIDGES, key=lambda ridge: abs(math.log(ridge) - wanted))
 
 
 def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
@@ -108,9 +123,7 @@ _BELOW = (0.9, 0.97, 0.995)
 MOST_CELLS = _REGIONS + len(_BELOW)
 
 
-def pool_cover(
-    settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, seed: int
-) -> tuple[CoverageSpec, IntArray]:
+def pool_cover(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, seed: int) -> tuple[CoverageSpec, IntArray]:
     """The cells of a public pool ``[inputs, …]``, and its inputs in each that are no landmarks, ``[cells]``.
 
     Parameters
@@ -129,7 +142,7 @@ def pool_cover(
     order = np.random.default_rng([seed, 0x63]).permutation(len(pool))
     number = min(_LANDMARKS, len(pool) // 2)
     landmarks, others = order[:number], order[number:]
-    features = kernel_spec(settings, pool[landmarks], inputs, classes, seed).features
+    features = _features(settings, pool[landmarks], inputs)
     near, far = extract(features, pool[landmarks], inputs), extract(features, pool[others], inputs)
     wanted = max(1, min(_REGIONS, len(others) // _INPUTS_PER_REGION))
     clusters = KMeans(wanted, n_init=1, random_state=seed).fit_predict(near.astype(np.float64))

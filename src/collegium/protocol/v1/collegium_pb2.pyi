@@ -343,14 +343,16 @@ class Neighbours(_message.Message):
     def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("features", "landmarks", "bandwidth_squared")
+    __slots__ = ("features", "landmarks", "bandwidth_squared", "ridge")
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     LANDMARKS_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_SQUARED_FIELD_NUMBER: _ClassVar[int]
+    RIDGE_FIELD_NUMBER: _ClassVar[int]
     features: Features
     landmarks: _containers.RepeatedScalarFieldContainer[int]
     bandwidth_squared: int
-    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., bandwidth_squared: _Optional[int] = ...) -> None: ...
+    ridge: float
+    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., bandwidth_squared: _Optional[int] = ..., ridge: _Optional[float] = ...) -> None: ...
 
 class SumClassesRequest(_message.Message):
     __slots__ = ("terms", "round_id", "ledger_id", "kernel", "pool_sha256", "per_party")
