@@ -158,7 +158,7 @@ def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_pat
             for ledger, classes in ((one, 3), (two, 2))
         )
 
-        def counts(stage: Stage, queries: Sequence[str]) -> NDArray[np.int64]:
+        def counts(stage: Stage, queries: Sequence[str], _: object) -> NDArray[np.int64]:
             second.label(["other"], np.array([[60, 5]]))
             return np.tile([90, 1, 0], (len(queries), 1))
 

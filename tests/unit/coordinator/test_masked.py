@@ -162,22 +162,24 @@ def test_masked_sums_without_a_roster_are_refused(
         coordinator_for(config(votes__mode="masked"), parties, tmp_path, public=public)
 
 
-def test_a_noised_sum_is_paid_for_before_any_party_is_asked(
-    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+@pytest.mark.parametrize(("steps", "charged"), [(2, 20), (4, 40)])
+def test_a_noised_sum_is_paid_before_any_party_is_asked_and_again_once_its_opening_began(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path, steps: int, charged: int
 ) -> None:
+    """A party that was restarted in the midst of a few rounds used up the budget, although no sum was opened."""
     settings = config(votes__mode="masked+noised", queries__batch=20)
     for name in NAMES[:3]:
-        masking[name].gone_after = 2
-    with pytest.raises(QuorumNotReached):
-        run(settings, LocalParties(masking), tmp_path, public)
-    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
-        assert ledger.queries_charged() == 20 and not ledger.labels()
+        masking[name].gone_after = steps  # before it masks its vector, or once it signed the list of survivors
+    for attempt in (1, 2):
+        with pytest.raises(QuorumNotReached):
+            run(settings, LocalParties(masking), tmp_path, public)
+        with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+            assert ledger.queries_charged() == (20 if charged == 20 else 20 * attempt) and not ledger.labels()
     for party in masking.values():
         party.gone_after = 99
     run(settings, LocalParties(masking), tmp_path, public)
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
-        # The first sum may have been seen with its noise: asking again is paid again.
-        assert ledger.queries_charged() == 40 and len(ledger.labels()) == 20
+        assert ledger.queries_charged() == charged and len(ledger.labels()) == 20
 
 
 def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(

@@ -161,6 +161,7 @@ def test_entries_cut_off_the_end_show_against_an_earlier_head(rows: list[Row]) -
         (Release(2, {"pool:90": 1}), "labels that entry 2 does not pay for"),
         (Release(3, {"pool:90": 1}), "labels that entry 3 does not pay for"),
         (Release(6, {"pool:90": 1}), "labels that entry 6 does not pay for"),
+        (Release(2, {}), "opens again what entry 2 paid for"),
         (Charge("release", 0, ""), "cannot be read"),
         (Charge("release", 10_000, ""), "past the budget of 4"),
         (Charge("x", 1, ""), "which the terms in force do not state"),

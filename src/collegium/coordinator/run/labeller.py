@@ -2,13 +2,14 @@
 
 Every stage of a mechanism is charged for its queries before its noise is drawn, and what it decided is
 on the disk before anyone sees it. A charge whose outcome was lost in a crash is taken up again rather
-than paid twice: nothing had been released under it.
+than paid twice: nothing had been released under it. A sum that parties made noisy is an outcome once it is opened.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -77,9 +78,6 @@ class Labeller:
     classes : their number where it is known; two cost less.
     beside : by purpose, the laws of vectors that are fixed with this run and released once each, at any time. All
         count together with the labels, unless labels are vectors themselves: those add up in any case.
-    take_up : serve queries from a charge that a crash left open. Only where the noise is drawn here: a sum
-        that parties noised is an answer in its own right, and asking again is paid again. A charge of a block that
-        the run paid for is taken up in any case: it costs nothing.
     study : which pays for itself where records near an input vote and a run is charged once.
     """
 
@@ -95,7 +93,6 @@ class Labeller:
         bound: Bound = "exact",
         classes: int | None = None,
         beside: Mapping[str, Law] = {},
-        take_up: bool = True,
         study: str | None = None,
     ) -> None:
         self._ledger = ledger
@@ -121,7 +118,7 @@ class Labeller:
         self._beside = self._charged_with(vectors_beside)
         self._laws = {**self._beside, **self._laws}
         self._name = mechanism.name
-        self._open = {claim: seq for claim, seq in open_charges(ledger).items() if take_up or not claim.laws}
+        self._open = open_charges(ledger)
 
     def labels(self, queries: Iterable[str]) -> dict[str, int]:
         """The labels given out already among ``queries``: class, or ABSTAIN."""
@@ -167,12 +164,12 @@ class Labeller:
     def label(self, queries: Sequence[str], counts: IntArray, predictions: IntArray | None = None) -> bool:
         """Release labels from ``counts``, ``[queries, classes]``, that serve every stage; see `label_by_stage`."""
         rows = {query: row for row, query in enumerate(queries)}
-        return self.label_by_stage(queries, lambda _, chunk: counts[[rows[query] for query in chunk]], predictions)
+        return self.label_by_stage(queries, lambda _, chunk, __: counts[[rows[query] for query in chunk]], predictions)
 
     def label_by_stage(
         self,
         queries: Sequence[str],
-        counts_of: Callable[[Stage, Sequence[str]], IntArray],
+        counts_of: Callable[[Stage, Sequence[str], Callable[[], None] | None], IntArray],
         predictions: IntArray | None = None,
     ) -> bool:
         """Release a label or an abstention for as many of ``queries`` as the budget allows.
@@ -181,7 +178,8 @@ class Labeller:
         ----------
         queries : distinct keys; those with a label keep it, free of charge.
         counts_of : called with a stage and some of ``queries`` once these are paid for; returns their counts, shape
-            ``[queries, classes]``.
+            ``[queries, classes]``. Where parties add the noise, it calls what it is given besides before a sum is
+            opened: until then a round may fail and be asked again under the same charge.
         predictions : shape ``[queries]``, the student's own answers or -1; for interactive mechanisms. A query
             without one has nothing to be confirmed: it goes straight to the release, and pays for that alone.
 
@@ -205,7 +203,8 @@ class Labeller:
                 return False  # another writer of this ledger spent what was left
             own = None if predictions is None else predictions[[rows[query] for query in chunk]]
             stage = self._stages[number]
-            self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk), chunk, own))
+            opening = None if stage.share is None else partial(self._ledger.spend, charge, for_labels=True)
+            self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk, opening), chunk, own))
 
     def give(
         self, queries: Sequence[str], outcomes_of: Callable[[int, Callable[[], None]], IntArray], question: str | None
@@ -416,7 +415,7 @@ class Claim:
 
 
 def open_charges(ledger: Ledger) -> dict[Claim, int]:
-    """The charges under which nothing was released: paid for, and lost with the process that made them."""
+    """The charges under which nothing was released or opened: paid for, and lost with the process that made them."""
     return {
         Claim(paid.purpose, frozenset(terms.blocks[paid.purpose].laws.items()), paid.queries, paid.queries_sha256): seq
         for seq, (terms, paid) in ledger.untouched().items()

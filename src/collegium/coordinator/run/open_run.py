@@ -135,7 +135,6 @@ class OpenRun:
             classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
             beside=self._evaluation.beside() | self._pool_check.beside(),
-            take_up=not self._setup.noised_sum,
             study=self._setup.storage.study,
         )
 

@@ -31,6 +31,9 @@ logger = logging.getLogger("collegium.coordinator")
 NO_ANSWER = -1
 """Among predictions: the student is not sure enough, or there is none."""
 
+BeforeOpening = Callable[[], None] | None
+"""Called before a sum that parties made noisy is opened."""
+
 
 class Ending(Enum):
     """Why queries are no longer asked."""
@@ -97,8 +100,10 @@ class QueryRunner:
                 continue
             teachers = self.ready()
 
-            def counts_of(stage: Stage, chunk: Sequence[str], teachers: dict[str, int] = teachers) -> IntArray:
-                return self._counts(requests, [queries[key] for key in chunk], teachers, stage.name)
+            def counts_of(
+                stage: Stage, chunk: Sequence[str], opening: BeforeOpening, teachers: dict[str, int] = teachers
+            ) -> IntArray:
+                return self._counts(requests, [queries[key] for key in chunk], teachers, stage.name, opening)
 
             try:
                 if self._setup.mechanism.sum_per_stage:
@@ -122,7 +127,7 @@ class QueryRunner:
         left = self._labeller.pending(key for key in keys if queries[key] not in lost)
         return Ending.BUDGET if left else Ending.ALL_LABELLED
 
-    def ask_sum(self, requests: RoundRequests, before_opening: Callable[[], None] | None) -> tuple[IntArray, int]:
+    def ask_sum(self, requests: RoundRequests, before_opening: BeforeOpening) -> tuple[IntArray, int]:
         """Put the one sum over all records to the parties; the sum ``[length]`` and how many parties answered.
 
         ``before_opening`` is called before a sum that parties made noisy is opened.
@@ -180,11 +185,16 @@ class QueryRunner:
         return self._readiness.ready()
 
     def _counts(
-        self, requests: RoundRequests, indices: Sequence[int], teachers: dict[str, int], stage: str
+        self,
+        requests: RoundRequests,
+        indices: Sequence[int],
+        teachers: dict[str, int],
+        stage: str,
+        opening: BeforeOpening = None,
     ) -> IntArray:
         """The counts ``[queries, classes]``, in as many rounds as the inputs need; who fails is asked no more."""
         try:
-            result = self._round(requests, indices, teachers, stage)
+            result = self._round(requests, indices, teachers, stage, opening)
         except OpenedApart as error:
             parts = [self._counts(requests, [indices[row] for row in part], teachers, stage) for part in error.parts]
             counts: IntArray = np.concatenate(parts)[np.argsort(np.concatenate(error.parts))]
@@ -199,7 +209,7 @@ class QueryRunner:
         indices: Sequence[int],
         teachers: Mapping[str, int],
         stage: str,
-        before_opening: Callable[[], None] | None = None,
+        before_opening: BeforeOpening,
     ) -> RoundResult:
         """Put one round to the parties; its counts are ``[queries, classes]``, or ``[1, length]`` of a sum."""
         setup, notes = self._setup, self._notes

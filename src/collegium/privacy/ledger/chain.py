@@ -228,6 +228,8 @@ class Chain:
             raise LedgerCorrupt(f"it releases labels that entry {release.charge} does not pay for")
         if not release.labels.keys().isdisjoint(self.labels.keys()):
             raise LedgerCorrupt("it releases a label for a query that already has one")
+        if not release.labels and release.charge not in self.untouched:
+            raise LedgerCorrupt(f"it opens again what entry {release.charge} paid for")
         self.untouched.pop(release.charge, None)
         self.unreleased[release.charge] = left
         if not left:

@@ -104,7 +104,8 @@ class Charge:
 class Release:
     """Labels given out under one earlier charge: query key to class, or ``ABSTENTION``.
 
-    Of what is no label, counts or class sums, one key says that it was released; see `released_key`.
+    Of what is no label, counts or class sums, one key says that it was released; see `released_key`. One without labels
+    says that a sum which parties made noisy is opened; its labels follow under the same charge.
     """
 
     charge: int

@@ -26,12 +26,13 @@ _float = float.fromhex
 
 @dataclass
 class Verified:
-    """What the entries say: the labels that each charge still pays for, the queries charged under each terms."""
+    """What the entries say: the labels that each charge still pays for, and named charges without any release."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     heads: list[str] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     charges: dict[int, int] = field(default_factory=dict)
+    unopened: set[int] = field(default_factory=set)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
     """Blocks stated together: adjacency; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
@@ -103,9 +104,12 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             stated = terms["unit"] in block["laws"] and (block["rounds"] is None or held[purpose][1] <= block["rounds"])
             _require(stated or paid, "the terms in force do not allow it")
             found.periods[-1], found.charges[seq] = (terms, before + queries), queries
+            found.unopened |= {seq} if line["queries_sha256"] else set()
         case {"kind": "release", "charge": charge, "labels": labels} if found.labels.keys().isdisjoint(labels):
             _require(found.charges[charge] >= len(labels), f"entry {charge} does not pay for its labels")
+            _require(bool(labels) or charge in found.unopened, f"it opens again what entry {charge} paid for")
             found.charges[charge] -= len(labels)
+            found.unopened.discard(charge)
             found.labels |= labels
         case _:
             raise LedgerCorrupt("it is of no known kind, out of place, a second label, or noise with and without seed")
