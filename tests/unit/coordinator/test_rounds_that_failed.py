@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sklearn.datasets import load_wine
@@ -13,14 +14,16 @@ from sklearn.utils import shuffle
 
 import collegium as cg
 from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
+from collegium.coordinator.rounds.rounds import InputsLost, RoundResult, VoteRound
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
+from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import SecureSumStep
+from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
+from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import validate_config
 
 pytestmark = pytest.mark.slow
@@ -101,6 +104,20 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
     return driven
 
 
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[RoundResult]:
+    """The sums that the coordinator opened under masks, in order."""
+    opened: list[RoundResult] = []
+    added = MaskedSum.sum_votes
+
+    def watched(self: MaskedSum, round_: VoteRound) -> RoundResult:
+        opened.append(added(self, round_))
+        return opened[-1]
+
+    monkeypatch.setattr(MaskedSum, "sum_votes", watched)
+    return opened
+
+
 @pytest.mark.parametrize(
     ("asked", "mode", "change", "answered"),
     [
@@ -158,20 +175,12 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, 
 
 @pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
 def test_a_second_study_shows_the_coordinator_no_sum_without_a_party_of_the_first(
-    drive: Drive, clinics: Clinics, monkeypatch: pytest.MonkeyPatch
+    drive: Drive, clinics: Clinics, seen: list[RoundResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug, notes of each study's own: the difference of its sums is what the absent party's teachers said.
 
     All agreed to a second answer, which a second study needs.
     """
-    seen: list[Any] = []
-    added = MaskedSum.sum_votes
-
-    def watched(self: MaskedSum, round_: VoteRound) -> RoundResult:
-        seen.append(added(self, round_))
-        return seen[-1]
-
-    monkeypatch.setattr(MaskedSum, "sum_votes", watched)
     drive(VOTES, "masked", "one", [3, 4, 5, 6], "one")
     clinics.gone = {"c-5": "votes"}
     with pytest.raises(QuorumNotReached, match="c-5 must be there"):
@@ -181,3 +190,34 @@ def test_a_second_study_shows_the_coordinator_no_sum_without_a_party_of_the_firs
         drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
     everybody, others = seen
     assert (everybody.counts - others.counts).sum(axis=1).tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
+def test_a_party_that_joins_is_in_no_sum_about_what_was_opened_without_it(
+    drive: Drive, clinics: Clinics, seen: list[RoundResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, the parties forgotten once the roster has changed: the difference is the newcomer's votes."""
+    sixth = clinics.signing_keys.pop("c-5")
+    drive(VOTES, "masked", "one", [3, 4], "one")
+    clinics.signing_keys["c-5"] = sixth
+    clinics.gone = {"c-4": "votes"}
+    with pytest.raises(QuorumNotReached, match="c-4 must be there"):
+        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+    clinics.gone = {}
+    drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+    before, again, fresh = seen
+    assert "c-5" in fresh.answered and "c-5" not in before.answered == again.answered
+    assert (before.counts == again.counts).all()
+    monkeypatch.setattr(MaskedSum, "_before", lambda *_: None)
+    drive(VOTES, "masked", "three", [3, 4], "three")
+    assert (seen[-1].counts - before.counts).sum(axis=1).tolist() == [1] * 2
+
+
+def test_where_too_many_have_joined_to_ask_those_of_the_sum_before_nobody_is_asked() -> None:
+    begun, roster = BegunSums(), {name: name.encode() for name in NAMES}
+    begun.note([f"{'0' * 8}:0"], "the roster before", NAMES[:3])
+    adding = MaskedSum(Mock(), "trial", roster, plan_graph(6, 0.0, 0.1), begun=begun)
+    terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
+    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
+    with pytest.raises(InputsLost, match="fewer than a quorum now"):
+        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3))

@@ -88,8 +88,9 @@ class MaskedSum:
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
     begun : what exact sums were about; a durable one outlives a crash. What a sum was about whose opening began is
-        asked again of the same parties. Inputs are lost where that cannot be: on a sparse graph parties open a sum in
-        one round alone, and where the roster has changed they refuse, unless their policies take a second sum.
+        asked again of the same parties, also where others have joined. Inputs are lost where that cannot be: on a
+        sparse graph parties open a sum in one round alone, and where the roster has changed they refuse, unless their
+        policies take a second sum.
     """
 
     parties: Parties
@@ -113,12 +114,12 @@ class MaskedSum:
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
         subjects, roster = _subjects(round_.request, self.plan.complete), self._named
         held = [None if self.noised else self.begun.about(subject) for subject in subjects]
-        if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one == (roster, ())]):
+        if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one is not None and one[1] == ()]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
         request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
         teachers, (queries, width) = round_.teachers, round_.shape
-        quorum, before = max(round_.quorum, self.plan.quorum), self._before(held)
+        quorum, before, able = max(round_.quorum, self.plan.quorum), self._before(held), len(self.roster)
         missing = sorted(set(before or ()) - teachers.keys())
         if missing and not round_.second_sum:
             raise QuorumNotReached(
@@ -128,17 +129,18 @@ class MaskedSum:
                 dict.fromkeys(missing, "unreachable"),
             )
         if before is not None and not missing:
-            teachers, quorum = {name: teachers[name] for name in before}, len(before)
+            if len(before) < quorum:
+                raise _lost(
+                    inputs, "parties have joined since, and those of the sum before are fewer than a quorum now"
+                )
+            teachers, quorum, able = {name: teachers[name] for name in before}, len(before), len(before)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
         refused = sum(outcome.startswith(QueriesRefused.code) for outcome in outcomes.values())
         moved = [row for row, one in enumerate(held) if one is not None and one[0] != roster]
-        if moved and len(self.roster) - refused < quorum:
-            raise InputsLost(
-                f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
-                "joined or left since they were asked for, and policies allow no second sum (times_per_query)",
-                [inputs[row] for row in moved] if inputs else (),
-            )
+        if moved and able - refused < quorum:
+            why = "parties have joined or left since they were asked for, and policies allow no second sum"
+            raise _lost([inputs[row] for row in moved] if inputs else [], f"{why} (times_per_query)")
         require_quorum(outcomes, quorum)
         coordinator = CoordinatorSum(self._setup(request, queries * width))
         try:
@@ -180,8 +182,10 @@ class MaskedSum:
         """With whom sums noted so are all opened; None where that is open. Raises OpenedApart."""
         apart: dict[tuple[str, ...] | None, list[int]] = {}
         for row, one in enumerate(held):
-            # Under another roster, the parties decide by their policies.
-            apart.setdefault(one[1] or None if one is not None and one[0] == self._named else None, []).append(row)
+            # Once a party has left the roster, the parties that are left decide by their policies. A party that has
+            # joined is in no sum about what was opened without it: the difference of the two would be its votes.
+            kept = None if one is None or not self.roster.keys() >= set(one[1] or ()) else one[1]
+            apart.setdefault(kept, []).append(row)
         if len(apart) > 1:
             raise OpenedApart("sums about these inputs were begun with different parties", list(apart.values()))
         return next(iter(apart))
@@ -221,6 +225,11 @@ def _subjects(request: VoteRequest, complete: bool) -> list[str]:
         return [_ALL_RECORDS]
     inputs, own = request.inputs, "" if complete else f"{request.ledger_id}:"
     return [f"{own}{inputs.pool_sha256[:8]}:{at}" for at in inputs.indices]
+
+
+def _lost(inputs: Sequence[int], why: str) -> InputsLost:
+    asked = f"{len(inputs)} inputs" if inputs else "sums over all records"
+    return InputsLost(f"{asked} cannot be asked again: {why}", inputs)
 
 
 def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:
