@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 import pkgutil
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
+from collegium.privacy.accounting.game import cache
 from collegium.privacy.accounting.game.profile import Profile, compose
-from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
+from collegium.privacy.accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
 from collegium.privacy.units import Adjacency
 
 DELTA = 1e-5
@@ -102,8 +106,6 @@ def test_composing_blocks_rounds_up_and_loses_little() -> None:
 
 
 def test_a_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
-    from collegium.privacy.accounting.game import cache
-
     law = RoundLaw("discrete-gaussian", 33.25, Adjacency.ADD_REMOVE)
     first = winner_profile(law, 5).epsilon(DELTA)
     (path,) = (tmp_path / "collegium" / "game").glob("*.npz")
@@ -112,6 +114,52 @@ def test_a_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
     path.write_bytes(b"damaged")
     cache.forget()
     assert winner_profile(law, 5).epsilon(DELTA) == first
+
+
+def _with(data: bytes, edit: Callable[[str, NDArray[np.float64]], NDArray[np.float64]]) -> bytes:
+    """The arrays of a file, each as ``edit`` changes it."""
+    with np.load(io.BytesIO(data)) as file:
+        changed = {name: edit(name, array) for name, array in file.items()}
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **changed)
+    return packed.getvalue()
+
+
+def _lone_array(_: bytes) -> bytes:
+    packed = io.BytesIO()
+    np.save(packed, np.zeros(3))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",  # after a loss of power
+        lambda data: data[: len(data) // 2],
+        lambda data: bytes(len(data)),
+        lambda data: b"\x93NUMPY\x01\x00" + bytes(100),
+        _lone_array,
+        lambda data: _with(data, lambda name, array: array[:0]),
+        lambda data: _with(data, lambda name, array: array * 0.0 if name != "grids" else array),
+        lambda data: _with(data, lambda name, array: array * np.nan),
+        lambda data: _with(data, lambda name, array: array - 100.0),
+        lambda data: _with(data, lambda name, array: array.astype(str)),  # type: ignore[arg-type]
+        lambda data: _with(data, lambda name, array: array * 1e-3 if name != "grids" else array),
+        lambda data: _with(data, lambda name, array: array * [[0.7], [1], [1]] if "values" in name else array[::-1]),
+    ],
+)
+def test_a_file_that_is_damaged_or_holds_what_cannot_be_is_computed_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """An empty one ended a start with a traceback until somebody removed it; one of zeros gave ε = 0."""
+    law, files = RoundLaw("discrete-gaussian", 3.0, Adjacency.ADD_REMOVE), tmp_path / "collegium" / "game"
+    cache.forget()
+    epsilons, profile = winner_epsilons(law, 3, DELTA), winner_profile(law, 3)
+    for path in files.glob("*.npz"):
+        path.write_bytes(damage(path.read_bytes()))
+    cache.forget()
+    assert (winner_epsilons(law, 3, DELTA) == epsilons).all()
+    assert winner_profile(law, 3).digest() == profile.digest()
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
