@@ -25,7 +25,7 @@ Balog, Tolstikhin and Schölkopf, "Differentially private database release via k
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,16 @@ class NoisySums:
     values: IntArray
     noise: float
     contributions: float | None = None
+    _found: list[tuple["KernelStudent", NDArray[np.float64]]] = field(default_factory=list, init=False, repr=False)
+
+    def of_pool(
+        self, pool: NDArray[Any], task: Task, device: str = "cpu"
+    ) -> tuple["KernelStudent", NDArray[np.float64]]:
+        """The `classifier`, and its probabilities of the pool's inputs, ``[inputs, classes]``; computed once."""
+        if not self._found:
+            student = self.classifier(pool, task, device)
+            self._found.append((student, student.probabilities(pool)))
+        return self._found[0]
 
     def classifier(
         self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: "PoolSpectrum | None" = None

@@ -195,18 +195,27 @@ class NeighbourRequests(RecordRequests):
 
 
 class SumRequests(RoundRequests):
-    """The one request for class sums, which all records answer.
+    """A request for class sums, which all records answer; the labels of all inputs follow from one or two.
 
     Parameters
     ----------
+    network : of a second request: records are compared by its features.
     pool_sha256 : the name of ``pool``.
     ledger_id : names the ledger under which the sums are released.
     noise : of the sums, in contributions; it may follow from the budget.
     """
 
-    def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, noise: float) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        pool: NDArray[Any],
+        pool_sha256: str,
+        ledger_id: str,
+        noise: float,
+        network: bytes | None = None,
+    ) -> None:
         self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
-        self._noise = noise
+        self._noise, self.network = noise, network
         self.votes_per_unit = {config.budget.unit: 1}
         self._charge = 0
 
@@ -216,12 +225,16 @@ class SumRequests(RoundRequests):
         paid._charge = charge
         return paid
 
+    def under(self, network: bytes) -> Self:
+        """The request for a second sum, under features of these networks, which learned from the first sum alone."""
+        return type(self)(self._config, self._pool, self._pool_sha256, self._ledger_id, self._noise, network)
+
     @cached_property
     def spec(self) -> KernelSpec:
         """The public kernel."""
         task = self._config.task
         asked = self._config.sums, self._pool, task.inputs, len(task.classes)
-        return kernel_spec(*asked, self._noise, self._config.seed or 0)
+        return kernel_spec(*asked, self._noise, self._config.seed or 0, self.network)
 
     @property
     def per_party(self) -> bool:
@@ -235,7 +248,7 @@ class SumRequests(RoundRequests):
         return json.dumps([*asked, self._noise, self._config.votes.mode, self._config.budget.unit])
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> SumClasses:
-        """The request; ``asked`` does not matter, as the one sum labels every input."""
+        """The request; ``asked`` does not matter, as a sum labels every input."""
         terms = Terms.of(mechanism, mode, stage)
         name = round_id(self._pool_sha256, (), (terms, self.question))
         return SumClasses(

@@ -76,7 +76,7 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
     if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
-        queries = 1  # the one sum labels every input
+        queries = mechanism.charged_queries(queries)  # the sums label every input
     rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
     counts = announced_counts(config)
     return AnnouncedTerms(
@@ -90,9 +90,10 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:
-    """What the task and the section neighbours decide (number of classes, k) is filled in where it is a parameter."""
+    """What the task and the sections neighbours and sums decide is filled in where it is a parameter."""
     classes = len(config.task.classes)
     decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
+    decided["rounds"] = int(config.sums.rounds)
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     given, budget = config.mechanism.parameters | known, config.budget

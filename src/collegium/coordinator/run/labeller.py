@@ -115,6 +115,7 @@ class Labeller:
             self._for_the_run = self._blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS)
             self._blocks = [f"{name}, paid with the run" for name in self._blocks]
             self._laws |= {name: {} for name in self._blocks}
+        self._one_by_one = mechanism.answered_by is AnsweredBy.ALL_RECORDS
         self._beside = self._charged_with(vectors_beside)
         self._laws = {**self._beside, **self._laws}
         self._name = mechanism.name
@@ -206,37 +207,47 @@ class Labeller:
             opening = None if stage.share is None else partial(self._ledger.spend, charge, for_labels=True)
             self._release(charge, number, chunk, self._draw.run(stage, counts_of(stage, chunk, opening), chunk, own))
 
-    def give(
-        self, queries: Sequence[str], outcomes_of: Callable[[int, Callable[[], None]], IntArray], question: str | None
-    ) -> bool:
-        """Release outcomes that one paid sum over all records decides; False where the budget does not take the sum.
+    def give(self, queries: Sequence[str], outcomes: IntArray, sums: int) -> bool:
+        """Release outcomes, ``[queries]``, that follow from sums over all records; False where these are not paid.
 
         Parameters
         ----------
         queries : distinct keys without labels.
-        outcomes_of : called once the sum is paid for, with the charge's entry; returns the outcomes, shape
-            ``[queries]``. It calls what it is given besides before anybody sees the sum.
-        question : names the sum that is asked for now; None where it was released before.
+        sums : how many of the sums that the mechanism charges for were released.
         """
+        assert self._for_the_run is not None  # sums over all records are charged once
+        self._for_the_run = self._for_the_run[0], sums
         if not self._run_fits():
             return False
         try:
-            paid = 0 if question is None else self._pay_for_sum(question)
             charge = self.pay(0, queries)
         except BudgetExceeded:
             return False
-        self._release(charge, 0, queries, outcomes_of(paid, lambda: self._ledger.spend(paid)))
+        self._release(charge, 0, queries, outcomes)
         return True
 
-    def _pay_for_sum(self, question: str) -> int:
-        """The charge of this one sum: one that a crash left unspent, or a new one."""
+    def pay_for_sum(self, question: str, further: int) -> int:
+        """The charge of one sum over all records: one that a crash left unspent, or a new one.
+
+        Parameters
+        ----------
+        question : names the sum.
+        further : how many more sums of the run are to fit beside a new one.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not fit; nothing is charged then.
+        """
         assert self._for_the_run is not None  # sums over all records are charged once
-        purpose, once = self._for_the_run
+        purpose, due = self._for_the_run[0], 1 + further
         laws = self._laws[purpose]
         if (paid := self._ledger.unspent(question, laws)) is not None:
             return paid
-        if self.run_is_paid():  # for another sum
-            self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: once}, self._beside)
+        if not self._stated() or self._ledger.left(purpose) < due:
+            self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: due}, self._beside)
+        if self._ledger.affordable(purpose, due) < due:
+            raise BudgetExceeded(f"{due} more class sums do not fit the budget: raise budget.epsilon")
         return self._ledger.charge(purpose, [question], expected=laws)
 
     def pay(self, number: int, queries: Sequence[str]) -> int:
@@ -273,7 +284,9 @@ class Labeller:
         if self.run_is_paid():
             return True
         purpose, rounds = self._for_the_run
-        return self._ledger.affordable(purpose, rounds) == rounds
+        # Sums are charged one by one, what records take part in for the whole run at once.
+        due = rounds - self._ledger.used(purpose) * self._one_by_one
+        return self._ledger.affordable(purpose, due) == due
 
     def _room(self, number: int, queries: int) -> int:
         """How many of ``queries`` that enter at stage ``number`` the terms and the budget take through every stage."""

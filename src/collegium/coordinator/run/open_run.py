@@ -1,13 +1,12 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
-from collegium.coordinator.run.class_sums import kept_sums, released_sums
+from collegium.coordinator.rounds.rounds import ANSWERED
+from collegium.coordinator.run.class_sums import SumsOfRun
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
 from collegium.coordinator.run.labeller import Labeller
@@ -25,8 +24,15 @@ from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import query_key, sure_answers
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.run_config import PublicData
-from collegium.errors import BudgetExceeded
-from collegium.models.kernel_student import NoisySums
+from collegium.errors import (
+    BudgetExceeded,
+    CollegiumError,
+    CostRefused,
+    DataError,
+    MissingExtra,
+    QueriesRefused,
+    QuorumNotReached,
+)
 from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -71,6 +77,11 @@ class OpenRun:
         pretrained, study = self._trainer.pretrained_network, setup.storage.study
         noise = setup.mechanism.noise_votes
         self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
+        self._sums = (
+            SumsOfRun(setup, self._requests, self._trainer.networks_of)
+            if isinstance(self._requests, SumRequests)
+            else None
+        )
         self._labeller = self._new_labeller()
         self._runner = QueryRunner(
             setup, public, self._labeller, ledger, self._notes, self._remember, self._requests.teacher
@@ -177,11 +188,11 @@ class OpenRun:
             self._keys += keys
             queries = {key: int(index) for key, index in zip(reversed(keys), reversed(indices), strict=True)}
             queries = {key: queries[key] for key in dict.fromkeys(keys)}
-            stopped = self._why_nothing_to_ask(list(queries), self._keys)
-            if stopped is None and isinstance(self._requests, SumRequests):
+            released = self._sums is not None and self._sums.held  # they label for nothing
+            stopped = None if released else self._why_nothing_to_ask(list(queries), self._keys)
+            if stopped is None and self._sums is not None:
                 with self._notes.timed("labels"):
-                    fits = self._label_by_sums(self._requests, queries)
-                stopped = None if fits else self._labeller.why_stopped(self._config.budget.epsilon)
+                    stopped = self._label_by_sums(self._sums, queries)
             elif stopped is None and self._labeller.pending(queries):
                 requests, predictions = self._informed_requests(queries)
                 with self._notes.timed("labels"):
@@ -196,42 +207,33 @@ class OpenRun:
                 break
         self._note_labels(stopped)
 
-    def _label_by_sums(self, requests: SumRequests, queries: Mapping[str, int]) -> bool:
-        """Label all queries that have no label from one sum over all records; False where it does not fit the budget.
+    def _label_by_sums(self, sums: SumsOfRun, queries: Mapping[str, int]) -> str | None:
+        """Label all queries that have no label from sums over all records; returns why labels or a sum are missing.
 
-        A sum that was released before labels them free.
+        Where the budget, the parties' policies or the first sum itself leave no second one, the first labels all.
         """
-        pending = self._labeller.pending(queries)
-        if not pending:
-            return True
-        path, pool, held = self._class_sums, self._public.pool.x, self._sums(requests)
-
-        def outcomes(paid: int, spend: Callable[[], None]) -> IntArray:
-            def spend_and_show() -> None:
-                spend()
-                self._follow()
-
-            ask = partial(self._runner.ask_sum, requests.paid_by(paid))
-            sums = held or released_sums(path, requests, self._setup.mechanism, self._setup.noise, ask, spend_and_show)
+        pending, pool, missing = self._labeller.pending(queries), self._public.pool.x, ""
+        if pending:
+            try:
+                sums.take(self._labeller.pay_for_sum, self._runner.ask_sum, self._spend_and_show)
+            except CollegiumError as error:
+                if not sums.held and isinstance(error, BudgetExceeded):
+                    return self._labeller.why_stopped(self._config.budget.epsilon)
+                if not (sums.held and _for_good(error)):
+                    raise
+                missing = f": {error}"
             self._note_head()
-            student = sums.classifier(pool, self._config.task, self._setup.compute.device)
-            return student.predict(pool[[queries[key] for key in pending]])
+            shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device)[1]
+            outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
+            if not self._labeller.give(pending, outcomes, len(sums.held)):
+                return self._labeller.why_stopped(self._config.budget.epsilon)
+            self._note_batch()
+            self._runner.show_ledger()
+        return f"labels and student follow from the first of two class sums alone{missing}" if sums.lacking else None
 
-        fits = self._labeller.give(pending, outcomes, None if held is not None else requests.question)
-        self._note_batch()
-        self._runner.show_ledger()
-        return fits
-
-    @property
-    def _class_sums(self) -> Path:
-        """Where the noisy sums are kept: beside the ledger that paid for them, as runs may share both."""
-        return self._setup.ledger_file.with_name(self._folder.class_sums.name)
-
-    def _sums(self, requests: RoundRequests) -> NoisySums | None:
-        """The class sums that were released to this run; None where there are none."""
-        if not isinstance(requests, SumRequests):
-            return None
-        return kept_sums(self._class_sums, requests)
+    def _spend_and_show(self, charge: int) -> None:
+        self._ledger.spend(charge)
+        self._follow()
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):
@@ -296,7 +298,8 @@ class OpenRun:
         if done is not None and done.fitted_from == origin and self._folder.student.exists():
             return
         with self._notes.timed("student"):
-            student = self._trainer.fit(self._label_set, sums=self._sums(self._requests))
+            held = self._sums.held if self._sums is not None else []
+            student = self._trainer.fit(self._label_set, sums=held[-1] if held else None)
         student.save(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
@@ -345,3 +348,12 @@ class OpenRun:
                 delta=self._config.budget.delta,
                 labelled=int(labelled.sum()),
             )
+
+
+def _for_good(error: CollegiumError) -> bool:
+    """Whether another try fails too: the budget is spent, nothing can be learned, or each party that failed refused."""
+    if not isinstance(error, QuorumNotReached):
+        return isinstance(error, BudgetExceeded | DataError)
+    failed = [outcome for outcome in error.outcomes.values() if outcome != ANSWERED]
+    refusals = (QueriesRefused.code, CostRefused.code, MissingExtra.code)
+    return bool(failed) and all(outcome.startswith(refusals) for outcome in failed)

@@ -39,6 +39,8 @@ class RunFolder:
         """Which parties the sums about each input are opened with; see `BegunSums`. It lies beside the ledger."""
         self.class_sums = path / "class-sums.safetensors"
         """The noisy class sums as they were released: public. Whoever deletes them pays for new ones."""
+        self.second_sums = path / "class-sums-2.safetensors"
+        """Those of a second round, and the network under whose features they were taken. The same holds for them."""
         self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
         self.secret_votes = path / "SECRET-votes"

@@ -18,7 +18,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
-from collegium.models.kernel_student import NoisySums
+from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import Student, read_student
 from collegium.settings import first_mistake
 from collegium.whole_files import replacing
@@ -82,6 +82,16 @@ class StudentTrainer:
             cache=self._cache,
             sums=sums,
         )
+
+    def networks_of(self, sums: NoisySums) -> bytes:
+        """The networks beside the student of these class sums, as a safetensors file that parties may be sent.
+
+        Raises DataError where all inputs of the pool look alike to the sums.
+        """
+        labels = sums.of_pool(self._pool, self._config.task, self._device)[1].argmax(axis=1)
+        student = self.fit(LabelSet(np.arange(len(labels)), labels), "first student", sums)
+        assert isinstance(student, KernelStudent) and student.network is not None  # or there is one round
+        return student.network.to_bytes()
 
     def interim(self, label_set: LabelSet) -> Student:
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""

@@ -29,22 +29,29 @@ _LEAST_VARIANCE = 1024.0
 
 
 def kernel_spec(
-    settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, classes: int, noise: float, seed: int
+    settings: SumsConfig,
+    pool: NDArray[Any],
+    inputs: Inputs,
+    classes: int,
+    noise: float,
+    seed: int,
+    network: bytes | None = None,
 ) -> KernelSpec:
-    """The kernel of a public pool; the same for the same pool, settings, ``noise`` and ``seed``.
+    """The kernel of a public pool; the same for the same pool, settings, ``noise``, ``seed`` and ``network``.
 
     Parameters
     ----------
     pool : shape ``[inputs, …]`` as the task says.
     classes : the task's; they limit the number of landmarks, as the sum has an entry for each class and landmark.
     noise : of the sums, in contributions.
+    network : whose features are used; those of ``settings`` where it is None.
 
     Raises
     ------
     ConfigurationError, DataError
         If the features do not suit the task or the pool.
     """
-    features = _features(settings, pool, inputs)
+    features = _features(settings, pool, inputs) if network is None else Features("network", network=network)
     order = np.random.default_rng([seed, 0x73]).permutation(len(pool))
     landmarks = order[: min(settings.landmarks, (MAX_SUM_LENGTH - 1) // classes - 1)]
     some = extract(features, pool[order[:_SOME]], inputs)

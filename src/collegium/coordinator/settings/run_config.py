@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -34,7 +34,7 @@ class VotesConfig(Frozen):
     fit_deadline_s: float = Field(default=3600.0, gt=0)
 
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """In place of a mechanism's or a student's name: `RunConfig` puts in what public structure alone decides."""
 
 
@@ -188,6 +188,9 @@ class SumsConfig(Frozen):
     """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
     bandwidth: float | None = Field(default=None, gt=0, le=100)
     """Of the Gaussian kernel, in units of the median distance of inputs from landmarks; see `usual_for`."""
+    rounds: Literal["auto", 1, 2] = AUTO
+    """How many sums are asked for: one; or, of images, a second one under features that the student of the first
+    learned, where each has half of the budget. ``auto`` follows from public facts (docs/class-sums.md)."""
 
     def usual_for(self, kind: str) -> tuple[str, float]:
         """Features and bandwidth for inputs of that kind, where they are left out as the kind decides."""
@@ -273,11 +276,32 @@ class RunConfig(Frozen):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
         (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
+        sums = "one sum" if self.sums.rounds == 1 else "two sums, the second under features that the student learned,"
         return (
-            f"{mechanism} and the student {student}: one sum over all records, as neither teachers nor neighbours are "
+            f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
             "public facts alone decide, at no ε"
         )
+
+    @model_validator(mode="after")
+    def _rounds_fit(self) -> "RunConfig":
+        """`AUTO` rounds of class sums: two of images where records are protected and the student has networks.
+
+        In the mode ``masked`` there is one, as policies there allow one exact sum over all records.
+        """
+        networks = self.student.method == "kernel" and self.student.options.get("steps") != 0
+        networks = networks and self.task.inputs.kind == "image"
+        if self.sums.rounds == 2 and not networks:
+            raise ValueError(
+                "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
+                "whose features the second sum is taken under: set rounds = 1"
+            )
+        if self.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS and "rounds" in self.mechanism.parameters:
+            raise ValueError("mechanism.parameters.rounds follows from sums.rounds: set that")
+        if self.sums.rounds == AUTO:
+            twice = networks and self.budget.unit == "record" and self.votes.mode != SumMode.MASKED
+            object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": 1 + twice}))
+        return self
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> "RunConfig":

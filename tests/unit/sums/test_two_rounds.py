@@ -1,0 +1,235 @@
+"""A second sum, under features that networks learned from the first: each is paid for, asked and drawn once."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.liar import Liar
+from support.sums_scene import LENGTH, SPEC, Consortium
+from unit.sums.test_sum_runs import POLICY, config, driven, institutions
+
+from collegium.coordinator.run.open_run import StudentTrainer
+from collegium.coordinator.run.query_runner import QueryRunner
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import PublicData
+from collegium.data import Examples
+from collegium.errors import ConfigurationError, QuorumNotReached, StorageError
+from collegium.models.arrays import load_arrays, save_arrays
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.students import read_student
+from collegium.parties.account import Account
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.simulations.local import LocalParties
+
+SETTINGS: dict[str, Any] = {
+    "budget": {"epsilon": 4.0},
+    "sums": {"landmarks": 20},
+    "student": {"method": "kernel", "options": {"steps": 2}},
+}
+
+
+@pytest.fixture(scope="module")
+def few(digits: Examples) -> Examples:
+    return digits.take(np.random.default_rng(0).permutation(len(digits))[:200])
+
+
+@pytest.fixture(scope="module")
+def public(few: Examples) -> PublicData:
+    return PublicData(few.take(np.arange(120, 180)), few.take(np.arange(180, 200)))
+
+
+@pytest.fixture(scope="module")
+def parties(few: Examples) -> LocalParties:
+    return institutions(few.take(np.arange(120)), POLICY)
+
+
+def charges(folder: Path) -> int:
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
+
+
+def dies(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = QueryRunner.ask_sum
+
+    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
+        return honest(self, requests, before) if requests.network is None else dies()
+
+    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+
+
+def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = RunFolder(tmp_path), tmp_path / "class-sums-2.safetensors"
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        dies_at_the_second(patched)
+        driven(config(**SETTINGS), parties, public, tmp_path).run()
+    first, network = folder.class_sums.read_bytes(), load_arrays(path, "class sums")[0]["network"]
+    assert charges(tmp_path) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(StudentTrainer, "networks_of", dies)
+        record = driven(config(**SETTINGS), parties, public, tmp_path).run()
+    assert charges(tmp_path) == 3, "two sums, and the labels, which cost nothing"
+    assert len(record.rounds) == 2 and folder.class_sums.read_bytes() == first
+    assert record.labels is not None and record.labels.answered == 60 and record.labels.stopped is None
+    assert record.privacy is not None and 3.9 < record.privacy.epsilon <= 4.0
+    student = read_student(folder.student, device="cpu")
+    assert isinstance(student, KernelStudent) and student.network is not None
+    assert student.kernel.features.network == network.tobytes()
+    student.save(tmp_path / "copy.safetensors")
+    assert (tmp_path / "copy.safetensors").read_bytes() == folder.student.read_bytes()
+    folder.student.unlink()
+    again = driven(config(**SETTINGS), parties, public, tmp_path).run()
+    assert len(again.rounds) == 2 and again.privacy == record.privacy
+
+
+def second_of(record: RunRecord) -> str:
+    assert record.labels is not None and record.labels.answered == 60
+    return record.labels.stopped or ""
+
+
+def test_where_a_second_sum_is_refused_the_first_labels_all(
+    few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the parties, which give one exact sum; by the budget, which is lowered after the first."""
+    once = institutions(few.take(np.arange(120)), POLICY.model_copy(update={"times_per_query": 1}))
+    asked = config(**SETTINGS | {"votes": {"mode": "masked"}, "sums": {"landmarks": 20, "rounds": 2}})
+    record = driven(asked, once, public, tmp_path / "parties").run()
+    assert "first of two class sums alone: 0 parties answered" in second_of(record) and len(record.rounds) == 1
+    assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
+
+    parties, folder = institutions(few.take(np.arange(120)), POLICY), tmp_path / "budget"
+    sigma = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(StudentTrainer, "networks_of", dies)
+        driven(config(**SETTINGS | sigma), parties, public, folder).run()
+    record = driven(config(**SETTINGS | sigma | {"budget": {"epsilon": 2.5}}), parties, public, folder).run()
+    assert "class sums alone: 1 more class sums do not fit the budget" in second_of(record)
+    assert charges(folder) == 2 and record.student_accuracy is not None
+
+
+def edited(path: Path, known: bool) -> None:
+    """Another network in the file of the second sum, with its digest or without."""
+    arrays, about = load_arrays(path, "class sums")
+    network = arrays["network"].copy()
+    network[-4:] = np.frombuffer(np.float32(0.5).tobytes(), dtype=np.uint8)
+    about |= {"network": hashlib.sha256(network.tobytes()).hexdigest()} if known else {}
+    save_arrays(path, "class sums", arrays | {"network": network}, **about)
+
+
+def lost(path: Path, known: bool) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(("change", "known"), [(edited, True), (edited, False), (lost, False)])
+def test_another_network_is_another_question_and_paid_as_such(
+    parties: LocalParties,
+    public: PublicData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[..., None],
+    known: bool,
+) -> None:
+    sigma = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}, "budget": {"epsilon": 9.0}}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        dies_at_the_second(patched)
+        driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
+    change(tmp_path / "class-sums-2.safetensors", known)
+    start = driven(config(**SETTINGS | sigma | {"seed": None}), parties, public, tmp_path)
+    if change is edited and not known:
+        with pytest.raises(StorageError, match="restore it from a copy"):
+            start.label()
+        return
+    if change is lost:
+        fit = StudentTrainer.fit
+        monkeypatch.setattr(StudentTrainer, "fit", lambda self, *a: _turned(fit(self, *a)))
+    assert start.label().labels is not None
+    assert charges(tmp_path) == 4, "the charge of the question that was not asked stays unspent"
+
+
+def _turned(student: Any) -> Any:
+    """The same student with other networks, as another machine may fit them."""
+    for values in student.network.network.parameters():
+        values.data.mul_(1.5)
+    return student
+
+
+def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_coordinator_says(
+    consortium: Callable[..., Consortium], tmp_path: Path
+) -> None:
+    """It names the same entry of its ledger with two maps, draws noise once, and has two exact sums."""
+    policy = POLICY.model_copy(update={"record_epsilon": 9.0})
+    accounts = {}
+
+    def account(name: str) -> Account:
+        (tmp_path / name).mkdir()
+        accounts[name] = Account(tmp_path / name, name, policy, None)
+        return accounts[name]
+
+    parties = consortium(account=account)
+    liar = Liar(parties.parties, parties.roster, parties.plan, "trial")
+    spent = [0.0]
+    for number in (1, 2):
+        kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
+        asked = parties.request("masked", kernel=kernel, ledger_id="ledger:7", round_id=f"round-{number}")
+        liar.total(asked, LENGTH)
+        spent.append(accounts["beta"].record_spent())
+    assert spent[2] > 1.4 * spent[1] > 0.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"student": {"method": "kernel", "options": {"steps": 0}}},
+        {"student": {"method": "consistency"}},
+        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 2}}},
+    ],
+)
+def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"rounds") as refused:
+        config(**{"sums": {"rounds": 2}} | changes)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, 2),
+        ({"votes": {"mode": "clear"}}, 2),
+        ({"votes": {"mode": "masked"}}, 1),
+        ({"budget": {"epsilon": 1.0, "unit": "party"}}, 1),
+        ({"student": {"method": "kernel", "options": {"steps": 0}}}, 1),
+        ({"student": {"method": "random-forest"}}, 1),
+        ({"sums": {"rounds": 1}}, 1),
+    ],
+)
+def test_public_facts_alone_decide_how_many_sums_there_are(changes: dict[str, Any], rounds: int) -> None:
+    asked = config(**{"student": {"method": "kernel"}} | changes)
+    assert asked.sums.rounds == rounds and ("two sums" in asked.choice) == (rounds == 2)
+
+
+def test_parties_that_are_away_at_the_second_sum_are_waited_for(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of the first sum would stay for good."""
+    honest = QueryRunner.ask_sum
+
+    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
+        if requests.network is None:
+            return honest(self, requests, before)
+        raise QuorumNotReached("too few are ready", {"alpha": "unreachable", "beta": "refused-queries"})
+
+    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+    with pytest.raises(QuorumNotReached, match="too few are ready"):
+        driven(config(**SETTINGS), parties, public, tmp_path).label()
+    assert charges(tmp_path) == 2
