@@ -207,13 +207,13 @@ class _Refusing:
 def left_out() -> str:
     """What is said of an input that was asked about before the roster changed."""
     parties, begun = _Refusing(), BegunSums()
-    begun.note([f"{'0' * 8}:0"], "the roster before", None)
+    begun.note(["0" * 16], "the roster before", None)
     roster = {name: name.encode() for name in parties.names()}
     adding = MaskedSum(parties, "trial", roster, plan_graph(3, 0.0, 0.1), begun=begun)
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
     asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
     with pytest.raises(InputsLost) as caught:
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3))
+        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3, contents=[bytes(8)]))
     return str(caught.value)
 
 

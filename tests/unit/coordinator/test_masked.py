@@ -229,15 +229,29 @@ def test_an_input_whose_sum_was_begun_is_asked_of_the_same_parties_whatever_the_
     assert not signed & set(asked_of(masking["party-5"]))
 
 
-def test_the_parties_of_a_begun_sum_are_kept_however_many_follow(tmp_path: Path) -> None:
-    begun = BegunSums(tmp_path / "begun.json")
+def test_the_parties_of_a_begun_sum_are_kept_however_many_follow_and_whichever_run_notes_them(tmp_path: Path) -> None:
+    """Each object that was made before wrote the file anew from what it knew, so that the others' notes were lost."""
+    first, second = BegunSums(tmp_path / "begun.json"), BegunSums(tmp_path / "begun.json")
     for number in range(20):
-        begun.note([f"{number}{at:03d}" for at in range(100)], "roster", NAMES[: 3 + number % 2])
-    again = BegunSums(tmp_path / "begun.json")
-    for number in range(20):
-        held = {again.about(f"{number}{at:03d}") for at in range(100)}
-        assert held == {("roster", NAMES[: 3 + number % 2])}
-    assert again.about("20000") is None
+        noting = (first, second)[number % 2]
+        noting.note([f"{number}{at:03d}" for at in range(100)], "roster", NAMES[: 3 + number % 2])
+    for known in (first, second, BegunSums(tmp_path / "begun.json")):
+        for number in range(20):
+            held = set(known.about([f"{number}{at:03d}" for at in range(100)]))
+            assert held == {("roster", NAMES[: 3 + number % 2])}
+        assert known.about(["20000"]) == [None]
+
+
+def test_of_two_runs_that_begin_a_sum_about_an_input_at_once_one_opens_it(tmp_path: Path) -> None:
+    first, second = BegunSums(tmp_path / "begun.json"), BegunSums(tmp_path / "begun.json")
+    known = first.about(["an input"])
+    assert known == second.about(["an input"]) == [None]
+    for one in (first, second):
+        one.note(["an input"], "roster", None)
+    second.note(["an input"], "roster", NAMES[1:], known)
+    with pytest.raises(QuorumNotReached, match="another run"):
+        first.note(["an input"], "roster", NAMES[:-1], known)
+    assert first.about(["an input"]) == [("roster", NAMES[1:])]
 
 
 def asked_of(party: MaskingParty) -> list[int]:

@@ -16,12 +16,13 @@ import collegium as cg
 from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.rounds import InputsLost, RoundResult, VoteRound
 from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.checks import studies_about
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached
-from collegium.protocol.replies import Failure
+from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import validate_config
@@ -81,7 +82,12 @@ def clinics(tmp_path: Path, request: pytest.FixtureRequest) -> Clinics:
 @pytest.fixture
 def drive(clinics: Clinics, tmp_path: Path) -> Drive:
     def driven(
-        asked: dict[str, Any], mode: str, folder: str = "run", positions: Any = None, study: str | None = None
+        asked: dict[str, Any],
+        mode: str,
+        folder: str = "run",
+        positions: Any = None,
+        study: str | None = None,
+        pool: int = 40,
     ) -> RunRecord:
         values = {
             "name": "local",
@@ -97,7 +103,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(clinics, roster=sorted(keys), signing_keys=keys),
             run.Storage(tmp_path / folder, ledger=tmp_path / "ledger.sqlite", study=study),
-            public=PublicData(Examples(cg.encode(X[:40], TASK))),
+            public=PublicData(Examples(cg.encode(X[:pool], TASK))),
             positions=positions,
         ).label()
 
@@ -175,19 +181,21 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, 
 
 @pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
 def test_a_second_study_shows_the_coordinator_no_sum_without_a_party_of_the_first(
-    drive: Drive, clinics: Clinics, seen: list[RoundResult], monkeypatch: pytest.MonkeyPatch
+    drive: Drive, clinics: Clinics, seen: list[RoundResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug, notes of each study's own: the difference of its sums is what the absent party's teachers said.
 
-    All agreed to a second answer, which a second study needs.
+    All agreed to a second answer, which a second study needs. Its pool has grown, and its inputs are known again.
     """
     drive(VOTES, "masked", "one", [3, 4, 5, 6], "one")
+    assert studies_about(tmp_path / "ledger.sqlite", cg.encode(X[:48], TASK)) == {"one"}, "policies are told of it"
+    assert not studies_about(tmp_path / "ledger.sqlite", cg.encode(X[48:], TASK))
     clinics.gone = {"c-5": "votes"}
     with pytest.raises(QuorumNotReached, match="c-5 must be there"):
-        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48)
     with monkeypatch.context() as planted:
-        planted.setattr(BegunSums, "about", lambda *_: None)
-        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+        planted.setattr(BegunSums, "about", lambda _, subjects: [None] * len(subjects))
+        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48)
     everybody, others = seen
     assert (everybody.counts - others.counts).sum(axis=1).tolist() == [1] * 4
 
@@ -213,11 +221,12 @@ def test_a_party_that_joins_is_in_no_sum_about_what_was_opened_without_it(
     assert (seen[-1].counts - before.counts).sum(axis=1).tolist() == [1] * 2
 
 
-def test_where_too_many_have_joined_to_ask_those_of_the_sum_before_nobody_is_asked() -> None:
-    begun, roster = BegunSums(), {name: name.encode() for name in NAMES}
-    begun.note([f"{'0' * 8}:0"], "the roster before", NAMES[:3])
-    adding = MaskedSum(Mock(), "trial", roster, plan_graph(6, 0.0, 0.1), begun=begun)
+def test_where_so_many_have_joined_that_those_of_the_sum_before_are_no_quorum_its_inputs_are_lost() -> None:
+    begun, roster, parties = BegunSums(), {name: name.encode() for name in NAMES}, Mock()
+    parties.ask = lambda requests, **_: {name: Prepared(one.round_id) for name, one in requests.items()}
+    begun.note(["0" * 16], "the roster before", NAMES[:3])
+    adding = MaskedSum(parties, "trial", roster, plan_graph(6, 0.0, 0.1), begun=begun)
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
     asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
-    with pytest.raises(InputsLost, match="fewer than a quorum now"):
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3))
+    with pytest.raises(InputsLost, match="too few open a second sum"):
+        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3, contents=[bytes(8)]))

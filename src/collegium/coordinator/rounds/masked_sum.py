@@ -3,7 +3,8 @@
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAn
 from collegium.protocol.requests import CastVotes, SecureSumStep, SumRecords, VoteRequest, lowest
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
-from collegium.whole_files import write_whole
+from collegium.whole_files import exclusive, write_whole
 
 _ALL_RECORDS = "records"
 """Stands for what sums over all records are about, where others are about an input."""
@@ -42,7 +43,7 @@ class BegunSums:
 
     Parameters
     ----------
-    path : of the file that keeps it, on the disk before `note` returns; None keeps it in memory.
+    path : of the file that keeps it, on the disk before `note` returns; runs share it. None keeps it in memory.
 
     Raises
     ------
@@ -52,29 +53,41 @@ class BegunSums:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path, self._begun = path, dict[str, _Begun]()
-        if path is None or not path.exists():
-            return
-        try:
-            for roster, parties, subjects in json.loads(path.read_text(encoding="utf-8")):
-                held = roster, None if parties is None else tuple(parties)
-                self._begun |= dict.fromkeys(subjects, held)
-        except (OSError, ValueError, TypeError) as error:
-            raise StorageError(f"cannot read {path}: {error}; remove it, or restore it from a copy") from error
 
-    def about(self, subject: str) -> _Begun | None:
-        """What is known of the sums about it; None where there were none."""
-        return self._begun.get(subject)
+    def about(self, subjects: Sequence[str]) -> list[_Begun | None]:
+        """What is known now of the sums about each of ``subjects``; None where there were none."""
+        if self._path is not None and self._path.exists():
+            try:
+                for roster, parties, noted in json.loads(self._path.read_text(encoding="utf-8")):
+                    self._begun |= dict.fromkeys(noted, (roster, None if parties is None else tuple(parties)))
+            except (OSError, ValueError, TypeError) as error:
+                mend = "restore it from a copy, or remove it where no policy takes a second sum"
+                raise StorageError(f"cannot read {self._path}: {error}; {mend}") from error
+        return [self._begun.get(subject) for subject in subjects]
 
-    def note(self, subjects: Iterable[str], roster: str, parties: Sequence[str] | None) -> None:
-        """Note sums about ``subjects``, before vectors are sent, or, with their parties, before the opening begins."""
-        if parties is None:
-            subjects = [subject for subject in subjects if subject not in self._begun]
-        self._begun |= dict.fromkeys(subjects, (roster, None if parties is None else tuple(parties)))
-        if self._path is not None:
-            alike: dict[_Begun, list[str]] = {}
-            for subject, held in self._begun.items():
-                alike.setdefault(held, []).append(subject)
-            write_whole(self._path, json.dumps([(*held, about) for held, about in alike.items()]))
+    def note(
+        self,
+        subjects: Sequence[str],
+        roster: str,
+        parties: Sequence[str] | None,
+        known: Sequence[_Begun | None] | None = None,
+    ) -> None:
+        """Note sums about ``subjects``, before vectors are sent, or, with their parties, before the opening begins.
+
+        Raises QuorumNotReached where another run has begun to open them since `about` told what is ``known``.
+        """
+        with nullcontext() if self._path is None else exclusive(self._path.with_name(f".{self._path.name}.lock")):
+            held = self.about(subjects)
+            if known is not None and [one and one[1] for one in held] != [one and one[1] for one in known]:
+                raise QuorumNotReached("another run under this ledger opens these sums: start this run again")
+            if parties is None:
+                subjects = [subject for subject, one in zip(subjects, held, strict=True) if one is None]
+            self._begun |= dict.fromkeys(subjects, (roster, None if parties is None else tuple(parties)))
+            if self._path is not None:
+                alike: dict[_Begun, list[str]] = {}
+                for subject, one in self._begun.items():
+                    alike.setdefault(one, []).append(subject)
+                write_whole(self._path, json.dumps([(*one, noted) for one, noted in alike.items()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +125,8 @@ class MaskedSum:
         """
         once = not self.noised and not self.plan.complete
         inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
-        subjects, roster = _subjects(round_.request, self.plan.complete), self._named
-        held = [None if self.noised else self.begun.about(subject) for subject in subjects]
+        subjects, roster = _subjects(round_, self.plan.complete), self._named
+        held = [None] * len(subjects) if self.noised else self.begun.about(subjects)
         if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one is not None and one[1] == ()]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
@@ -129,18 +142,18 @@ class MaskedSum:
                 dict.fromkeys(missing, "unreachable"),
             )
         if before is not None and not missing:
-            if len(before) < quorum:
-                raise _lost(
-                    inputs, "parties have joined since, and those of the sum before are fewer than a quorum now"
-                )
-            teachers, quorum, able = {name: teachers[name] for name in before}, len(before), len(before)
+            teachers, able = {name: teachers[name] for name in before}, len(before)
+            quorum = max(quorum, able)
         replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
         refused = sum(outcome.startswith(QueriesRefused.code) for outcome in outcomes.values())
         moved = [row for row, one in enumerate(held) if one is not None and one[0] != roster]
         if moved and able - refused < quorum:
-            why = "parties have joined or left since they were asked for, and policies allow no second sum"
-            raise _lost([inputs[row] for row in moved] if inputs else [], f"{why} (times_per_query)")
+            raise InputsLost(
+                f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
+                "joined or left since they were asked for, and too few open a second sum (times_per_query)",
+                [inputs[row] for row in moved] if inputs else (),
+            )
         require_quorum(outcomes, quorum)
         coordinator = CoordinatorSum(self._setup(request, queries * width))
         try:
@@ -152,7 +165,7 @@ class MaskedSum:
                     _leave_out(outcomes, survivors)
                     require_quorum(outcomes, quorum)
                     if not self.noised and before is None:
-                        self.begun.note(subjects, roster, () if once else survivors)
+                        self.begun.note(subjects, roster, () if once else survivors, held)
                     if round_.before_opening is not None:
                         round_.before_opening()
                 self._phase(coordinator, outcomes, round_.deadline_s)
@@ -215,21 +228,17 @@ class MaskedSum:
         coordinator.close_phase()
 
 
-def _subjects(request: VoteRequest, complete: bool) -> list[str]:
-    """What names each input of a request.
+def _subjects(round_: VoteRound, complete: bool) -> list[str]:
+    """What names each input of a request: its content, as the parties count it, in whichever pool it stands.
 
     Where sums of it may be opened again, studies share it: two over other parties show the coordinator a party's votes,
     also where the policies take both.
     """
+    request = round_.request
     if isinstance(request, SumRecords):
         return [_ALL_RECORDS]
-    inputs, own = request.inputs, "" if complete else f"{request.ledger_id}:"
-    return [f"{own}{inputs.pool_sha256[:8]}:{at}" for at in inputs.indices]
-
-
-def _lost(inputs: Sequence[int], why: str) -> InputsLost:
-    asked = f"{len(inputs)} inputs" if inputs else "sums over all records"
-    return InputsLost(f"{asked} cannot be asked again: {why}", inputs)
+    own = "" if complete else f"{request.ledger_id}:"
+    return [own + content.hex()[:16] for _, content in zip(request.inputs.indices, round_.contents, strict=True)]
 
 
 def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:

@@ -77,6 +77,7 @@ class VoteRound:
     before_opening : called before a sum that parties made noisy is opened; what it raises leaves the sum closed.
     second_sum : another sum about inputs of which one was opened with parties that are gone; those that are left decide
         by their policies whether they open it.
+    contents : names each input by what it is, in the request's order (`contents_of`); empty for a sum over all records.
     """
 
     request: VoteRequest
@@ -87,6 +88,7 @@ class VoteRound:
     on_answer: OnAnswer | None = None
     before_opening: Callable[[], None] | None = None
     second_sum: bool = False
+    contents: Sequence[bytes] = ()
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
@@ -17,9 +19,9 @@ from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
-from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.selection.kernel_choice import kernel_spec
-from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.selection.queries import query_key, study_of
+from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.kernels import KernelMap
 from collegium.data.task import OWN_CHOICE, ImageInputs
@@ -28,6 +30,7 @@ from collegium.errors import ConfigurationError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
+from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
@@ -212,11 +215,16 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     asked = config.consortium.queries_meant(config.queries.count, len(public.pool))
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
-    folder, own = config.place, config.consortium.study
-    others = {None, *(file.parent.name for file in folder.studies.glob(f"*/{STUDY_FILE}"))} - {own}
-    records = [RunFolder(ConsortiumFolder(folder.path, study).run).read() for study in others]
-    if asked_before := sum(bool(one and one.rounds and one.pool.sha256 == public.spec.sha256) for one in records):
-        yield f"times_per_query = {1 + asked_before}  # or more: other studies have asked about this pool"
+    ledger = config.place.ledger
+    if others := studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else ():
+        yield f"times_per_query = {1 + len(others)}  # or more: other studies have asked about inputs of this pool"
+
+
+def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
+    """The studies that have labels for some of these inputs, whichever pool of theirs holds them."""
+    inputs = {query_key(one) for one in pool}
+    with Ledger.read(ledger) as held:
+        return {study_of(key) for key in held.labels() if key.rpartition(":")[2] in inputs}
 
 
 def _measured(config: ConsortiumConfig) -> int:

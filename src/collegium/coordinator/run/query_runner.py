@@ -20,6 +20,7 @@ from collegium.coordinator.rounds.rounds import (
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import PublicData
+from collegium.data.pools import contents_of
 from collegium.data.task import TeacherSettings
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
@@ -223,6 +224,7 @@ class QueryRunner:
                 width=request.length if isinstance(request, SumRecords) else len(setup.config.task.classes),
                 deadline_s=setup.config.votes.deadline_s,
                 quorum=self._quorum,
+                contents=contents_of(self._public.pool.x[list(indices)]),
                 on_answer=lambda done, asked: notes.tell("votes", done, asked),
                 before_opening=before_opening,
             )
