@@ -178,7 +178,7 @@ class Methods:
 
     def under(self, sigma: float) -> "Methods":
         """The methods under the kernel that class sums with this noise have."""
-        ridge = ridge_for(sigma, len(self.split.pool))
+        ridge = ridge_for(sigma, len(self.split.pool), self.classes)
         if ridge not in self._by_ridge:
             self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge)
         return self._by_ridge[ridge]

@@ -80,7 +80,10 @@ class Consortium:
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default student."""
         sigma, split = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")["sigma"], self.split
-        noise, own = sigma * np.sqrt(bound_squared(self.classes)), self._again(ridge_for(sigma, len(split.pool)))
+        noise, own = (
+            sigma * np.sqrt(bound_squared(self.classes)),
+            self._again(ridge_for(sigma, len(split.pool), self.classes)),
+        )
         drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(own.directions))).astype(np.int64)
         sums = NoisySums(own.spec, own.directions + drawn, noise, PARTY_CONTRIBUTIONS * len(self.parties))
         kernel = sums.classifier(split.pool, split.task, spectrum=own.spectrum)

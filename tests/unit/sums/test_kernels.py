@@ -120,10 +120,11 @@ def test_wrong_landmarks_are_refused() -> None:
 
 
 def test_a_larger_ridge_comes_with_more_noise_or_a_smaller_pool_and_is_another_question() -> None:
-    assert [ridge_for(noise, 2500) for noise in (0.0, 12.0, 13.0, 49.0, 51.0, 199.0, 201.0, 1e9)] == [
+    assert [ridge_for(noise, 2500, 3) for noise in (0.0, 12.0, 13.0, 49.0, 51.0, 199.0, 201.0, 1e9)] == [
         ridge for ridge in RIDGES for _ in range(2)
     ]
-    assert ridge_for(20.0, 2500) < ridge_for(20.0, 100)
+    assert ridge_for(20.0, 2500, 3) < ridge_for(20.0, 100, 3)
+    assert (ridge_for(0.0, 2500, 2), ridge_for(51.0, 2500, 2)) == (1.0, 4.0)
     assert len({replace(SPEC, ridge=ridge).digest() for ridge in RIDGES}) == len(RIDGES)
 
 

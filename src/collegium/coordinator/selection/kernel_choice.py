@@ -60,17 +60,21 @@ def kernel_spec(
     _, bandwidth = settings.usual_for(inputs.kind)
     bandwidth_squared = max(1, round((bandwidth * median) ** 2))
     return KernelSpec(
-        features, tuple(int(position) for position in landmarks), bandwidth_squared, ridge_for(noise, len(pool))
+        features,
+        tuple(int(position) for position in landmarks),
+        bandwidth_squared,
+        ridge_for(noise, len(pool), classes),
     )
 
 
-def ridge_for(noise: float, pool: int) -> float:
+def ridge_for(noise: float, pool: int, classes: int) -> float:
     """The one of `RIDGES` nearest to 2·noise/√pool, by ratio: the more noise, the fewer directions share the length.
 
-    √pool is about the deviation of a sum of as many records as the ``pool`` has inputs.
+    √pool is about the deviation of a sum of as many records as the ``pool`` has inputs. Two classes differ in one
+    direction: they have a ridge of at least 1.
     """
     wanted = math.log(max(2.0 * noise / math.sqrt(pool), 1e-12))
-    return min(RIDGES, key=lambda ridge: abs(math.log(ridge) - wanted))
+    return min(RIDGES[1:] if classes == 2 else RIDGES, key=lambda ridge: abs(math.log(ridge) - wanted))
 
 
 def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Features:
