@@ -6,7 +6,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
 
 * ``class-sums``: the default, whose ridge follows from the noise, a seed being one draw of the noise and, where a set
   has no split of its own, one split.
-* ``kernel alone``: of images, the same without the two networks that stand beside the sums' classifier.
+* ``kernel alone``: of images, the classifier of one sum with the whole Îµ, without a second sum and without networks.
 * ``no noise``: the sums' classifier without noise.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
@@ -51,10 +51,11 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
-from collegium.data.kernels import KernelMap
+from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.loading.files import open_npz
 from collegium.data.task import Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
+from collegium.models.students import Student
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
@@ -184,19 +185,36 @@ class Methods:
         return self._by_ridge[ridge]
 
     def class_sums(self, epsilon: float) -> tuple[Floats, Floats]:
-        """Scores of the test records by the sums' classifier, and by the student, which are the same but of images."""
-        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
-        noise, own = sigma * np.sqrt(bound_squared(self.classes)), self.under(sigma)
-        drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(own.sums))).astype(np.int64)
-        kernel = own._student(own.sums + drawn, noise)
-        scores = own.test_vectors @ kernel.coefficients
-        split, labels = self.split, kernel.predict(self.split.pool)
+        """Scores of the test records by one sum's classifier, and by the default's student, which differ for images."""
+        split, own = self.split, self.under(self._sigma(epsilon, 1))
+        one = own._released(own.spec, own.sums, self._sigma(epsilon, 1), [self.seed])
+        scores = own.test_vectors @ one.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
         if split.task.inputs.kind != "image":
             return scores, scores
-        everywhere = np.arange(len(labels))
-        sums = NoisySums(own.spec, own.sums + drawn, noise)
-        student = fit_student("kernel", split.pool, everywhere, labels, split.task, seed=self.seed, sums=sums)
-        return scores, student.probabilities(split.test.x)
+        sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
+        first = self.under(sigma)
+        learned = self._fitted(first._released(first.spec, first.sums, sigma, [self.seed]))
+        assert isinstance(learned, KernelStudent) and learned.network is not None  # of images
+        settings, network = SumsConfig(landmarks=len(self.spec.landmarks)), learned.network.to_bytes()
+        spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)
+        kernel = KernelMap.of_pool(spec, split.pool, inputs)
+        sums = RecordsOfClasses(split.private, split.task).sums(kernel)
+        return scores, self._fitted(self._released(spec, sums, sigma, [self.seed, 1])).probabilities(split.test.x)
+
+    def _sigma(self, epsilon: float, rounds: int) -> float:
+        """The noise of each of so many sums, in contributions."""
+        given = {"classes": self.classes, "rounds": rounds}
+        return float(ClassSums.within_budget(given, epsilon, DELTA, "record")["sigma"])
+
+    def _released(self, spec: KernelSpec, sums: NDArray[np.int64], sigma: float, seed: list[int]) -> NoisySums:
+        noise = sigma * float(np.sqrt(bound_squared(self.classes)))
+        drawn = np.rint(np.random.default_rng(seed).normal(0.0, noise, len(sums))).astype(np.int64)
+        return NoisySums(spec, sums + drawn, noise)
+
+    def _fitted(self, sums: NoisySums) -> Student:
+        pool, task = self.split.pool, self.split.task
+        labels = sums.of_pool(pool, task)[1].argmax(axis=1)
+        return fit_student("kernel", pool, np.arange(len(pool)), labels, task, seed=self.seed, sums=sums)
 
     def _student(self, values: NDArray[np.int64], noise: float = 1.0) -> KernelStudent:
         return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
