@@ -110,6 +110,13 @@ class QuorumNotReached(CollegiumError):
         self.outcomes = dict(outcomes or {})
 
 
+class ReleaseLost(CollegiumError):
+    """A charge was spent and nothing released under it: too few parties could be told that it is spent."""
+
+    code = "release-lost"
+    exit_status = 6
+
+
 class Refused(CollegiumError):
     """The party's own policy forbids the request.
 

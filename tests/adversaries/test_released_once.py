@@ -14,15 +14,18 @@ from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
+from collegium.coordinator.rounds.readiness import FOLLOW_ATTEMPTS
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
-from collegium.errors import QuorumNotReached
+from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.models.kernel_student import NoisySums
 from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import ShowLedger
 from collegium.settings import validate_config
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
@@ -251,3 +254,37 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
         found = driven(own, parties, **told).run().evaluation
         assert found is not None and found.measures is None and "refused-ledger" in str(found.why_not)
     assert len(charged(own, "evaluation" if part == "evaluation" else "")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["masked", "masked+noised"])
+def test_nothing_is_released_while_parties_cannot_be_told_that_its_charge_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """An operator that cut the line then, and put its files back, drew the noise anew each time under one charge."""
+    parties, failing = institutions(), [FOLLOW_ATTEMPTS]
+    heard, spent = parties.ask, Ledger.spend
+
+    def cut(requests: Any, **options: Any) -> Any:
+        if failing[0] and any(isinstance(body, ShowLedger) for body in requests.values()):
+            failing[0] -= 1
+            return dict.fromkeys(requests, Failure("unreachable", "cut off"))
+        return heard(requests, **options)
+
+    def spends(self: Ledger, charge: int) -> None:
+        spent(self, charge)
+        failing[0] = cut_then
+
+    monkeypatch.setattr(parties, "ask", cut)
+    monkeypatch.setattr(Ledger, "spend", spends)
+    told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
+    with pytest.raises(QuorumNotReached, match="0 parties follow the ledger to its last entry, 4 are needed"):
+        driven(tmp_path, parties, **told).label()
+    cut_then = FOLLOW_ATTEMPTS
+    with pytest.raises(ReleaseLost, match=r"nothing was released under it; start again to pay anew \(0 part"):
+        driven(tmp_path, parties, **told).label()
+    assert len(charged(tmp_path, "")) == 1, "before it was spent it served again"
+    assert not (tmp_path / "class-sums.safetensors").exists()
+    cut_then = FOLLOW_ATTEMPTS - 1
+    labels = driven(tmp_path, parties, **told).label().labels
+    assert labels is not None and labels.answered == 40 and len(charged(tmp_path, "")) == 2

@@ -167,7 +167,7 @@ class MaskedSum:
                     if not self.noised and before is None:
                         self.begun.note(subjects, roster, () if once else survivors, held)
                     if round_.before_opening is not None:
-                        round_.before_opening()
+                        round_.before_opening(survivors)
                 self._phase(coordinator, outcomes, round_.deadline_s)
         except TooFewSurvivors:
             require_quorum(outcomes, quorum)

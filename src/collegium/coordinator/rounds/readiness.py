@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of
+from collegium.coordinator.rounds.rounds import ANSWERED, OnAnswer, Parties, ask_each, outcome_of, require_quorum
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, canonical_bytes
@@ -30,6 +30,9 @@ BYTES_IN_FLIGHT = 64 * 1024 * 1024
 MIN_CHUNK_BYTES = 64 * 1024
 STALLED_AFTER_S = 30.0
 """A party that does not take one piece in this time is left out, so that it does not hold up the others."""
+
+FOLLOW_ATTEMPTS = 3
+"""How often a party is shown an entry that it must know; a transport waits besides for a connection that is lost."""
 
 MAX_SETBACKS = 3
 """How often a party may turn out to have less than before, as one that was started anew does."""
@@ -205,19 +208,30 @@ class Readiness:
         if going:
             self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
 
-    def follow(self, deadline_s: float) -> None:
+    def follow(self, deadline_s: float, answered: Collection[str] = (), quorum: int = 0) -> None:
         """Have every party that is here follow the ledger, before something is released that it must not forget.
 
-        One that refused, or broke the protocol, is left alone.
+        One that refused before, or broke the protocol, is left alone unless it ``answered`` what is released. Raises
+        QuorumNotReached unless all that answered follow within ``deadline_s``, or so many of them that those who do not
+        follow are no quorum: over an older copy of the ledger there is no second sum then.
         """
-        here = [party for party in self._parties.names() if party in self.statuses]
-        self._describe([party for party in here if party not in self._heads], deadline_s, None)
-        asked = [party for party in here if party in self._heads]
-        going = [party for party in asked if (now := self.statuses[party]).outcome == READY or now.may_return]
-        self.show_ledger(going, deadline_s, again=True)
+        needed = min(len(answered), max(quorum, len(self.statuses) - quorum + 1))
+        ends_s, there = time.monotonic() + deadline_s, set[str]()
+        behind = sorted({party for party in self._parties.names() if party in self.statuses} | set(answered))
+        for _ in range(FOLLOW_ATTEMPTS):
+            left_s = max(0.0, ends_s - time.monotonic())
+            self._describe([party for party in behind if party not in self._heads], left_s, None)
+            able = {party for party, now in self.statuses.items() if now.outcome == READY or now.may_return}
+            going = [party for party in behind if party in self._heads and party in able | set(answered)]
+            there |= self.show_ledger(going, left_s, again=True)
+            behind = [party for party in answered if party not in there]
+            if len(answered) - len(behind) >= needed:
+                return
+        said = {party: self.statuses[party].outcome if party in behind else ANSWERED for party in answered}
+        require_quorum(said, needed, "follow the ledger to its last entry")
 
-    def show_ledger(self, parties: Collection[str], deadline_s: float, *, again: bool = False) -> None:
-        """Have these parties follow the ledger to its last entry; with ``again`` also those that are there.
+    def show_ledger(self, parties: Collection[str], deadline_s: float, *, again: bool = False) -> set[str]:
+        """Have these parties follow the ledger to its last entry, with ``again`` also those there; returns who did.
 
         So an older copy of the ledger is noticed by every party that answered since. One that was shown an entry which
         this ledger lacks is ready no more. One that did not answer describes itself again before the next round, and so
@@ -226,6 +240,7 @@ class Readiness:
         last = str(self._ledger.head())
         after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
         waiting, signed = [party for party in parties if again or self._heads[party] != last], dict[str, Witness]()
+        there = set[str]()
         while waiting:
             steps = {party: after(self._heads[party]) for party in waiting}
             replies = self._parties.ask({party: step for party, (step, _) in steps.items()}, timeout_s=deadline_s)
@@ -233,6 +248,8 @@ class Readiness:
                 reply = replies.get(party, Failure("unreachable", "no answer"))
                 if isinstance(reply, LedgerHead) and reply.head == expected:
                     self._heads[party] = expected
+                    if expected == last:
+                        there.add(party)
                     if expected == last and party in self._keys:
                         signed[party] = self._keys[party], expected, reply.signature
                     continue
@@ -242,6 +259,7 @@ class Readiness:
                 waiting.remove(party)
             waiting = [party for party in waiting if self._heads[party] != last]
         self._ledger.keep_witnesses(signed)
+        return there
 
     def _after(self, head: str) -> tuple[ShowLedger, str]:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""

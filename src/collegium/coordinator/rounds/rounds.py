@@ -74,7 +74,7 @@ class VoteRound:
     deadline_s : seconds for each exchange of messages.
     quorum : parties that must count.
     on_answer : called as parties answer.
-    before_opening : called before a sum that parties made noisy is opened; what it raises leaves the sum closed.
+    before_opening : called with the parties of a masked sum before it is opened; what it raises leaves the sum closed.
     second_sum : another sum about inputs of which one was opened with parties that are gone; those that are left decide
         by their policies whether they open it.
     contents : names each input by what it is, in the request's order (`contents_of`); empty for a sum over all records.
@@ -86,7 +86,7 @@ class VoteRound:
     deadline_s: float
     quorum: int
     on_answer: OnAnswer | None = None
-    before_opening: Callable[[], None] | None = None
+    before_opening: Callable[[Sequence[str]], None] | None = None
     second_sum: bool = False
     contents: Sequence[bytes] = ()
 

@@ -72,8 +72,8 @@ class OpenRun:
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
         named = ledger_id(ledger)
-        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation, self._follow)
-        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check, self._follow)
+        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation, lambda: self._runner)
+        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check, lambda: self._runner)
         pretrained, study = self._trainer.pretrained_network, setup.storage.study
         noise = setup.mechanism.noise_votes
         self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
@@ -116,9 +116,6 @@ class OpenRun:
         with self._notes.errors_noted():
             self._pay_for_counts()
             self._label()
-
-    def _follow(self) -> None:
-        self._runner.follow()
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
@@ -215,7 +212,7 @@ class OpenRun:
         pending, pool, missing = self._labeller.pending(queries), self._public.pool.x, ""
         if pending:
             try:
-                sums.take(self._labeller.pay_for_sum, self._runner.ask_sum, self._spend_and_show)
+                sums.take(self._labeller.pay_for_sum, self._runner.ask_sum, self._runner.spend)
             except CollegiumError as error:
                 if not sums.held and isinstance(error, BudgetExceeded):
                     return self._labeller.why_stopped(self._config.budget.epsilon)
@@ -230,10 +227,6 @@ class OpenRun:
             self._note_batch()
             self._runner.show_ledger()
         return f"labels and student follow from the first of two class sums alone{missing}" if sums.lacking else None
-
-    def _spend_and_show(self, charge: int) -> None:
-        self._ledger.spend(charge)
-        self._follow()
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):

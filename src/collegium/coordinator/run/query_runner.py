@@ -1,7 +1,7 @@
 """Queries are put to the parties, batch by batch, until each has a label, the budget ends or the run is to stop."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.pools import contents_of
 from collegium.data.task import TeacherSettings
+from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
@@ -168,9 +169,27 @@ class QueryRunner:
         """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
         self._readiness.show_ledger(self._readiness.answered, self._setup.config.votes.deadline_s)
 
-    def follow(self) -> None:
-        """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy."""
-        self._readiness.follow(self._setup.config.votes.deadline_s)
+    def follow(self, answered: Collection[str] = ()) -> None:
+        """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy.
+
+        Raises QuorumNotReached where too few of those that ``answered`` follow.
+        """
+        self._readiness.follow(self._setup.config.votes.deadline_s, answered, self._quorum)
+
+    def spend(self, charge: int, answered: Collection[str] | None = None) -> None:
+        """Spend a charge before anybody sees the noisy numbers that it pays for, with the knowledge of the parties.
+
+        ``answered`` are the parties of these numbers, None those of the last round. Raises QuorumNotReached, and spends
+        nothing, where too few of them follow the ledger; ReleaseLost where too few of them still do afterwards.
+        """
+        among = self._readiness.answered if answered is None else answered
+        self.follow(among)
+        self._ledger.spend(charge)
+        try:
+            self.follow(among)
+        except QuorumNotReached as error:
+            why = f"parties could not be told that entry {charge} of the ledger is spent: nothing was released under it"
+            raise ReleaseLost(f"{why}; start again to pay anew ({str(error).partition(';')[0]})") from error
 
     def ready(self) -> dict[str, int]:
         """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
@@ -214,6 +233,12 @@ class QueryRunner:
     ) -> RoundResult:
         """Put one round to the parties; its counts are ``[queries, classes]``, or ``[1, length]`` of a sum."""
         setup, notes = self._setup, self._notes
+
+        def opening(survivors: Sequence[str]) -> None:
+            self._readiness.answered = list(survivors)
+            if before_opening is not None:
+                before_opening()
+
         asked = PoolRange(self._public.spec.sha256, tuple(indices))
         request = requests.request(setup.mechanism, setup.vote_sum.mode, asked, stage)
         began_s = notes.now_s()
@@ -226,7 +251,7 @@ class QueryRunner:
                 quorum=self._quorum,
                 contents=contents_of(self._public.pool.x[list(indices)]),
                 on_answer=lambda done, asked: notes.tell("votes", done, asked),
-                before_opening=before_opening,
+                before_opening=opening,
             )
         )
         notes.record.note_round(request.round_id, len(indices), result, notes.now_s() - began_s)

@@ -15,6 +15,7 @@ from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, ask_each, qu
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
+from collegium.coordinator.run.query_runner import QueryRunner
 from collegium.coordinator.run.run_record import CountsRecord
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
@@ -40,7 +41,7 @@ class RecordCounting(ABC):
     ----------
     ledger_id : names the ledger under which the counts are released.
     settings : None where the run does not take these counts.
-    follow : has the parties follow the ledger to its last entry.
+    runner : returns what has the parties follow the ledger.
     """
 
     part: ClassVar[str]
@@ -53,10 +54,10 @@ class RecordCounting(ABC):
         notes: RunNotes,
         ledger_id: str,
         settings: CountsConfig | None,
-        follow: Callable[[], None],
+        runner: Callable[[], QueryRunner],
     ) -> None:
         self._setup, self._ledger, self._notes, self._ledger_id = setup, ledger, notes, ledger_id
-        self._follow = follow
+        self._runner = runner
         self._config, self._settings = setup.config, settings
         self.sum = setup.vote_sum if settings is None else self._sum_of(counts_mode(setup.config, settings))
 
@@ -174,11 +175,10 @@ class RecordCounting(ABC):
         stage, votes, reach = mechanism.stages[0], self._config.votes, self._setup.reach
         charge, share = self._charge(mechanism), stage.share
 
-        def spend() -> None:
-            self._ledger.spend(charge)
-            self._follow()
+        def spend(answered: Sequence[str]) -> None:
+            self._runner().spend(charge, answered)
 
-        self._follow()
+        self._runner().follow()
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
         name = round_id(self._ledger_id, (), (terms, about, per_party))
@@ -191,7 +191,7 @@ class RecordCounting(ABC):
         result = self.sum.sum_votes(asked)
         counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
         if share is None:
-            spend()
+            spend(result.answered)
             counts = noisy(counts, sigma, SystemNoise())
         variance = counts_variance(mechanism, share, len(result.answered))
         return name, counts / ONE, variance, result.answered
