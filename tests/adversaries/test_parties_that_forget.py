@@ -47,31 +47,37 @@ class Clinics:
     """Five of them as their folders and keys leave them, and one ledger."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.votes = folder, Counter[bytes]()
+        self.folder, self.votes, self.pools = folder, Counter[bytes](), PoolStore(None)
         self.keys = {name: Ed25519PrivateKey.generate() for name in NAMES}
         for name in NAMES:
             (folder / name).mkdir()
 
-    def _party(self, number: int, name: str, roster: dict[str, bytes]) -> Party:
+    @property
+    def roster(self) -> dict[str, bytes]:
+        return {name: key.public_key().public_bytes_raw() for name, key in self.keys.items()}
+
+    def _party(self, number: int, name: str) -> Party:
         own, key = self.folder / name, self.keys[name]
         return Party(
             name,
             examples_of(X[40 + number :: 5], Y[40 + number :: 5], TASK),
             TASK,
             folder=own,
-            pools=PoolStore(None),
+            pools=self.pools,
             split_key=bytes(32),
             policy=Policy(POLICY),
             account=Account(own, name, POLICY, key),
             record_rho=POLICY.record_rho,
-            membership=Membership("local", roster, key.sign),
+            membership=Membership("local", self.roster, key.sign),
             ledger=KnownLedger(own / "ledger-head.txt", key.sign),
         )
 
-    def ask(self, asked: dict[str, Any], queries: int, study: str = "first") -> RunRecord:
-        """Ask for so many labels in all; counts which records of the first clinic voted, and how often."""
-        roster = {name: key.public_key().public_bytes_raw() for name, key in self.keys.items()}
-        parties = InProcessParties([self._party(n, name, roster) for n, name in enumerate(NAMES)], "local")
+    def ask(self, asked: dict[str, Any], queries: int, study: str = "first", put_back: str = "") -> RunRecord:
+        """Ask for so many labels in all; counts which records of the first clinic voted, and how often.
+
+        After every round its folder becomes that of ``put_back`` again, and it connects anew.
+        """
+        parties = InProcessParties([self._party(n, name) for n, name in enumerate(NAMES)], "local")
         values = {
             "name": "local",
             "task": TASK,
@@ -82,11 +88,21 @@ class Clinics:
             "votes": {"mode": "masked", "quorum": 0.8},
         }
         before = self._spent()
+
+        def stop() -> bool:
+            nonlocal before
+            if put_back:
+                self.votes += self._spent() - before
+                self.put_back(put_back)
+                before, parties._parties[NAMES[0]] = self._spent(), self._party(0, NAMES[0])
+            return False
+
         done = run.Coordinator(
             validate_config(values | asked, RunConfig, "test"),
-            run.Reach(parties, roster=NAMES, signing_keys=roster),
+            run.Reach(parties, roster=NAMES, signing_keys=self.roster),
             run.Storage(self.folder / study, ledger=self.folder / "ledger.sqlite", study=study),
             public=PublicData(Examples(cg.encode(X[:40], TASK))),
+            watch=run.Watch(should_stop=stop),
         ).label()
         self.votes += self._spent() - before
         assert done.labels is not None and done.labels.asked == queries
@@ -157,3 +173,18 @@ def test_where_each_label_is_paid_the_newest_copy_votes_and_so_does_a_party_that
     assert clinics.ask(VOTED, 16).parties[NAMES[0]].status == "ready"
     clinics.begin_again()
     assert clinics.ask(VOTED, 20).parties[NAMES[0]].status == "ready"
+
+
+@pytest.mark.slow
+def test_records_vote_no_more_where_their_party_goes_back_to_an_older_copy_between_two_rounds(
+    clinics: Clinics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was ready already, and was not looked at again before the next round. The planted bug does the same."""
+    clinics.copy("older")
+    held = clinics.ask(WITHIN, 12, put_back="older")
+    assert [one.answered for one in held.rounds] == [5, 4, 4] and "older copy" in held.parties[NAMES[0]].status
+    assert 0 < max(clinics.votes.values()) <= PARTICIPATIONS
+    monkeypatch.setattr(Readiness, "_forgotten", lambda *_: "")
+    clinics.votes.clear()
+    clinics.ask(WITHIN, 20, "second", put_back="older")
+    assert max(clinics.votes.values()) > PARTICIPATIONS

@@ -157,7 +157,8 @@ class Readiness:
     public : the pool that every party must hold.
     ledger : what every party is shown the growth of.
     signing_keys : Ed25519 public key of every party, whose signatures under the ledger's head are kept beside it.
-    voted : whether records may have voted in this study whose votes nobody but their party counts.
+    voted : whether records may have voted in this study whose votes nobody but their party counts; None where no such
+        records vote.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class Readiness:
         public: PublicData,
         ledger: Ledger,
         signing_keys: Mapping[str, bytes] | None = None,
-        voted: bool = False,
+        voted: bool | None = None,
     ) -> None:
         self._keys, self._voted = signing_keys or {}, voted
         self._parties, self._teacher, self._public, self._ledger = parties, teacher, public, ledger
@@ -189,6 +190,9 @@ class Readiness:
     def prepare(self, *, deadline_s: float, fit_deadline_s: float, on_step: OnStep | None = None) -> None:
         """Have every party that is here, is not ready and may still become so describe itself, hold the pool and fit.
 
+        Where records vote that their party alone counts, those that are ready describe themselves, too: since the last
+        round a party's folder may have become an older copy.
+
         Parameters
         ----------
         deadline_s : seconds for the description and for the pool; ``fit_deadline_s`` are those for the fit.
@@ -199,6 +203,8 @@ class Readiness:
 
         here = set(self._parties.names())
         going = [party for party, status in self.statuses.items() if status.may_return and party in here]
+        stay = {party: one for party, one in self.statuses.items() if one.outcome == READY and self._voted is not None}
+        self.statuses |= {party: stay[party] for party in self._describe(list(stay), deadline_s, None)}
         if going:
             going = self._describe(going, deadline_s, telling("describe"))
             self.show_ledger([party for party in going if self._heads[party]], deadline_s, again=True)

@@ -153,7 +153,7 @@ class QueryRunner:
             self._public,
             self._ledger,
             self._setup.reach.signing_keys,
-            voted=self._setup.mechanism.record_budget is not None and self._labeller.run_is_paid(),
+            voted=None if self._setup.mechanism.record_budget is None else self._labeller.run_is_paid(),
         )
 
     @cached_property
