@@ -78,7 +78,7 @@ class Operator(RuleBasedStateMachine):
         votes = {"record": 1, "party": config.teachers.per_party}
         units = {name: mechanism.unit(number) for name, number in votes.items()}
         try:
-            ledger = open_ledger(config, mechanism, self.path, None, noised_sum=False)
+            ledger = open_ledger(config, mechanism, self.path, None)
         except ConfigurationError:
             return
         with ledger:

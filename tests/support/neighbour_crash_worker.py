@@ -26,8 +26,8 @@ def main() -> None:
     else:
         transaction = RecordBudgets.transaction
 
-        def commit_and_die(self, run, terms):  # type: ignore[no-untyped-def]
-            with transaction(self, run, terms) as opened:
+        def commit_and_die(self, *asked):  # type: ignore[no-untyped-def]
+            with transaction(self, *asked) as opened:
                 yield opened
             os._exit(9)
 

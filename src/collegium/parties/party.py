@@ -202,6 +202,7 @@ class Party:
         self._ledger = ledger or KnownLedger(None)
         sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
         own = OwnEvaluation(name, examples, task, folder, device)
+        near = CastNeighboursHandler(task, pools, voters, rounds, gate)
         self._handlers: dict[type, Callable[[Request], ReplyBody]] = {
             Describe: DescribeHandler(name, ensembles, self._ledger),
             HoldPool: pool_handler,
@@ -209,7 +210,7 @@ class Party:
             ShowLedger: self._ledger,
             Fit: ensembles,
             CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
-            CastNeighbours: CastNeighboursHandler(task, pools, voters, rounds, gate),
+            CastNeighbours: near,
             CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
             SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
             Evaluate: EvaluateHandler(task, pools, own, rounds, gate),
@@ -221,7 +222,7 @@ class Party:
             for asked in (Fit, CastVotes, CastNeighbours, SumClasses, Evaluate):
                 del self._handlers[asked]
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate, near.leave)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()

@@ -8,6 +8,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableSet
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,16 +55,21 @@ class Membership:
 PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
 """Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
 
+OnLeaving = Callable[[str, VoteRequest], None]
+"""Called with the run and what was asked; what it raises keeps the votes here."""
+
 
 class SumHandler:
-    """Answers the phases of secure sums over prepared votes."""
+    """Answers the phases of secure sums over prepared votes; ``leave`` is called before a masked vector leaves."""
 
-    def __init__(self, name: str, membership: Membership, prepared: PreparedVotes, gate: AnswerGate) -> None:
+    def __init__(
+        self, name: str, membership: Membership, prepared: PreparedVotes, gate: AnswerGate, leave: OnLeaving
+    ) -> None:
         self._name = name
         self._membership = membership
         self._prepared = prepared
-        self._gate = gate
-        self._sums: OrderedDict[bytes, tuple[PartySum, LeavingAnswer]] = OrderedDict()
+        self._gate, self._leave = gate, leave
+        self._sums: OrderedDict[bytes, tuple[PartySum, LeavingAnswer, Callable[[], None]]] = OrderedDict()
 
     def __call__(self, request: Request) -> SecureSumAnswer:
         assert isinstance(request.body, SecureSumStep)
@@ -72,10 +78,11 @@ class SumHandler:
             self._begin(request)
         if step.setup not in self._sums:
             raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
-        running, leaving = self._sums[step.setup]
+        running, leaving, leave = self._sums[step.setup]
         reply = SecureSumAnswer(running.handle(step))
         try:
             if step.WhichOneof("phase") == "mask_input":
+                leave()
                 leaving.let_out()
             elif step.WhichOneof("phase") == "sign_survivors":
                 leaving.open_with(running.opened)
@@ -111,7 +118,7 @@ class SumHandler:
             noise=_noise_share(asked, setup),
             random_bytes=member.random_bytes(setup.round_id),
         )
-        self._sums[setup.digest] = running, leaving
+        self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, asked)
         while len(self._sums) > _MAX_OPEN_SUMS:
             self._sums.popitem(last=False)
 

@@ -22,7 +22,7 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure, Prepared, Votes
-from collegium.protocol.requests import CastVotes, SecureSumStep
+from collegium.protocol.requests import CastVotes, SecureSumStep, VoteRequest
 from collegium.protocol.secure_sum import GraphPlan
 
 NAMES = tuple(f"party-{n}" for n in range(6))
@@ -40,13 +40,21 @@ class MaskingParty:
     gone_after: int = 99
     """Sum steps that it answers before it disappears."""
     steps: int = 0
+    run_later: str = "trial"
+    """The run that messages after the first of a sum name."""
+    left: list[tuple[str, str]] = field(default_factory=list)
+    """Run and round of each vector that left."""
     prepared: dict[str, tuple[CastVotes, np.ndarray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         name = self.inner.name
         membership = Membership("trial", ROSTER, KEYS[name].sign)
         self.sums = SumHandler(
-            name, membership, lambda _, round_id: self.prepared[round_id], AnswerGate(None, PoolStore(None), ROSTER)
+            name,
+            membership,
+            lambda _, round_id: self.prepared[round_id],
+            AnswerGate(None, PoolStore(None), ROSTER),
+            self.note_leaving,
         )
 
     def handle(self, request):
@@ -61,8 +69,12 @@ class MaskingParty:
             self.steps += 1
             if self.steps > self.gone_after:
                 return Failure("unreachable", "gone")
-            return self.sums(Request("id", "trial", request))
+            begins = request.message.WhichOneof("phase") == "advertise_keys"
+            return self.sums(Request("id", "trial" if begins else self.run_later, request))
         return self.inner.handle(request)
+
+    def note_leaving(self, run_id: str, asked: VoteRequest) -> None:
+        self.left.append((run_id, asked.round_id))
 
 
 class TappedParties(LocalParties):
@@ -96,6 +108,15 @@ def test_masked_and_clear_runs_give_the_same_labels(
     record = run(config(votes__mode="masked"), LocalParties(masking), tmp_path / "masked", public)
     assert record.sum_mode == "masked"
     assert (tmp_path / "masked/labels.csv").read_text() == (tmp_path / "clear/labels.csv").read_text()
+
+
+def test_a_vector_leaves_for_the_run_that_it_was_prepared_in_whichever_a_later_message_names(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    """Records that voted in one run would else be taken to have voted in another."""
+    masking["party-1"].run_later = "another"
+    run(config(votes__mode="masked"), LocalParties(masking), tmp_path, public)
+    assert masking["party-1"].left == masking["party-2"].left == [("trial", one) for one in masking["party-1"].prepared]
 
 
 def test_what_the_coordinator_receives_in_masked_mode_holds_no_partys_votes(

@@ -101,13 +101,11 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
     return create(config.mechanism.name, **completed)
 
 
-def open_ledger(
-    config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None, *, noised_sum: bool
-) -> Ledger:
+def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None) -> Ledger:
     """The ledger at ``file``, made there if there is none, with the configuration's terms in force.
 
-    ``noised_sum`` tells that the parties add the noise. Raises LedgerCorrupt, StorageError, and ConfigurationError
-    where the terms cannot follow those that the ledger holds.
+    ``mechanism`` is as it runs. Raises LedgerCorrupt, StorageError, and ConfigurationError where the terms cannot
+    follow those that the ledger holds.
     """
     budget = config.budget
     of_records = mechanism.answered_by is not AnsweredBy.TEACHERS
@@ -119,7 +117,7 @@ def open_ledger(
             unit=budget.unit,
             votes_per_unit={budget.unit: 1} if of_records else {"record": 1, "party": config.teachers.per_party},
             adjacency=mechanism.unit(1).adjacency.value,
-            noise="seeded" if config.seed is not None else "parties" if noised_sum else "system",
+            noise="seeded" if config.seed is not None else "parties" if mechanism.stages[0].share else "system",
             epsilon_budget=budget.epsilon,
             mechanism={"name": mechanism.name, "bound": budget.bound, **mechanism.parameters()},
         ),

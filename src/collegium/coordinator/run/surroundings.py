@@ -149,11 +149,6 @@ class RunSetup:
     def cache(self) -> Path:
         return self.storage.cache or self.folder.learned
 
-    @property
-    def noised_sum(self) -> bool:
-        """Whether the parties add the noise, so that every sum is an answer in its own right."""
-        return self.vote_sum.mode == "masked+noised"
-
 
 class RunNotes:
     """The record of an open run, together with the folder that keeps it and whoever watches."""

@@ -12,14 +12,14 @@ import hmac
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, StorageError
+from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, ProtocolViolation, StorageError
 from collegium.parties.teachers.splits import derive_key
 from collegium.privacy.mechanisms import RecordBudget
 from collegium.sqlite_files import changing, connected
@@ -32,7 +32,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, terms TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL)",
     "CREATE TABLE IF NOT EXISTS spent (run TEXT NOT NULL REFERENCES runs, record BLOB NOT NULL, "
     "units_squared INTEGER NOT NULL, retired INTEGER NOT NULL, PRIMARY KEY (run, record)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS answers (question BLOB PRIMARY KEY, counts BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS answers (question BLOB PRIMARY KEY, counts BLOB NOT NULL, round TEXT NOT NULL) "
+    "WITHOUT ROWID",
 )
 # Sums of decimal fractions must not lock out the last participation that fits.
 _ROUNDING = 1e-9
@@ -112,8 +113,10 @@ class RecordBudgets:
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
-    def transaction(self, run: str, terms: RecordBudget) -> "Iterator[BudgetTransaction]":
+    def transaction(self, run: str, terms: RecordBudget, round_id: str = "") -> "Iterator[BudgetTransaction]":
         """What the records have spent in a run, to be charged within; on the disk when the block ends, else unchanged.
+
+        The answers are kept for the round ``round_id``, also those that an earlier round prepared.
 
         Raises
         ------
@@ -129,9 +132,22 @@ class RecordBudgets:
             )
         with self._connected() as database, changing(database):
             self._pin(database, run, terms)
-            spending = BudgetTransaction(database, run, terms, self._rho, self._names)
+            spending = BudgetTransaction(database, run, terms, self._rho, self._names, round_id)
             yield spending
             spending.write()
+
+    def leave(self, round_id: str, questions: Sequence[bytes]) -> None:
+        """Forget answers that leave in a round and with noise, so that another round pays anew; on the disk then.
+
+        Raises
+        ------
+        ProtocolViolation
+            If an answer left before, or another round has it since: it is paid for one of them alone.
+        """
+        forgotten = "DELETE FROM answers WHERE question = ? AND round = ?"
+        with self._connected() as database, changing(database):
+            if not all(database.execute(forgotten, (one, round_id)).rowcount for one in questions):
+                raise ProtocolViolation("another round was asked the same since, or this one twice: begin a new round")
 
     def _pin(self, database: sqlite3.Connection, run: str, terms: RecordBudget) -> None:
         text = json.dumps([terms.rho_per_unit_squared, terms.levels, terms.participations])
@@ -157,12 +173,14 @@ class BudgetTransaction:
         terms: RecordBudget,
         rho: float,
         names: NDArray[np.void],
+        round_id: str,
     ) -> None:
         self._database = database
         self._run = run
         self._terms = terms
         self._rho = rho
         self._names = names
+        self._round = round_id
         self._units_squared = np.zeros(len(names), dtype=np.int64)
         self._retired = np.zeros(len(names), dtype=bool)
         self._elsewhere = np.zeros(len(names))
@@ -201,12 +219,14 @@ class BudgetTransaction:
 
     def answer(self, question: bytes) -> NDArray[np.int64] | None:
         """The counts ``[classes]`` given to the same question before, None where it is new."""
+        self._database.execute("UPDATE answers SET round = ? WHERE question = ?", (self._round, question))
         row = self._database.execute("SELECT counts FROM answers WHERE question = ?", (question,)).fetchone()
         return None if row is None else np.frombuffer(row[0], dtype="<i8").astype(np.int64)
 
     def keep(self, question: bytes, counts: NDArray[np.int64]) -> None:
         """Remember the answer to a new question."""
-        self._database.execute("INSERT INTO answers VALUES (?, ?)", (question, counts.astype("<i8").tobytes()))
+        kept = question, counts.astype("<i8").tobytes(), self._round
+        self._database.execute("INSERT INTO answers VALUES (?, ?, ?)", kept)
 
     def write(self) -> None:
         """Put what changed into the transaction."""

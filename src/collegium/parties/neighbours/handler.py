@@ -14,12 +14,13 @@ from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
 from collegium.parties.gate import pool_asked
 from collegium.parties.handlers import VotesHandler
-from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
+from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.terms import mechanism_of
+from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import CastNeighbours, weight_units
+from collegium.protocol.requests import CastNeighbours, VoteRequest, weight_units
 
 
 class NeighbourIndex:
@@ -80,39 +81,34 @@ class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[bool], tuple[
         questions = _questions(request.run_id, body, asked)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._gate.check(request)
-        with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance) as spending:
+        with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance, body.round_id) as spending:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
-                counts[row] = _answer_once(spending, question, people, labels, units, classes)
+                if (known := spending.answer(question)) is None:
+                    admitted = spending.admit(people, units)
+                    known = np.bincount(labels[admitted], weights=units[admitted], minlength=classes).astype(np.int64)
+                    # Cutting off moves two neighbouring counts no further apart, and the range of a sum is public.
+                    known = np.minimum(known, limits.MAX_NEIGHBOUR_COUNT)
+                    spending.keep(question, known)
+                counts[row] = known
         return counts
 
+    def leave(self, run_id: str, asked: VoteRequest) -> None:
+        """Have records pay anew for the next round that asks the same, where the parties' noise is another in each.
 
-def _answer_once(
-    spending: BudgetTransaction,
-    question: bytes,
-    people: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    units: NDArray[np.int64],
-    classes: int,
-) -> NDArray[np.int64]:
-    known = spending.answer(question)
-    if known is not None:
-        return known
-    admitted = spending.admit(people, units)
-    counts = np.bincount(labels[admitted], weights=units[admitted], minlength=classes).astype(np.int64)
-    # Cutting off moves two neighbouring counts no further apart, and the range of a sum is public.
-    counts = np.minimum(counts, limits.MAX_NEIGHBOUR_COUNT)
-    spending.keep(question, counts)
-    return counts
+        To be called before a masked vector leaves. Until then a round may fail, and the next one costs nothing more.
+        """
+        if isinstance(asked, CastNeighbours) and asked.terms.sum_mode == SumMode.MASKED_AND_NOISED:
+            x = pool_asked(self._pools, asked.inputs, 1)[np.array(asked.inputs.indices)]
+            self._voters(asked.per_party)[1].leave(asked.round_id, _questions(run_id, asked, x))
 
 
 def _questions(run_id: str, body: CastNeighbours, x: NDArray[Any]) -> list[bytes]:
     """A digest of each of the inputs ``x``, by its content, with everything that its answer is released under.
 
     In the modes whose noise the coordinator adds once per label of its ledger, the same question under the same
-    ledger is the same answer whichever round it comes in. Where the parties add the noise, every round is an
-    answer in its own right, and paid as one.
+    ledger is the same answer whichever round it comes in. Where the parties add the noise, every round whose vector
+    leaves is an answer in its own right, and paid as one.
     """
-    noised = body.terms.sum_mode == "masked+noised"
     common = "|".join(
         (
             "collegium-neighbours-v2",
@@ -121,7 +117,6 @@ def _questions(run_id: str, body: CastNeighbours, x: NDArray[Any]) -> list[bytes
             body.terms.mechanism,
             repr(sorted(body.terms.parameters.items())),
             body.terms.sum_mode,
-            body.round_id if noised else "",
             body.features.digest(),
             body.kernel,
         )
