@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
 from collegium.privacy.accounting.game import cache
+from collegium.privacy.accounting.game.laws import block_epsilon, coarser
 from collegium.privacy.accounting.game.profile import Profile, compose
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
 from collegium.privacy.units import Adjacency
@@ -166,6 +167,15 @@ def test_a_file_that_is_damaged_or_holds_what_cannot_be_is_computed_anew(
 def test_a_scale_that_is_no_noise_is_refused(scale: float) -> None:
     with pytest.raises(ConfigurationError, match="noise scale"):
         RoundLaw("discrete-gaussian", scale)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.6])
+def test_rounds_with_so_little_noise_that_they_tell_everything_are_refused(scale: float) -> None:
+    """An IndexError ended whoever read a ledger that stated such a law."""
+    law = RoundLaw("discrete-gaussian", scale)
+    with pytest.raises(UnsupportedAccounting):
+        winner_profile(law, 2).epsilon(DELTA)
+    assert block_epsilon({law: 2}, DELTA) == block_epsilon({coarser(law): 2}, DELTA)
 
 
 def test_what_is_out_of_reach_is_refused_with_what_to_use_instead() -> None:

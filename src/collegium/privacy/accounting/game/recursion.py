@@ -138,6 +138,8 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
         upper = upper + (game.lost + game.far) * knots.sum() + _NEGLIGIBLE
         live = np.flatnonzero(windows.sum(axis=1) > _NEGLIGIBLE)
+        if not len(live):  # every value is 1: nothing is left to lose
+            raise UnsupportedAccounting(f"{played} of {rounds} such rounds already tell everything; use more noise")
         rows = slice(int(live[0]), int(live[-1]) + 1)
         tolerance, allowance = _slack(game, played, rounds, deviation, s[rows], upper[rows])
         gain, found = front.round(windows[rows], tolerance, allowance, played < 16 or played % 8 == 0)
