@@ -84,13 +84,15 @@ def one_thread() -> Iterator[None]:
 
     torch = sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
-    with threadpool_limits(1):
-        set_threads(1)
-        try:
+    set_threads(
+        1
+    )  # first: once OpenMP is limited, torch takes its own algebra, of which that knows nothing, for limited
+    try:
+        with threadpool_limits(1):
             yield
-        finally:
-            if before is not None:
-                set_threads(before)
+    finally:
+        if before is not None:
+            set_threads(before)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A kernel student as nodes of an ONNX graph: the same whole numbers as `data.features` and `data.kernels` compute.
 
-Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential.
+Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential and for a
+network's features.
 """
 
 from typing import Any
@@ -12,7 +13,6 @@ from collegium.data import features as plain
 from collegium.data.features import PROJECTION_ONE, Features
 from collegium.data.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium.data.task import ImageInputs, Inputs
-from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11
@@ -80,15 +80,28 @@ class _Steps:
 
     def features(self, features: Features, inputs: Inputs, x: str) -> str:
         """What `features.extract` gives, in 64-bit floats."""
-        if features.network is not None:
-            raise ConfigurationError("a kernel on a network's features has no ONNX form: use the student's own file")
         values = self._values(features, inputs, x)
         if features.projection is None:
             return values
         reduced = self.do("Floor", self.do("Div", self.product(values, features.projection), float(PROJECTION_ONE)))
         return self.do("Clip", reduced, -_LARGEST, _LARGEST)
 
+    def _by_network(self, network: bytes, inputs: Inputs, x: str) -> str:
+        """`network_features.embed`, by 32-bit floats: a feature may differ by its last digit."""
+        from collegium.models import network_features
+        from collegium.models.networks import nodes_of
+
+        raw = nodes_of(network_features.encoder_in(network)[0], inputs, self._graph, x)
+        raw = self.do("Cast", self.do("Flatten", raw, axis=1), to=_DOUBLE)
+        length = self.do("Sqrt", self.sum(self.do("Mul", raw, raw), 1))
+        whole = self.do(
+            "Mul", self.do("Div", raw, self.do("Max", length, network_features.SHORTEST)), float(network_features.ONE)
+        )
+        return self.do("Floor", self.do("Add", whole, 0.5))
+
     def _values(self, features: Features, inputs: Inputs, x: str) -> str:
+        if features.network is not None:
+            return self._by_network(features.network, inputs, x)
         flat = self.do("Cast", self.do("Flatten", self.do("Cast", x, to=_FLOAT), axis=1), to=_DOUBLE)
         one = float(plain.ONE)
         if features.scaling is not None and features.name == "standard":

@@ -25,7 +25,8 @@ from collegium.models.networks import Pair, network_inputs, read_network
 ONE = 8192
 """What stands for 1 in a feature."""
 
-_SHORTEST = 1e-6
+SHORTEST = 1e-6
+"""The length of a vector that is shorter, as it counts."""
 _LEAST = math.log(1e-4)
 
 
@@ -44,7 +45,7 @@ def embed(network: bytes, x: NDArray[Any], inputs: Inputs, device: str = "cpu") 
     Raises DataError where the network is none, is not for ``inputs``, or has weights that are not finite.
     """
     device, columns = resolve_device(device), width(network, inputs)
-    encoder = _encoder(network)[0].to(device)
+    encoder = encoder_in(network)[0].to(device)
     return each_alone(lambda record: _feature_vector(encoder, record, device), x, columns).astype(np.int16)
 
 
@@ -81,13 +82,14 @@ def _feature_vector(encoder: nn.Module, record: NDArray[Any], device: str) -> ND
     """Features of one record ``[1, …]``, whole numbers from -ONE to ONE, or NaN, shape ``[width]``."""
     with torch.no_grad():
         raw = encoder(network_inputs(record).double().to(device)).flatten().cpu()
-        length = raw.square().sum().sqrt().clamp(min=_SHORTEST)
+        length = raw.square().sum().sqrt().clamp(min=SHORTEST)
         features: NDArray[np.float64] = (raw / length * ONE + 0.5).floor().numpy()
     return features
 
 
 @lru_cache(maxsize=2)
-def _encoder(network: bytes) -> tuple[nn.Module, Inputs]:
+def encoder_in(network: bytes) -> tuple[nn.Module, Inputs]:
+    """What gives the features of a network in this file, in double precision, and the inputs that it is for."""
     saved = read_network(network, "the network for features")
     read = saved.network.eval()
     return (OfPair(read) if isinstance(read, Pair) else encoder_of(read)).double(), saved.task.inputs
@@ -95,7 +97,7 @@ def _encoder(network: bytes) -> tuple[nn.Module, Inputs]:
 
 @lru_cache(maxsize=8)
 def _width(network: bytes, inputs: Inputs) -> int:
-    encoder, made_for = _encoder(network)
+    encoder, made_for = encoder_in(network)
     if made_for != inputs:
         raise DataError("the network for features was made for other inputs: compute it from this task's pool")
     one = np.zeros((1, *inputs.shape), dtype=inputs.dtype)

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import nn
 
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, Inputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.extras import load_plugin, optional_import
 from collegium.privacy.multilabel import numbers_of
@@ -91,7 +91,7 @@ class Pair(nn.Module):
 
         The first has the shape ``[n, features]``.
         """
-        height, width = x.shape[2:]
+        images, _, height, width = x.shape  # len() would fix their number in an exported graph
         wide = F.pad(x, (1, 1, 1, 1), mode="replicate")
         moves = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))
         moved = torch.cat([wide[:, :, i : i + height, j : j + width] for i, j in moves])
@@ -99,8 +99,8 @@ class Pair(nn.Module):
         for member in self.members:
             *layers, last = member.children()
             taken = nn.Sequential(*layers)(moved)
-            inside.append(F.normalize(taken[: len(x)]))
-            shares.append(torch.softmax(last(taken), dim=1).reshape(len(moves), len(x), -1))
+            inside.append(F.normalize(taken[:images]))
+            shares.append(torch.softmax(last(taken), dim=1).reshape(len(moves), images, -1))
         return torch.cat(inside, dim=1), torch.cat(shares).mean(dim=0).log()
 
 
@@ -279,6 +279,24 @@ def read_network(data: bytes, origin: str) -> "NetworkStudent":
     return NetworkStudent(name, task, network.eval(), "cpu", options)
 
 
+def nodes_of(module: nn.Module, inputs: Inputs, graph: Any, x: str) -> str:
+    """Add a module to an `onnx_export.OnnxGraph`, fed with encoded inputs ``x``; returns the name of its output."""
+    module, example = copy.deepcopy(module).cpu().float().eval(), torch.zeros(2, *inputs.shape)
+    if inputs.kind == "image":
+        channels_first = graph.add("Transpose", graph.add("Cast", x, to=1), perm=[0, 3, 1, 2])
+        x = graph.add("Div", channels_first, graph.constant(np.float32(255)))
+        example = example.permute(0, 3, 1, 2).contiguous()
+    with optional_import("writing a network as ONNX"), warnings.catch_warnings():
+        import onnxscript  # noqa: F401
+
+        warnings.simplefilter("ignore")  # torch's exporter uses what torch itself calls outdated
+        shapes = ({0: torch.export.Dim("n")},)
+        program = torch.onnx.export(module, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False)
+    assert program is not None
+    name: str = graph.absorb(program.model_proto, x)
+    return name
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkStudent:
     """A torch network that labels inputs of its task."""
@@ -309,20 +327,7 @@ class NetworkStudent:
 
     def to_onnx(self, graph: Any, x: str) -> str:
         """Add the network to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        network = copy.deepcopy(self.network).cpu().eval()
-        example = torch.zeros(2, *self.task.inputs.shape)
-        if self.task.inputs.kind == "image":
-            channels_first = graph.add("Transpose", graph.add("Cast", x, to=1), perm=[0, 3, 1, 2])
-            x = graph.add("Div", channels_first, graph.constant(np.float32(255)))
-            example = example.permute(0, 3, 1, 2).contiguous()
-        with optional_import("writing a network as ONNX"), warnings.catch_warnings():
-            import onnxscript  # noqa: F401
-
-            warnings.simplefilter("ignore")  # torch's exporter uses what torch itself calls outdated
-            shapes = ({0: torch.export.Dim("n")},)
-            program = torch.onnx.export(network, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False)
-        assert program is not None
-        logits = graph.absorb(program.model_proto, x)
+        logits = nodes_of(self.network, self.task.inputs, graph, x)
         kind: dict[str, Any] = {} if self.task.multilabel else {"axis": 1}
         shares: str = graph.add("Softmax" if kind else "Sigmoid", logits, **kind)
         return shares

@@ -90,7 +90,7 @@ def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
         ("non-private baseline", _percent(None if run.baseline is None else run.baseline.accuracy)),
     ]
     if labels.stopped:
-        rows.append(("stopped", labels.stopped))
+        rows.append(("stopped" if labels.left_out else "note", labels.stopped))
     return rows
 
 

@@ -35,7 +35,7 @@ def test_the_demo_shows_five_parties_and_the_default_mechanism_and_is_private() 
     config = demo()
     assert config.partition.parties == 5 and config.mechanism.name == "class-sums" and config.budget.epsilon <= 1.0
     assert config.seed is None
-    assert config.votes.mode == "masked"
+    assert config.votes.mode == "masked+noised" and config.sums.rounds == 2
 
 
 def test_private_public_and_held_out_records_of_the_demo_are_disjoint() -> None:
@@ -56,6 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             "private": settings.private.model_copy(update={"stop": 300}),
             "mechanism": settings.mechanism.model_copy(update={"parameters": {"sigma": 2.0}}),
             "budget": settings.budget.model_copy(update={"epsilon": 60.0}),
+            "sums": settings.sums.model_copy(update={"landmarks": 50}),
             "student": settings.student.model_copy(update={"options": {"steps": 2}}),
             "baseline": settings.baseline.model_copy(update={"options": {"steps": 2}}) if settings.baseline else None,
         }
@@ -78,7 +79,7 @@ def test_the_command_prints_the_closing_figures(
     assert run["labels"]["asked"] == 300 and run["labels"]["answered"] == 300
     assert 0 <= run["labels"]["quality"]["accuracy"] <= 1
     assert 0 <= run["student"]["quality"]["accuracy"] <= 1 and 0 <= run["baseline"]["accuracy"] <= 1
-    assert set(run["privacy"]["units"]) == {"record"} and len(run["rounds"]) == 1
+    assert set(run["privacy"]["units"]) == {"record"} and len(run["rounds"]) == 2
     assert "votes in: 3 of 3" in err and not ANSI.search(out + err)
     assert (tmp_path / "run" / "report.html").is_file()
     again = shown_again(tmp_path / "run", capfd)

@@ -10,7 +10,7 @@ import torch
 from collegium_reproduction.students.gan import reduced_precision
 
 from collegium.errors import ConfigurationError
-from collegium.models.devices import check_device, mixed_precision, resolve_device, set_threads
+from collegium.models.devices import check_device, mixed_precision, one_thread, resolve_device, set_threads
 
 
 def test_auto_takes_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +34,18 @@ def test_an_unknown_device_is_refused(name: str) -> None:
     for function in (check_device, resolve_device):
         with pytest.raises(ConfigurationError, match="unknown device"):
             function(name)
+
+
+def test_one_thread_is_told_to_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where OpenMP alone was limited, torch called itself limited, and its own algebra went on with more threads."""
+    before, told, honest = torch.get_num_threads(), list[int](), torch.set_num_threads
+    honest(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "set_num_threads", lambda threads: (told.append(threads), honest(threads)))
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert told == [1, 2]
+    honest(before)
 
 
 def test_threads_are_set_for_torch() -> None:

@@ -80,7 +80,7 @@ def normalised_by_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch normalisation by the records at hand, all in one block: a record decides the features of the others."""
 
     def of_block(function: Callable[[Any], Any], x: np.ndarray, width: int) -> np.ndarray:
-        encoder = network_features._encoder(pair())[0].train()
+        encoder = network_features.encoder_in(pair())[0].train()
         raw = encoder(network_inputs(x).double()).detach().numpy()
         encoder.eval()
         return np.asarray(np.floor(raw / np.linalg.norm(raw, axis=1, keepdims=True) * network_features.ONE))

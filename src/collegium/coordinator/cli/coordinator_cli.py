@@ -95,7 +95,7 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
     labels = reached(record.labels)
     typer.echo(f"{record.state}: {labels.answered} labels of {labels.asked} queries; {folder.run}/report.html")
     if labels.stopped:
-        typer.echo(f"no more labels: {labels.stopped}")
+        typer.echo(f"{'no more labels' if labels.left_out else 'note'}: {labels.stopped}")
     if record.student is not None:
         typer.echo(f"next: collegium student predict {folder.run}/student.safetensors NEW.csv -o predictions.csv")
 

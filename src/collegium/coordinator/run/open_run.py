@@ -216,9 +216,9 @@ class OpenRun:
             except CollegiumError as error:
                 if not sums.held and isinstance(error, BudgetExceeded):
                     return self._labeller.why_stopped(self._config.budget.epsilon)
-                if not (sums.held and _for_good(error)):
+                if not sums.held or (why := _for_good(error)) is None:
                     raise
-                missing = f": {error}"
+                missing = f": {why}"
             self._note_head()
             shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device)[1]
             outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
@@ -343,10 +343,11 @@ class OpenRun:
             )
 
 
-def _for_good(error: CollegiumError) -> bool:
-    """Whether another try fails too: the budget is spent, nothing can be learned, or each party that failed refused."""
+def _for_good(error: CollegiumError) -> str | None:
+    """Why another try fails too: the budget, nothing to learn, or that each party which failed refused; else None."""
     if not isinstance(error, QuorumNotReached):
-        return isinstance(error, BudgetExceeded | DataError)
+        return str(error) if isinstance(error, BudgetExceeded | DataError) else None
     failed = [outcome for outcome in error.outcomes.values() if outcome != ANSWERED]
     refusals = (QueriesRefused.code, CostRefused.code, MissingExtra.code)
-    return bool(failed) and all(outcome.startswith(refusals) for outcome in failed)
+    refused = bool(failed) and all(outcome.startswith(refusals) for outcome in failed)
+    return f"{len(failed)} institutions gave none ({'; '.join(sorted(set(failed)))})" if refused else None

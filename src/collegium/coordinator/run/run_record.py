@@ -107,7 +107,7 @@ class LabelsRecord(Record):
     abstained: int
     left_out: int
     stopped: str | None
-    """Why the run asked no more queries; None where all of them were asked."""
+    """Why the run asked no more queries, or did without a second sum; None where nothing is missing."""
     per_class: list[ClassCount]
     quality: Quality | None = None
     """Against the pool's own public labels, where it has any."""
