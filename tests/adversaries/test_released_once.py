@@ -16,6 +16,7 @@ from sklearn.utils import shuffle
 import collegium as cg
 from collegium.coordinator.rounds.readiness import FOLLOW_ATTEMPTS
 from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached, ReleaseLost
@@ -288,3 +289,28 @@ def test_nothing_is_released_while_parties_cannot_be_told_that_its_charge_is_spe
     cut_then = FOLLOW_ATTEMPTS - 1
     labels = driven(tmp_path, parties, **told).label().labels
     assert labels is not None and labels.answered == 40 and len(charged(tmp_path, "")) == 2
+
+
+@pytest.mark.slow
+def test_labels_that_older_files_have_drawn_anew_are_charged_by_every_party_that_added_the_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are put back before parties were shown the labels' entries. The published ledger holds one charge."""
+    parties, own, kept = institutions(folder=tmp_path / "parties"), tmp_path / "own", tmp_path / "kept"
+    how: dict[str, Any] = {"teachers": {"kind": "linear"}, "votes": {"mode": "masked+noised"}}
+
+    def dies(_: OpenRun) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(QuorumNotReached):
+        driven(own, parties, absent=4, **how).label()
+    shutil.copytree(own, kept)
+    for number in (1, 2):
+        shutil.rmtree(own)
+        shutil.copytree(kept, own)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(OpenRun, "_note_batch", dies)
+            driven(own, parties, **how).label()
+        account = tmp_path / "parties" / NAMES[0] / "ledger.sqlite"
+        with Ledger.read(own / "ledger.sqlite") as published, Ledger.read(account) as held:
+            assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (8, 8, 8 * number)
