@@ -245,8 +245,7 @@ class Readiness:
         """
         last = str(self._ledger.head())
         after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
-        waiting, signed = [party for party in parties if again or self._heads[party] != last], dict[str, Witness]()
-        there = set[str]()
+        waiting, there = [party for party in parties if again or self._heads[party] != last], dict[str, bytes]()
         while waiting:
             steps = {party: after(self._heads[party]) for party in waiting}
             replies = self._parties.ask({party: step for party, (step, _) in steps.items()}, timeout_s=deadline_s)
@@ -255,17 +254,15 @@ class Readiness:
                 if isinstance(reply, LedgerHead) and reply.head == expected:
                     self._heads[party] = expected
                     if expected == last:
-                        there.add(party)
-                    if expected == last and party in self._keys:
-                        signed[party] = self._keys[party], expected, reply.signature
+                        there[party] = reply.signature
                     continue
                 odd = Failure("protocol", "does not follow the ledger that it is shown")
                 failure = reply if isinstance(reply, Failure) else odd
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome_of(failure))
                 waiting.remove(party)
             waiting = [party for party in waiting if self._heads[party] != last]
-        self._ledger.keep_witnesses(signed)
-        return there
+        self._ledger.keep_witnesses({one: (key, last, there[one]) for one, key in self._keys.items() if one in there})
+        return set(there)
 
     def _after(self, head: str) -> tuple[ShowLedger, str]:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""
