@@ -199,23 +199,17 @@ class SumRequests(RoundRequests):
 
     Parameters
     ----------
-    network : of a second request: records are compared by its features.
     pool_sha256 : the name of ``pool``.
     ledger_id : names the ledger under which the sums are released.
     noise : of the sums, in contributions; it may follow from the budget.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        pool: NDArray[Any],
-        pool_sha256: str,
-        ledger_id: str,
-        noise: float,
-        network: bytes | None = None,
-    ) -> None:
+    network: bytes | None = None
+    """Of a second request: records are compared by its features."""
+
+    def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, noise: float) -> None:
         self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
-        self._noise, self.network = noise, network
+        self._noise = noise
         self.votes_per_unit = {config.budget.unit: 1}
         self._charge = 0
 
@@ -227,7 +221,9 @@ class SumRequests(RoundRequests):
 
     def under(self, network: bytes) -> Self:
         """The request for a second sum, under features of these networks, which learned from the first sum alone."""
-        return type(self)(self._config, self._pool, self._pool_sha256, self._ledger_id, self._noise, network)
+        second = type(self)(self._config, self._pool, self._pool_sha256, self._ledger_id, self._noise)
+        second.network = network
+        return second
 
     @cached_property
     def spec(self) -> KernelSpec:

@@ -216,13 +216,8 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
     ledger = config.place.ledger
-    others = studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else ()
-    if (times := 1 + len(others) + _two_exact_sums(config)) > 1:
-        yield f"times_per_query = {times}  # or more: this study, or others, ask about inputs of this pool as often"
-
-
-def _two_exact_sums(config: ConsortiumConfig) -> bool:
-    return config.sums.rounds == 2 and config.votes.mode == SumMode.MASKED
+    if others := studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else ():
+        yield f"times_per_query = {1 + len(others)}  # or more: other studies have asked about inputs of this pool"
 
 
 def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
@@ -273,7 +268,7 @@ def _warnings(
         found.append(
             f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
         )
-    if _two_exact_sums(config):
+    if config.sums.rounds == 2 and config.votes.mode == SumMode.MASKED:
         found.append(
             "sums.rounds = 2 with votes.mode = 'masked': each institution must set times_per_query = 2 in its policy, "
             "which lets two exact sums be taken"

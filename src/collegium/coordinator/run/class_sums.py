@@ -1,30 +1,27 @@
 """Class sums of a run: each paid for, asked once, made noisy and kept; labels of the whole pool follow from the last.
 
 The noisy sums are kept beside the ledger that paid for them, under the name of what they answer. A run that is started
-again finds them there and asks nobody. So is the network whose features a second sum is taken under: it is in the file
-before the second question is asked, so that the question stays the same. The name of a charge holds the question:
-with another network, a second sum is another release and is paid as such.
+again finds them there and asks nobody. So are the networks whose features a second sum is taken under, by the name of
+the first sum. A charge names its question: with other networks a second sum is another release, and is paid as such.
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.round_requests import SumRequests
 from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.surroundings import RunSetup
-from collegium.errors import StorageError
+from collegium.errors import DataError, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
 from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
 from collegium.privacy.mechanisms.class_sums import bound_squared
-from collegium.whole_files import replacing
+from collegium.whole_files import read_whole, replacing, write_whole
 
 _KIND = "class sums"
 
@@ -44,29 +41,24 @@ class SumsOfRun:
 
     def __init__(self, setup: RunSetup, requests: SumRequests, networks_of: Callable[[NoisySums], bytes]) -> None:
         self._setup, self._requests, self._networks_of = setup, requests, networks_of
-        self._rounds, folder = int(setup.config.sums.rounds), setup.folder
-        self._first, self._second = (
-            setup.ledger_file.with_name(file.name) for file in (folder.class_sums, folder.second_sums)
-        )
         self._held: list[NoisySums] = []
 
     @property
     def held(self) -> list[NoisySums]:
-        """Those that were released, in order. Labels and student follow from the last of them.
+        """Those that were released, in order; StorageError where a file is damaged.
 
-        Raises StorageError where a file of them is damaged.
+        Labels and student follow from the last of them.
         """
-        if not self._held and (first := kept_sums(self._first, self._requests)) is not None:
-            self._held.append(first)
-        if len(self._held) == 1 < self._rounds and (network := self._network()) is not None:
-            second = kept_sums(self._second, self._requests.under(network))
-            self._held += [] if second is None else [second]
+        while self._lacking and (requests := self._next(learn=False)) is not None:
+            if (sums := kept_sums(self._file, requests)) is None:
+                break
+            self._held.append(sums)
         return self._held
 
     @property
-    def lacking(self) -> int:
-        """How many sums of the run were not released."""
-        return self._rounds - len(self.held)
+    def complete(self) -> bool:
+        """Whether all sums of the run were released."""
+        return bool(self.held) and not self._lacking
 
     def take(
         self,
@@ -78,7 +70,7 @@ class SumsOfRun:
 
         Parameters
         ----------
-        pay : returns the charge for a question, beside which so many more must fit the budget; see `Labeller`.
+        pay : returns the charge for a question, beside which so many more must fit; see `Labeller.pay_for_sum`.
         ask : puts a request to the parties; see `QueryRunner.ask_sum`.
         spend : spends that charge.
 
@@ -87,51 +79,45 @@ class SumsOfRun:
         BudgetExceeded, QuorumNotReached
             Where the budget or the parties do not take a sum; those before it are kept.
         DataError
-            If the networks can learn nothing from the first sum.
+            If networks can learn nothing from the first sum.
         """
-        setup, seed = self._setup, self._setup.noise.seed
-        while self.lacking:
-            path, requests, arrays, about = self._first, self._requests, dict[str, NDArray[Any]](), dict[str, str]()
-            if number := len(self._held):
-                network = self._network() or self._learned()
-                path, requests = self._second, self._requests.under(network)
-                arrays, about = self._beside(network)
-            paid = pay(requests.question, self.lacking - 1)
-            noise = NoiseStrategy(None if seed is None else seed + number * 2**64)
-            asking, spending = partial(ask, requests.paid_by(paid)), partial(spend, paid)
-            sums = released_sums(path, requests, setup.mechanism, noise, asking, spending, arrays, about)
+        while not self.complete and (requests := self._next(learn=True)) is not None:
+            paid = pay(requests.question, self._lacking - 1)
+            setup, asking = self._setup, partial(ask, requests.paid_by(paid))
+            # With a seed, another noise for another sum.
+            noise = NoiseStrategy(None if setup.noise.seed is None else setup.noise.seed + len(self._held) * 2**64)
+            sums = released_sums(self._file, requests, setup.mechanism, noise, asking, partial(spend, paid))
             self._held.append(sums)
 
-    def _network(self) -> bytes | None:
-        """The network that learned from the first sum, as it was kept; None where there is none."""
-        if not self._second.exists():
-            return None
-        arrays, about = _loaded(self._second, second=True)
-        network = arrays["network"].tobytes()
-        if about["first"] != self._of_first:
-            return None  # for another study
-        if about["network"] != hashlib.sha256(network).hexdigest():
-            raise StorageError(f"{self._second.name} holds a damaged network; restore it from a copy")
-        return network
-
-    def _learned(self) -> bytes:
-        """A network that learns from the first sum, kept before anybody is asked about it."""
-        network = self._networks_of(self._held[0])
-        arrays, about = self._beside(network)
-        nothing = {"values": np.empty(0, dtype=np.int64)}
-        with replacing(self._second, "keep the network for class sums") as beside:
-            save_arrays(beside, _KIND, arrays | nothing, question="", **about)
-        return network
-
-    def _beside(self, network: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        """What the file of the second sum holds beside the sum."""
-        about = {"first": self._of_first, "network": hashlib.sha256(network).hexdigest()}
-        return {"network": np.frombuffer(network, dtype=np.uint8)}, about
+    @property
+    def _lacking(self) -> int:
+        return int(self._setup.config.sums.rounds) - len(self._held)
 
     @property
-    def _of_first(self) -> str:
-        """Names the first sum as it was released."""
-        return hashlib.sha256(self._requests.question.encode() + self._held[0].values.tobytes()).hexdigest()
+    def _file(self) -> Path:
+        """Of the sum that comes next, beside the ledger that pays for it, as runs may share both."""
+        folder = self._setup.folder
+        return self._setup.ledger_file.with_name((folder.second_sums if self._held else folder.class_sums).name)
+
+    def _next(self, *, learn: bool) -> SumRequests | None:
+        """The request for the sum that comes next; None where networks must ``learn`` first and are not to.
+
+        What they learned is on the disk before anybody is asked about it, so that the question stays the same.
+        """
+        if self._held and self._requests.network is None:
+            first = hashlib.sha256(self._requests.question.encode() + self._held[0].values.tobytes()).hexdigest()
+            file = self._file.with_name(f"class-sums-network-{first[:16]}.safetensors")
+            if not file.exists():
+                if not learn:
+                    return None
+                write_whole(file, self._networks_of(self._held[0]))
+            second = self._requests.under(read_whole(file))
+            try:
+                _ = second.question
+            except (StorageError, DataError) as error:
+                raise StorageError(f"{file.name}: {error}; restore it from a copy") from error
+            self._requests = second
+        return self._requests
 
 
 def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
@@ -144,30 +130,18 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
     """
     if not path.exists():
         return None
-    arrays, about = _loaded(path, second=requests.network is not None)
+    try:
+        arrays, about = load_arrays(path, _KIND, {"values": np.int64})
+    except StorageError as error:
+        raise StorageError(f"{error}; restore it from a copy") from error
     if about["question"] != requests.question:
         return None
     contributions = _contributions(requests, about["answered"])
     return NoisySums(requests.spec, arrays["values"], float(about["noise"]), contributions)
 
 
-def _loaded(path: Path, *, second: bool) -> tuple[dict[str, NDArray[Any]], Any]:
-    held: dict[str, type[np.generic]] = {"values": np.int64, "network": np.uint8} if second else {"values": np.int64}
-    try:
-        return load_arrays(path, _KIND, held)
-    except StorageError as error:
-        raise StorageError(f"{error}; restore it from a copy") from error
-
-
 def released_sums(
-    path: Path,
-    requests: SumRequests,
-    mechanism: Mechanism,
-    noise: NoiseStrategy,
-    ask: Ask,
-    spend: Callable[[], None],
-    arrays: Mapping[str, NDArray[Any]] = {},
-    about: Mapping[str, Any] = {},
+    path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask, spend: Callable[[], None]
 ) -> NoisySums:
     """Ask, see to the noise and keep the result in the file; the sums were paid for before.
 
@@ -177,7 +151,6 @@ def released_sums(
     noise : what draws the noise elsewhere.
     spend : spends the charge, before there are noisy sums that anybody may see. Until then a round may fail and be
         asked again under the same charge.
-    arrays, about : what the file holds beside the sums, and what it says of that.
     """
     drawn_here = mechanism.stages[0].share is None
     values, answered = ask(None if drawn_here else spend)
@@ -186,9 +159,9 @@ def released_sums(
         spend()
         source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
         values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
-    about = {**about, "question": requests.question, "noise": scale, "answered": answered}
+    about = {"question": requests.question, "noise": scale, "answered": answered}
     with replacing(path, "keep the class sums") as beside:
-        save_arrays(beside, _KIND, {**arrays, "values": values}, **about)
+        save_arrays(beside, _KIND, {"values": values}, **about)
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 
 

@@ -226,7 +226,8 @@ class OpenRun:
                 return self._labeller.why_stopped(self._config.budget.epsilon)
             self._note_batch()
             self._runner.show_ledger()
-        return f"labels and student follow from the first of two class sums alone{missing}" if sums.lacking else None
+        one = f"labels and student follow from the first of two class sums alone{missing}"
+        return None if sums.complete else one
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):

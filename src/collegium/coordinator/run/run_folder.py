@@ -40,7 +40,7 @@ class RunFolder:
         self.class_sums = path / "class-sums.safetensors"
         """The noisy class sums as they were released: public. Whoever deletes them pays for new ones."""
         self.second_sums = path / "class-sums-2.safetensors"
-        """Those of a second round, and the network under whose features they were taken. The same holds for them."""
+        """Those of a second round. The networks whose features they were taken under lie beside them, and must stay."""
         self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
         self.secret_votes = path / "SECRET-votes"
