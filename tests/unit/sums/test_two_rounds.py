@@ -68,27 +68,28 @@ def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = RunFolder(tmp_path)
+    folder, asked = RunFolder(tmp_path), config(**SETTINGS | {"evaluation": {"share": 0.1}})
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
-        driven(config(**SETTINGS), parties, public, tmp_path).run()
+        driven(asked, parties, public, tmp_path).run()
     (kept,) = tmp_path.glob("class-sums-network-*")
     first, network = folder.class_sums.read_bytes(), kept.read_bytes()
-    assert charges(tmp_path) == 2
+    assert charges(tmp_path) == 3
     with monkeypatch.context() as patched:
         patched.setattr(StudentTrainer, "networks_of", dies)
-        record = driven(config(**SETTINGS), parties, public, tmp_path).run()
-    assert charges(tmp_path) == 3, "two sums, and the labels, which cost nothing"
+        record = driven(asked, parties, public, tmp_path).run()
+    assert charges(tmp_path) == 4, "the evaluation, two sums, and the labels, which cost nothing"
     assert len(record.rounds) == 2 and folder.class_sums.read_bytes() == first
     assert record.labels is not None and record.labels.answered == 60 and record.labels.stopped is None
-    assert record.privacy is not None and 3.9 < record.privacy.epsilon <= 4.0
+    assert record.privacy is not None and 3.6 < record.privacy.epsilon <= 4.0
+    assert record.evaluation is not None and record.evaluation.measures is not None
     student = read_student(folder.student, device="cpu")
     assert isinstance(student, KernelStudent) and student.network is not None
     assert student.kernel.features.network == network
     student.save(tmp_path / "copy.safetensors")
     assert (tmp_path / "copy.safetensors").read_bytes() == folder.student.read_bytes()
     folder.student.unlink()
-    again = driven(config(**SETTINGS), parties, public, tmp_path).run()
+    again = driven(asked, parties, public, tmp_path).run()
     assert len(again.rounds) == 2 and again.privacy == record.privacy
 
 
