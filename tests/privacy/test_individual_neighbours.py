@@ -164,8 +164,8 @@ def test_a_round_that_leaves_after_another_took_its_answer_up_is_caught(
 
 
 def test_an_answer_that_is_not_kept_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BudgetTransaction, "answer", lambda book, question: None)
-    monkeypatch.setattr(BudgetTransaction, "keep", lambda book, question, counts: None)
+    monkeypatch.setattr(BudgetTransaction, "answer", lambda *_: None)
+    monkeypatch.setattr(BudgetTransaction, "keep", lambda *_: None)
     assert "a question answered twice, differently" in judged(tmp_path)
 
 

@@ -113,10 +113,8 @@ class RecordBudgets:
             database.execute("INSERT OR REPLACE INTO scheme VALUES (0, ?)", (scheme,))
 
     @contextmanager
-    def transaction(self, run: str, terms: RecordBudget, round_id: str = "") -> "Iterator[BudgetTransaction]":
+    def transaction(self, run: str, terms: RecordBudget) -> "Iterator[BudgetTransaction]":
         """What the records have spent in a run, to be charged within; on the disk when the block ends, else unchanged.
-
-        The answers are kept for the round ``round_id``, also those that an earlier round prepared.
 
         Raises
         ------
@@ -132,7 +130,7 @@ class RecordBudgets:
             )
         with self._connected() as database, changing(database):
             self._pin(database, run, terms)
-            spending = BudgetTransaction(database, run, terms, self._rho, self._names, round_id)
+            spending = BudgetTransaction(database, run, terms, self._rho, self._names)
             yield spending
             spending.write()
 
@@ -173,14 +171,12 @@ class BudgetTransaction:
         terms: RecordBudget,
         rho: float,
         names: NDArray[np.void],
-        round_id: str,
     ) -> None:
         self._database = database
         self._run = run
         self._terms = terms
         self._rho = rho
         self._names = names
-        self._round = round_id
         self._units_squared = np.zeros(len(names), dtype=np.int64)
         self._retired = np.zeros(len(names), dtype=bool)
         self._elsewhere = np.zeros(len(names))
@@ -217,15 +213,15 @@ class BudgetTransaction:
         self._changed[people] = True
         return admitted
 
-    def answer(self, question: bytes) -> NDArray[np.int64] | None:
-        """The counts ``[classes]`` given to the same question before, None where it is new."""
-        self._database.execute("UPDATE answers SET round = ? WHERE question = ?", (self._round, question))
+    def answer(self, question: bytes, round_id: str) -> NDArray[np.int64] | None:
+        """The counts ``[classes]`` given to the same question before, for this round now; None where it is new."""
+        self._database.execute("UPDATE answers SET round = ? WHERE question = ?", (round_id, question))
         row = self._database.execute("SELECT counts FROM answers WHERE question = ?", (question,)).fetchone()
         return None if row is None else np.frombuffer(row[0], dtype="<i8").astype(np.int64)
 
-    def keep(self, question: bytes, counts: NDArray[np.int64]) -> None:
+    def keep(self, question: bytes, counts: NDArray[np.int64], round_id: str) -> None:
         """Remember the answer to a new question."""
-        kept = question, counts.astype("<i8").tobytes(), self._round
+        kept = question, counts.astype("<i8").tobytes(), round_id
         self._database.execute("INSERT INTO answers VALUES (?, ?, ?)", kept)
 
     def write(self) -> None:

@@ -81,14 +81,14 @@ class CastNeighboursHandler(VotesHandler[CastNeighbours, Callable[[bool], tuple[
         questions = _questions(request.run_id, body, asked)
         counts = np.zeros((len(questions), classes), dtype=np.int64)
         self._gate.check(request)
-        with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance, body.round_id) as spending:
+        with budgets.transaction(f"{request.run_id}/{body.ledger_id}", allowance) as spending:
             for row, (question, (people, labels, units)) in enumerate(zip(questions, voters, strict=True)):
-                if (known := spending.answer(question)) is None:
+                if (known := spending.answer(question, body.round_id)) is None:
                     admitted = spending.admit(people, units)
                     known = np.bincount(labels[admitted], weights=units[admitted], minlength=classes).astype(np.int64)
                     # Cutting off moves two neighbouring counts no further apart, and the range of a sum is public.
                     known = np.minimum(known, limits.MAX_NEIGHBOUR_COUNT)
-                    spending.keep(question, known)
+                    spending.keep(question, known, body.round_id)
                 counts[row] = known
         return counts
 
