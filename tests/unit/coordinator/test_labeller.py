@@ -202,7 +202,7 @@ def test_what_is_paid_once_is_not_charged_by_the_law_of_another_run_either(
         elif what == "a run":
             first.label(["one"], np.array([[90, 1, 0]]))
         else:
-            first.pay_for_sum("which sum", 0)
+            first.pay_for_sum(list, "which sum", 0)
     assert ledger.epsilon() == 0.0
     ledger.close()
 

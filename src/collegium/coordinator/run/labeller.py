@@ -226,11 +226,12 @@ class Labeller:
         self._release(charge, 0, queries, outcomes)
         return True
 
-    def pay_for_sum(self, question: str, further: int) -> int:
+    def pay_for_sum(self, ready: Callable[[], object], question: str, further: int) -> int:
         """The charge of one sum over all records: one that a crash left unspent, or a new one.
 
         Parameters
         ----------
+        ready : called before a new charge; what it raises leaves the sum unpaid.
         question : names the sum.
         further : how many more sums of the run are to fit beside a new one.
 
@@ -248,6 +249,7 @@ class Labeller:
             self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: due}, self._beside)
         if self._ledger.affordable(purpose, due) < due:
             raise BudgetExceeded(f"{due} more class sums do not fit the budget: raise budget.epsilon")
+        ready()
         return self._ledger.charge(purpose, [question], expected=laws)
 
     def pay(self, number: int, queries: Sequence[str]) -> int:

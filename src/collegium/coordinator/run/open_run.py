@@ -1,6 +1,7 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -212,7 +213,8 @@ class OpenRun:
         pending, pool, missing = self._labeller.pending(queries), self._public.pool.x, ""
         if pending:
             try:
-                sums.take(self._labeller.pay_for_sum, self._runner.ask_sum, self._runner.spend)
+                pay = partial(self._labeller.pay_for_sum, self._runner.ready)
+                sums.take(pay, self._runner.ask_sum, self._runner.spend)
             except CollegiumError as error:
                 if not sums.held and isinstance(error, BudgetExceeded):
                     return self._labeller.why_stopped(self._config.budget.epsilon)
