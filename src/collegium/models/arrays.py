@@ -1,6 +1,7 @@
 """Files of named arrays: safetensors with one entry of metadata, which says what the arrays are. No code is in them."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ from collegium.errors import StorageError
 
 
 def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], /, **about: Any) -> None:
-    """Write arrays, their kind and what else is known about them (JSON values); StorageError if that fails."""
+    """Write arrays, their kind and what else is known about them (JSON values); StorageError if that fails.
+
+    They are on the disk when this returns. The room of a file that is there already is used.
+    """
     whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         # The library's own writing leaves a temporary file of a random name behind where the process is killed.
-        path.write_bytes(save(whole, {kind: json.dumps(about, sort_keys=True)}))
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.write(save(whole, {kind: json.dumps(about, sort_keys=True)}))
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
     except (OSError, SafetensorError) as error:
         raise StorageError(f"cannot write {path}: {error}") from error
 

@@ -133,7 +133,7 @@ def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
     try:
         arrays, about = load_arrays(path, _KIND, {"values": np.int64})
     except StorageError as error:
-        raise StorageError(f"{error}; restore it from a copy") from error
+        raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
     if about["question"] != requests.question:
         return None
     contributions = _contributions(requests, about["answered"])
@@ -153,14 +153,17 @@ def released_sums(
         asked again under the same charge.
     """
     drawn_here = mechanism.stages[0].share is None
-    values, answered = ask(None if drawn_here else spend)
-    scale = noise_on_entries(mechanism, answered)
-    if drawn_here:
-        spend()
-        source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
-        values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
-    about = {"question": requests.question, "noise": scale, "answered": answered}
     with replacing(path, "keep the class sums") as beside:
+        # A full disk is noticed now, with room for what is not known yet, and not when the charge is spent.
+        room = np.zeros(int(mechanism.parameters()["classes"]) * requests.spec.dimensions + 512, dtype=np.int64)
+        save_arrays(beside, _KIND, {"values": room}, question=requests.question)
+        values, answered = ask(None if drawn_here else spend)
+        scale = noise_on_entries(mechanism, answered)
+        if drawn_here:
+            spend()
+            source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
+            values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
+        about = {"question": requests.question, "noise": scale, "answered": answered}
         save_arrays(beside, _KIND, {"values": values}, **about)
     return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
 
