@@ -30,9 +30,14 @@ SHORTEST = 1e-6
 _LEAST = math.log(1e-4)
 
 
+@lru_cache(maxsize=8)
 def width(network: bytes, inputs: Inputs) -> int:
     """How many features a record has; DataError where the network is none or is not for ``inputs``."""
-    return _width(network, inputs)
+    encoder, made_for = encoder_in(network)
+    if made_for != inputs:
+        raise DataError("the network for features was made for other inputs: compute it from this task's pool")
+    one = np.zeros((1, *inputs.shape), dtype=inputs.dtype)
+    return len(_feature_vector(encoder.to("cpu"), one, "cpu"))
 
 
 def embed(network: bytes, x: NDArray[Any], inputs: Inputs, device: str = "cpu") -> NDArray[np.int16]:
@@ -93,12 +98,3 @@ def encoder_in(network: bytes) -> tuple[nn.Module, Inputs]:
     saved = read_network(network, "the network for features")
     read = saved.network.eval()
     return (OfPair(read) if isinstance(read, Pair) else encoder_of(read)).double(), saved.task.inputs
-
-
-@lru_cache(maxsize=8)
-def _width(network: bytes, inputs: Inputs) -> int:
-    encoder, made_for = encoder_in(network)
-    if made_for != inputs:
-        raise DataError("the network for features was made for other inputs: compute it from this task's pool")
-    one = np.zeros((1, *inputs.shape), dtype=inputs.dtype)
-    return len(_feature_vector(encoder.to("cpu"), one, "cpu"))

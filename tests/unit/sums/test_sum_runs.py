@@ -230,7 +230,7 @@ def test_a_network_beside_the_sums_classifier_of_images_is_right_more_often(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
     """Of 297 digits; fixed seeds, so that the same run gives the same figures."""
-    brief = {"method": "kernel", "options": {"steps": 300}}
+    brief = {"method": "kernel", "options": {"steps": 120}}
     asked = {"seed": 1, "budget": {"epsilon": 0.3}, "votes": {"mode": "masked"}}
     alone = driven(config(**asked), parties, public, tmp_path).run()
     again = driven(config(**asked, student=brief), parties, public, tmp_path).run()

@@ -34,17 +34,17 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def few(digits: Examples) -> Examples:
-    return digits.take(np.random.default_rng(0).permutation(len(digits))[:200])
+    return digits.take(np.random.default_rng(0).permutation(len(digits))[:120])
 
 
 @pytest.fixture(scope="module")
 def public(few: Examples) -> PublicData:
-    return PublicData(few.take(np.arange(120, 180)), few.take(np.arange(180, 200)))
+    return PublicData(few.take(np.arange(60, 100)), few.take(np.arange(100, 120)))
 
 
 @pytest.fixture(scope="module")
 def parties(few: Examples) -> LocalParties:
-    return institutions(few.take(np.arange(120)), POLICY)
+    return institutions(few.take(np.arange(60)), POLICY)
 
 
 def charges(folder: Path) -> int:
@@ -80,7 +80,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
         record = driven(asked, parties, public, tmp_path).run()
     assert charges(tmp_path) == 4, "the evaluation, two sums, and the labels, which cost nothing"
     assert len(record.rounds) == 2 and folder.class_sums.read_bytes() == first
-    assert record.labels is not None and record.labels.answered == 60 and record.labels.stopped is None
+    assert record.labels is not None and record.labels.answered == 40 and record.labels.stopped is None
     assert record.privacy is not None and 3.6 < record.privacy.epsilon <= 4.0
     assert record.evaluation is not None and record.evaluation.measures is not None
     student = read_student(folder.student, device="cpu")
@@ -94,7 +94,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
 
 
 def second_of(record: RunRecord) -> str:
-    assert record.labels is not None and record.labels.answered == 60
+    assert record.labels is not None and record.labels.answered == 40
     return record.labels.stopped or ""
 
 
@@ -102,7 +102,7 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the parties, which give one exact sum; by the budget, which is lowered after the first."""
-    once = institutions(few.take(np.arange(120)), POLICY.model_copy(update={"times_per_query": 1}))
+    once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
     asked = config(**SETTINGS | {"votes": {"mode": "masked"}, "sums": {"landmarks": 20, "rounds": 2}})
     record = driven(asked, once, public, tmp_path / "parties").run()
     assert (
@@ -111,7 +111,7 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
     )
     assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
 
-    parties, folder = institutions(few.take(np.arange(120)), POLICY), tmp_path / "budget"
+    parties, folder = institutions(few.take(np.arange(60)), POLICY), tmp_path / "budget"
     sigma = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(StudentTrainer, "networks_of", dies)
@@ -137,7 +137,8 @@ def test_another_network_is_another_question_and_paid_as_such(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Path], None],
 ) -> None:
-    sigma = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}, "budget": {"epsilon": 9.0}}
+    sigma: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}}
+    sigma |= {"budget": {"epsilon": 9.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "masked"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()

@@ -5,12 +5,10 @@ way, a sum in `factories.vote_sum_of`.
 """
 
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -78,10 +76,7 @@ def features_of(
 
 
 def _network_of(student: Student, inputs: Inputs) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "student.safetensors"
-        student.save(path)
-        network = path.read_bytes()
+    network = getattr(student, "to_bytes", bytes)()
     try:
         dimensions(Features("network", network=network), inputs)
     except (DataError, StorageError) as error:
