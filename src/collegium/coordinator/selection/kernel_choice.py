@@ -59,12 +59,8 @@ def kernel_spec(
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0
     _, bandwidth = settings.usual_for(inputs.kind)
     bandwidth_squared = max(1, round((bandwidth * median) ** 2))
-    return KernelSpec(
-        features,
-        tuple(int(position) for position in landmarks),
-        bandwidth_squared,
-        ridge_for(noise, len(pool), classes),
-    )
+    ridge = ridge_for(noise, len(pool), classes)
+    return KernelSpec(features, tuple(landmarks.tolist()), bandwidth_squared, ridge)
 
 
 def ridge_for(noise: float, pool: int, classes: int) -> float:
