@@ -259,10 +259,11 @@ def test_a_week_of_twenty_studies_ends_with_books_that_agree(week: Week) -> None
     week.here.remove("birch")
     for _ in range(3):
         week.study()
-    # Friday: another one is added.
+    # Friday: another one is added. It takes part where the parties add the noise: exact sums about what the others
+    # answered together before would show its votes.
     week.calendar.days = 4
     week.study(week.add, coming=ADDED)
-    week.study()
+    week.study(mode="masked+noised")
     week.study()
     # Saturday: the certificates of Monday have expired. On Sunday that of Tuesday has.
     week.calendar.days = 5
