@@ -239,7 +239,7 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
         told = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
         last = "collegium.coordinator.run.class_sums.NoisySums"
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr("collegium.coordinator.run.class_sums.released_sums", dies)
+            patched.setattr("collegium.coordinator.run.class_sums.SumsOfRun._released", dies)
             driven(own, parties, **told).label()
     else:
         driven(own, parties, **told).label()

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from collegium.coordinator.rounds.round_requests import SumRequests
-from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.errors import DataError, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
@@ -25,8 +24,8 @@ from collegium.whole_files import read_whole, replacing, write_whole
 
 _KIND = "class sums"
 
-Ask = Callable[[Callable[[], None] | None], tuple[IntArray, int]]
-"""Puts the round to the parties, with what is called before a sum that they made noisy is opened; returns the sum,
+Ask = Callable[[SumRequests, Callable[[], None] | None], tuple[IntArray, int]]
+"""Puts a request to the parties, with what is called before a sum that they made noisy is opened; returns the sum,
 ``[length]``, and how many parties answered."""
 
 
@@ -45,34 +44,27 @@ class SumsOfRun:
 
     @property
     def held(self) -> list[NoisySums]:
-        """Those that were released, in order; StorageError where a file is damaged.
+        """Those that were released, in order; labels and student follow from the last of them.
 
-        Labels and student follow from the last of them.
+        Raises StorageError where a file is damaged: what it held was paid for.
         """
-        while self._lacking and (requests := self._next(learn=False)) is not None:
-            if (sums := kept_sums(self._file, requests)) is None:
-                break
+        while self._lacking and self._may_ask(learn=False) and (sums := self._kept()) is not None:
             self._held.append(sums)
         return self._held
 
     @property
-    def complete(self) -> bool:
-        """Whether all sums of the run were released."""
-        return bool(self.held) and not self._lacking
+    def lacking(self) -> int:
+        """How many sums of the run were not released."""
+        return int(self._setup.config.sums.rounds) - len(self.held)
 
-    def take(
-        self,
-        pay: Callable[[str, int], int],
-        ask: Callable[[SumRequests, Callable[[], None] | None], tuple[IntArray, int]],
-        spend: Callable[[int], None],
-    ) -> None:
+    def take(self, pay: Callable[[str, int], int], ask: Ask, spend: Callable[[int], None]) -> None:
         """Have the sums that were not released yet.
 
         Parameters
         ----------
         pay : returns the charge for a question, beside which so many more must fit; see `Labeller.pay_for_sum`.
-        ask : puts a request to the parties; see `QueryRunner.ask_sum`.
-        spend : spends that charge.
+        spend : spends that charge, before there are noisy sums that anybody may see. Until then a round may fail and
+            be asked again under the same charge.
 
         Raises
         ------
@@ -81,13 +73,9 @@ class SumsOfRun:
         DataError
             If networks can learn nothing from the first sum.
         """
-        while not self.complete and (requests := self._next(learn=True)) is not None:
-            paid = pay(requests.question, self._lacking - 1)
-            setup, asking = self._setup, partial(ask, requests.paid_by(paid))
-            # With a seed, another noise for another sum.
-            noise = NoiseStrategy(None if setup.noise.seed is None else setup.noise.seed + len(self._held) * 2**64)
-            sums = released_sums(self._file, requests, setup.mechanism, noise, asking, partial(spend, paid))
-            self._held.append(sums)
+        while self.lacking and self._may_ask(learn=True):
+            paid = pay(self._requests.question, self._lacking - 1)
+            self._held.append(self._released(partial(ask, self._requests.paid_by(paid)), partial(spend, paid)))
 
     @property
     def _lacking(self) -> int:
@@ -99,73 +87,63 @@ class SumsOfRun:
         folder = self._setup.folder
         return self._setup.ledger_file.with_name((folder.second_sums if self._held else folder.class_sums).name)
 
-    def _next(self, *, learn: bool) -> SumRequests | None:
-        """The request for the sum that comes next; None where networks must ``learn`` first and are not to.
+    def _may_ask(self, *, learn: bool) -> bool:
+        """Have the request for the sum that comes next; False where networks must ``learn`` first and are not to.
 
         What they learned is on the disk before anybody is asked about it, so that the question stays the same.
         """
-        if self._held and self._requests.network is None:
-            first = hashlib.sha256(self._requests.question.encode() + self._held[0].values.tobytes()).hexdigest()
-            file = self._file.with_name(f"class-sums-network-{first[:16]}.safetensors")
-            if not file.exists():
-                if not learn:
-                    return None
-                write_whole(file, self._networks_of(self._held[0]))
-            second = self._requests.under(read_whole(file))
-            try:
-                _ = second.question
-            except (StorageError, DataError) as error:
-                raise StorageError(f"{file.name}: {error}; restore it from a copy") from error
-            self._requests = second
-        return self._requests
+        if not self._held or self._requests.network is not None:
+            return True
+        first = hashlib.sha256(self._requests.question.encode() + self._held[0].values.tobytes()).hexdigest()
+        file = self._file.with_name(f"class-sums-network-{first[:16]}.safetensors")
+        if not file.exists() and learn:
+            write_whole(file, self._networks_of(self._held[0]))
+        if not file.exists():
+            return False
+        second = self._requests.under(read_whole(file))
+        try:
+            _ = second.question
+        except (StorageError, DataError) as error:
+            raise StorageError(f"{file.name}: {error}; restore it from a copy") from error
+        self._requests = second
+        return True
 
+    def _kept(self) -> NoisySums | None:
+        """The noisy sums in the file, None where there are none or they answer another question."""
+        if not self._file.exists():
+            return None
+        try:
+            arrays, about = load_arrays(self._file, _KIND, {"values": np.int64})
+        except StorageError as error:
+            raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
+        if about["question"] != self._requests.question:
+            return None
+        return self._sums(arrays["values"], float(about["noise"]), about["answered"])
 
-def kept_sums(path: Path, requests: SumRequests) -> NoisySums | None:
-    """The noisy sums in the file, None where there are none or they answer another question.
+    def _sums(self, values: IntArray, noise: float, answered: int) -> NoisySums:
+        contributions = answered * PARTY_CONTRIBUTIONS if self._requests.per_party else None
+        return NoisySums(self._requests.spec, values, noise, contributions)
 
-    Raises
-    ------
-    StorageError
-        If the file is damaged: what it held was paid for.
-    """
-    if not path.exists():
-        return None
-    try:
-        arrays, about = load_arrays(path, _KIND, {"values": np.int64})
-    except StorageError as error:
-        raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
-    if about["question"] != requests.question:
-        return None
-    contributions = _contributions(requests, about["answered"])
-    return NoisySums(requests.spec, arrays["values"], float(about["noise"]), contributions)
-
-
-def released_sums(
-    path: Path, requests: SumRequests, mechanism: Mechanism, noise: NoiseStrategy, ask: Ask, spend: Callable[[], None]
-) -> NoisySums:
-    """Ask, see to the noise and keep the result in the file; the sums were paid for before.
-
-    Parameters
-    ----------
-    mechanism : as it runs; where its stage has a share, the parties' noise is in the sum already.
-    noise : what draws the noise elsewhere.
-    spend : spends the charge, before there are noisy sums that anybody may see. Until then a round may fail and be
-        asked again under the same charge.
-    """
-    drawn_here = mechanism.stages[0].share is None
-    with replacing(path, "keep the class sums") as beside:
-        # A full disk is noticed now, with room for what is not known yet, and not when the charge is spent.
-        room = np.zeros(int(mechanism.parameters()["classes"]) * requests.spec.dimensions + 512, dtype=np.int64)
-        save_arrays(beside, _KIND, {"values": room}, question=requests.question)
-        values, answered = ask(None if drawn_here else spend)
-        scale = noise_on_entries(mechanism, answered)
-        if drawn_here:
-            spend()
-            source = SystemNoise() if noise.seed is None else SeededNoise(noise.seed)
-            values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
-        about = {"question": requests.question, "noise": scale, "answered": answered}
-        save_arrays(beside, _KIND, {"values": values}, **about)
-    return NoisySums(requests.spec, values, scale, _contributions(requests, answered))
+    def _released(
+        self, ask: Callable[[Callable[[], None] | None], tuple[IntArray, int]], spend: Callable[[], None]
+    ) -> NoisySums:
+        """Ask, see to the noise and keep the result in the file; the sums were paid for before."""
+        mechanism, requests, seed = self._setup.mechanism, self._requests, self._setup.noise.seed
+        drawn_here = mechanism.stages[0].share is None
+        with replacing(self._file, "keep the class sums") as beside:
+            # A full disk is noticed now, with room for what is not known yet, and not when the charge is spent.
+            room = np.zeros(int(mechanism.parameters()["classes"]) * requests.spec.dimensions + 512, dtype=np.int64)
+            save_arrays(beside, _KIND, {"values": room}, question=requests.question)
+            values, answered = ask(None if drawn_here else spend)
+            scale = noise_on_entries(mechanism, answered)
+            if drawn_here:
+                spend()
+                # With a seed, each sum has a noise of its own.
+                source = SystemNoise() if seed is None else SeededNoise(seed + len(self._held) * 2**64)
+                values = values + np.rint(source.gaussian(scale, values.shape)).astype(np.int64)
+            about = {"question": requests.question, "noise": scale, "answered": answered}
+            save_arrays(beside, _KIND, {"values": values}, **about)
+        return self._sums(values, scale, answered)
 
 
 def noise_on_entries(mechanism: Mechanism, answered: int) -> float:
@@ -174,7 +152,3 @@ def noise_on_entries(mechanism: Mechanism, answered: int) -> float:
     if share is not None:
         return share.sigma_share * math.sqrt(answered)  # more parties than needed add more noise than charged
     return mechanism.noise_votes * math.sqrt(bound_squared(int(mechanism.parameters()["classes"])))
-
-
-def _contributions(requests: SumRequests, answered: int) -> float | None:
-    return answered * PARTY_CONTRIBUTIONS if requests.per_party else None

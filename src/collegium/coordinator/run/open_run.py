@@ -229,7 +229,7 @@ class OpenRun:
             self._note_batch()
             self._runner.show_ledger()
         one = f"labels and student follow from the first of two class sums alone{missing}"
-        return None if sums.complete else one
+        return one if sums.held and sums.lacking else None
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):
