@@ -11,6 +11,7 @@ from support.liar import Liar
 from support.sums_scene import LENGTH, SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
+from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
 from collegium.coordinator.run.open_run import StudentTrainer
 from collegium.coordinator.run.query_runner import QueryRunner
 from collegium.coordinator.run.run_folder import RunFolder
@@ -23,6 +24,7 @@ from collegium.models.students import read_student
 from collegium.parties.account import Account
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.simulations.local import LocalParties
 
 SETTINGS: dict[str, Any] = {
@@ -48,6 +50,7 @@ def parties(few: Examples) -> LocalParties:
 
 
 def charges(folder: Path) -> int:
+    verify(folder / "ledger.sqlite")
     with Ledger.read(folder / "ledger.sqlite") as ledger:
         return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
 
@@ -88,9 +91,14 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     assert student.kernel.features.network == network
     student.save(tmp_path / "copy.safetensors")
     assert (tmp_path / "copy.safetensors").read_bytes() == folder.student.read_bytes()
-    folder.student.unlink()
-    again = driven(asked, parties, public, tmp_path).run()
-    assert len(again.rounds) == 2 and again.privacy == record.privacy
+    study = Storage(tmp_path / "two", ledger=tmp_path / "ledger.sqlite", study="two")
+    other = Coordinator(asked, Reach(parties, signing_keys=parties.signing_keys), study, public=public)
+    other.label()
+    again = other.fit()
+    assert not again.rounds and charges(tmp_path) == 6, "its evaluation, and its labels, which cost nothing"
+    assert read_student(RunFolder(tmp_path / "two").student, device="cpu").predict(public.pool.x).tolist() == (
+        student.predict(public.pool.x).tolist()
+    )
 
 
 def second_of(record: RunRecord) -> str:
