@@ -89,7 +89,7 @@ class StudentTrainer:
         Raises DataError where all inputs of the pool look alike to the sums.
         """
         labels = sums.of_pool(self._pool, self._config.task, self._device)[1].argmax(axis=1)
-        student = self.fit(LabelSet(np.arange(len(labels)), labels), "first student", sums)
+        student = self.fit(LabelSet(np.arange(len(labels)), labels), "interim student", sums)
         assert isinstance(student, KernelStudent) and student.network is not None  # or there is one round
         return student.network.to_bytes()
 
