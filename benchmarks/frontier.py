@@ -193,7 +193,11 @@ class Methods:
             return scores, scores
         sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
         first = self.under(sigma)
-        learned = self._fitted(first._released(first.spec, first.sums, sigma, [self.seed]))
+        noisy = first._released(first.spec, first.sums, sigma, [self.seed])
+        if not noisy.of_pool(split.pool, split.task)[2]:
+            twice = noisy.mean_with(first._released(first.spec, first.sums, sigma, [self.seed, 1]))
+            return scores, self._fitted(twice).probabilities(split.test.x)
+        learned = self._fitted(noisy)
         assert isinstance(learned, KernelStudent) and learned.network is not None  # of images
         settings, network = SumsConfig(landmarks=len(self.spec.landmarks)), learned.network.to_bytes()
         spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)

@@ -53,6 +53,7 @@ _LARGEST = 2.0**30
 _KEPT = 10_000
 """How many inputs of the pool take part in the fits to the pool at most."""
 _FEWEST_RECORDS = 10.0
+_CLEAR = 0.25
 _KAPPA = 3.0
 _POOL_WEIGHT = 0.3
 _PASSES = 3
@@ -83,16 +84,38 @@ class NoisySums:
     values: IntArray
     noise: float
     contributions: float | None = None
-    _found: list[tuple["KernelStudent", NDArray[np.float64]]] = field(default_factory=list, init=False, repr=False)
+    _found: list[tuple["KernelStudent", NDArray[np.float64], bool]] = field(
+        default_factory=list, init=False, repr=False
+    )
 
     def of_pool(
         self, pool: NDArray[Any], task: Task, device: str = "cpu"
-    ) -> tuple["KernelStudent", NDArray[np.float64]]:
-        """The `classifier`, and its probabilities of the pool's inputs, ``[inputs, classes]``; computed once."""
+    ) -> tuple["KernelStudent", NDArray[np.float64], bool]:
+        """The `classifier`, its probabilities of the pool's inputs, and whether these teach features; computed once.
+
+        The probabilities have shape ``[inputs, classes]``. Where the sum stands for less than a quarter of the
+        contributions that it needs (`PoolSpectrum.contributions_needed`), so many labels are wrong that features
+        learned from them tell less than the same sum taken once more.
+        """
         if not self._found:
-            student = self.classifier(pool, task, device)
-            self._found.append((student, student.probabilities(pool)))
+            spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
+            student, classes = self.classifier(pool, task, device, spectrum), len(task.classes)
+            clear = self.count(classes) >= _CLEAR * spectrum.contributions_needed(self.noise, classes)
+            self._found.append((student, student.probabilities(pool), clear))
         return self._found[0]
+
+    def count(self, classes: int) -> float:
+        """How many contributions the sum stands for."""
+        if self.contributions is not None:
+            return self.contributions
+        return max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
+
+    def mean_with(self, other: "NoisySums") -> "NoisySums":
+        """The mean with another sum under the same map, whose noise is another."""
+        values, count = np.rint((self.values + other.values) / 2).astype(np.int64), self.contributions
+        if count is not None and other.contributions is not None:
+            count = (count + other.contributions) / 2
+        return NoisySums(self.kernel, values, math.hypot(self.noise, other.noise) / 2, count)
 
     def classifier(
         self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: "PoolSpectrum | None" = None
@@ -106,9 +129,7 @@ class NoisySums:
         """
         classes = len(task.classes)
         found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-        count = self.contributions
-        if count is None:
-            count = max(_FEWEST_RECORDS, float(self.values[-1]) / count_of_one(classes))
+        count = self.count(classes)
         sums = self.values[:-1].reshape(classes, -1).T / (ONE * classes)
         sums = sums - sums.mean(axis=1, keepdims=True)  # contributions add up to 0 over the classes, noise does not
         noise = self.noise / (ONE * classes)

@@ -320,14 +320,17 @@ class SumClasses(SumRecords):
     kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
     per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
         contributions.
+    number : which of the sums that the terms name (``rounds``) this is, from 1 on.
     """
 
     kernel: KernelSpec
     pool_sha256: str
+    number: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(1 <= self.number <= self.terms.parameters.get("rounds", 1.0), "the terms name so many class sums")
 
     @property
     def classes(self) -> int:
@@ -342,8 +345,8 @@ class SumClasses(SumRecords):
 
     @property
     def question(self) -> bytes:
-        asked = f"collegium-class-sums-v2|{self.kernel.digest()}|{self.pool_sha256}|{self.classes}|{self.per_party}"
-        return hashlib.sha256(asked.encode()).digest()
+        asked = [self.kernel.digest(), self.pool_sha256, self.classes, self.per_party, self.number]
+        return hashlib.sha256(f"collegium-class-sums-v3|{asked}".encode()).digest()
 
 
 @dataclass(frozen=True)

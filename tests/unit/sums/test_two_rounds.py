@@ -18,17 +18,20 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import Examples
-from collegium.errors import ConfigurationError, QuorumNotReached, StorageError
-from collegium.models.kernel_student import KernelStudent
+from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached, StorageError
+from collegium.models.arrays import load_arrays
+from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import read_student
 from collegium.parties.account import Account
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
+from collegium.privacy.mechanisms.class_sums import ClassSums
+from collegium.protocol.requests import Terms
 from collegium.simulations.local import LocalParties
 
 SETTINGS: dict[str, Any] = {
-    "budget": {"epsilon": 4.0},
+    "budget": {"epsilon": 15.0},
     "sums": {"landmarks": 20},
     "student": {"method": "kernel", "options": {"steps": 2}},
 }
@@ -84,7 +87,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     assert charges(tmp_path) == 4, "the evaluation, two sums, and the labels, which cost nothing"
     assert len(record.rounds) == 2 and folder.class_sums.read_bytes() == first
     assert record.labels is not None and record.labels.answered == 40 and record.labels.stopped is None
-    assert record.privacy is not None and 3.6 < record.privacy.epsilon <= 4.0
+    assert record.privacy is not None and 13.5 < record.privacy.epsilon <= 15.0
     assert record.evaluation is not None and record.evaluation.measures is not None
     student = read_student(folder.student, device="cpu")
     assert isinstance(student, KernelStudent) and student.network is not None
@@ -145,8 +148,8 @@ def test_another_network_is_another_question_and_paid_as_such(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Path], None],
 ) -> None:
-    sigma: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}}
-    sigma |= {"budget": {"epsilon": 9.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "masked"}}
+    sigma: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 0.7}}}
+    sigma |= {"budget": {"epsilon": 30.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "masked"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
@@ -239,3 +242,46 @@ def test_parties_that_are_away_at_the_second_sum_are_waited_for(
     with pytest.raises(QuorumNotReached, match="too few are ready"):
         driven(config(**SETTINGS), parties, public, tmp_path).label()
     assert charges(tmp_path) == 2
+
+
+def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
+    few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks would learn noise. The mean of two sums with half of the budget is as good as one with all of it."""
+    once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
+    asked, dead = config(**SETTINGS | {"budget": {"epsilon": 0.2}}), list[int]()
+
+    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
+        if requests.number == 2 and not dead:
+            dead.append(1)
+            dies()
+        return honest(self, requests, before)
+
+    honest = QueryRunner.ask_sum
+    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+    with pytest.raises(KeyboardInterrupt):
+        driven(asked, once, public, tmp_path).label()
+    record = driven(asked, once, public, tmp_path).label()
+    assert charges(tmp_path) == 3 and record.labels is not None
+    assert record.labels.stopped is None and record.labels.answered == 40
+    (network,) = tmp_path.glob("class-sums-network-*")
+    assert not network.read_bytes()
+    one, two = (
+        load_arrays(tmp_path / name, "class sums", {"values": np.int64})
+        for name in ("class-sums.safetensors", "class-sums-2.safetensors")
+    )
+    assert one[1]["question"] != two[1]["question"] and not np.array_equal(one[0]["values"], two[0]["values"])
+
+
+def test_the_mean_of_two_sums_has_the_mean_of_their_values_and_less_noise() -> None:
+    one, other = (NoisySums(SPEC, np.array(values), noise) for values, noise in (([4, 8], 3.0), ([6, 9], 4.0)))
+    mean = one.mean_with(other)
+    assert mean.values.tolist() == [5, 8] and mean.noise == 2.5 and mean.contributions is None
+
+
+def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[..., Consortium]) -> None:
+    with pytest.raises(ProtocolViolation, match="so many class sums"):
+        consortium().request("masked", number=2)
+    twice = Terms.of(ClassSums(5.0, 3, 2), "masked", "")
+    first, second = (consortium().request("masked", terms=twice, number=number) for number in (1, 2))
+    assert first.question != second.question

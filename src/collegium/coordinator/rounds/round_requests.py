@@ -200,7 +200,9 @@ class SumRequests(RoundRequests):
     """
 
     network: bytes | None = None
-    """Of a second request: records are compared by its features."""
+    """Records are compared by its features; by those of the settings where it is None."""
+    number = 1
+    """1 for the first sum, 2 for the second."""
 
     def __init__(self, config: RunConfig, pool: NDArray[Any], pool_sha256: str, ledger_id: str, noise: float) -> None:
         self._config, self._pool, self._pool_sha256, self._ledger_id = config, pool, pool_sha256, ledger_id
@@ -215,9 +217,12 @@ class SumRequests(RoundRequests):
         return paid
 
     def under(self, network: bytes) -> Self:
-        """The request for a second sum, under features of these networks, which learned from the first sum alone."""
+        """The request for a second sum, under features of these networks, which learned from the first sum alone.
+
+        Where the file is empty, it is a second sum under the same map.
+        """
         second = type(self)(self._config, self._pool, self._pool_sha256, self._ledger_id, self._noise)
-        second.network = network
+        second.network, second.number = network or None, 2
         return second
 
     @cached_property
@@ -235,16 +240,15 @@ class SumRequests(RoundRequests):
     @cached_property
     def question(self) -> str:
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
-        asked = [self.spec.digest(), self._pool_sha256, self._ledger_id]
+        asked = [self.number, self.spec.digest(), self._pool_sha256, self._ledger_id]
         return json.dumps([*asked, self._noise, self._config.votes.mode, self._config.budget.unit])
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> SumClasses:
         """The request; ``asked`` does not matter, as a sum labels every input."""
         terms = Terms.of(mechanism, mode, stage)
         name = round_id(self._pool_sha256, (), (terms, self.question))
-        return SumClasses(
-            terms, name, paid_from(self._ledger_id, self._charge, mode), self.per_party, self.spec, self._pool_sha256
-        )
+        ledger, pool = paid_from(self._ledger_id, self._charge, mode), self._pool_sha256
+        return SumClasses(terms, name, ledger, self.per_party, self.spec, pool, self.number)
 
 
 def paid_from(ledger_id: str, charge: int, mode: str) -> str:

@@ -35,7 +35,8 @@ class SumsOfRun:
     Parameters
     ----------
     requests : for the first sum.
-    networks_of : returns the file of networks that learn what these sums say of the pool.
+    networks_of : returns the file of networks that learn what these sums say of the pool. Where it is empty, as too
+        much of that is noise, the second sum is under the same map, and the mean of both takes its place.
     """
 
     def __init__(self, setup: RunSetup, requests: SumRequests, networks_of: Callable[[NoisySums], bytes]) -> None:
@@ -92,7 +93,7 @@ class SumsOfRun:
 
         What they learned is on the disk before anybody is asked about it, so that the question stays the same.
         """
-        if not self._held or self._requests.network is not None:
+        if not self._held or self._requests.number > 1:
             return True
         first = hashlib.sha256(self._requests.question.encode() + self._held[0].values.tobytes()).hexdigest()
         file = self._file.with_name(f"class-sums-network-{first[:16]}.safetensors")
@@ -122,7 +123,8 @@ class SumsOfRun:
 
     def _sums(self, values: IntArray, noise: float, answered: int) -> NoisySums:
         contributions = answered * PARTY_CONTRIBUTIONS if self._requests.per_party else None
-        return NoisySums(self._requests.spec, values, noise, contributions)
+        sums = NoisySums(self._requests.spec, values, noise, contributions)
+        return self._held[0].mean_with(sums) if self._held and self._requests.network is None else sums
 
     def _released(
         self, ask: Callable[[Callable[[], None] | None], tuple[IntArray, int]], spend: Callable[[], None]

@@ -86,9 +86,14 @@ class StudentTrainer:
     def networks_of(self, sums: NoisySums) -> bytes:
         """The networks beside the student of these class sums, as a safetensors file that parties may be sent.
 
+        Empty where the sums are too noisy for networks to learn from them.
+
         Raises DataError where all inputs of the pool look alike to the sums.
         """
-        labels = sums.of_pool(self._pool, self._config.task, self._device)[1].argmax(axis=1)
+        _, shares, clear = sums.of_pool(self._pool, self._config.task, self._device)
+        if not clear:
+            return b""
+        labels = shares.argmax(axis=1)
         student = self.fit(LabelSet(np.arange(len(labels)), labels), "interim student", sums)
         assert isinstance(student, KernelStudent) and student.network is not None  # or there is one round
         return student.network.to_bytes()

@@ -46,7 +46,7 @@ class Kernel(Frozen):
     def fit(self, problem: LearningProblem) -> KernelStudent:
         if problem.sums is None:
             raise ConfigurationError("the student 'kernel' is made of class sums: use the mechanism class-sums with it")
-        student, shares = problem.sums.of_pool(problem.pool, problem.task, problem.device)
+        student, shares, _ = problem.sums.of_pool(problem.pool, problem.task, problem.device)
         if isinstance(problem.task.inputs, ImageInputs) and self.steps:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
                 from collegium.coordinator.students.networks import fit_beside

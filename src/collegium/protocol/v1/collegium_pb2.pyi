@@ -355,20 +355,22 @@ class KernelSpec(_message.Message):
     def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., bandwidth_squared: _Optional[int] = ..., ridge: _Optional[float] = ...) -> None: ...
 
 class SumClassesRequest(_message.Message):
-    __slots__ = ("terms", "round_id", "ledger_id", "kernel", "pool_sha256", "per_party")
+    __slots__ = ("terms", "round_id", "ledger_id", "kernel", "pool_sha256", "per_party", "number")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
     PER_PARTY_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     terms: Terms
     round_id: str
     ledger_id: str
     kernel: KernelSpec
     pool_sha256: str
     per_party: bool
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., per_party: _Optional[bool] = ...) -> None: ...
+    number: int
+    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., per_party: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
     __slots__ = ("terms", "round_id", "ledger_id", "per_party", "students", "number_of_classes")
