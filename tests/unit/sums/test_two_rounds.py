@@ -201,7 +201,8 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
     [
         {"student": {"method": "kernel", "options": {"steps": 0}}},
         {"student": {"method": "consistency"}},
-        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 2}}},
+        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 1}}},
+        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 3}}, "sums": {}},
     ],
 )
 def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, Any]) -> None:
@@ -220,6 +221,7 @@ def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, 
         ({"student": {"method": "kernel", "options": {"steps": 0}}}, 1),
         ({"student": {"method": "random-forest"}}, 1),
         ({"sums": {"rounds": 1}}, 1),
+        ({"mechanism": {"name": "class-sums", "parameters": {"sigma": 5.0, "rounds": 1}}}, 1),
     ],
 )
 def test_public_facts_alone_decide_how_many_sums_there_are(changes: dict[str, Any], rounds: int) -> None:

@@ -291,16 +291,17 @@ class RunConfig(Frozen):
         """
         networks = self.student.method == "kernel" and self.student.options.get("steps") != 0
         networks = networks and self.task.inputs.kind == "image"
-        if self.sums.rounds == 2 and not networks:
+        rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
+        if self.sums.rounds not in (AUTO, rounds) or rounds not in (AUTO, 1, 2):
+            raise ValueError("sums.rounds is 1 or 2, and mechanism.parameters.rounds the same or left out")
+        if rounds == AUTO:
+            rounds = 1 + (networks and self.budget.unit == "record" and self.votes.mode != SumMode.MASKED)
+        if rounds == 2 and not networks:
             raise ValueError(
                 "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
                 "whose features the second sum is taken under: set rounds = 1"
             )
-        if self.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS and "rounds" in self.mechanism.parameters:
-            raise ValueError("mechanism.parameters.rounds follows from sums.rounds: set that")
-        if self.sums.rounds == AUTO:
-            twice = networks and self.budget.unit == "record" and self.votes.mode != SumMode.MASKED
-            object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": 1 + twice}))
+        object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": int(rounds)}))
         return self
 
     @model_validator(mode="after")
