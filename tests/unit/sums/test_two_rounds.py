@@ -18,7 +18,7 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import Examples
-from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached, StorageError
+from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation, QuorumNotReached, StorageError
 from collegium.models.arrays import load_arrays
 from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import read_student
@@ -112,7 +112,7 @@ def second_of(record: RunRecord) -> str:
 def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the parties, which give one exact sum; by the budget, which is lowered after the first."""
+    """By parties, which give one exact sum or have no torch; by the budget, which is lowered after the first."""
     once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
     asked = config(**SETTINGS | {"votes": {"mode": "masked"}, "sums": {"landmarks": 20, "rounds": 2}})
     record = driven(asked, once, public, tmp_path / "parties").run()
@@ -122,7 +122,18 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
     )
     assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
 
-    parties, folder = institutions(few.take(np.arange(60)), POLICY), tmp_path / "budget"
+    def without_torch(features: Any, inputs: Any) -> int:
+        if features.name == "network":
+            raise MissingExtra("features by a network need torch")
+        return 1
+
+    parties = institutions(few.take(np.arange(60)), POLICY)
+    with monkeypatch.context() as patched:
+        patched.setattr("collegium.parties.class_sums.dimensions", without_torch)
+        record = driven(config(**SETTINGS), parties, public, tmp_path / "torch").label()
+    assert "5 institutions gave none (missing-extra: features by a network need torch)" in second_of(record)
+
+    folder = tmp_path / "budget"
     sigma = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 2.0}}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(StudentTrainer, "networks_of", dies)
