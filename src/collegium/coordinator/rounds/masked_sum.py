@@ -76,7 +76,7 @@ class BegunSums:
 
         Raises QuorumNotReached where another run has begun to open them since `about` told what is ``known``.
         """
-        with nullcontext() if self._path is None else exclusive(self._path.with_name(f".{self._path.name}.lock")):
+        with nullcontext() if self._path is None else exclusive(self._path.with_name(f".{self._path.stem}.lock")):
             held = self.about(subjects)
             if known is not None and [one and one[1] for one in held] != [one and one[1] for one in known]:
                 raise QuorumNotReached("another run under this ledger opens these sums: start this run again")
