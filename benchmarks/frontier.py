@@ -53,7 +53,7 @@ from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.loading.files import open_npz
-from collegium.data.task import Task, VectorInputs
+from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.models.students import Student
 from collegium.parties.class_sums import RecordsOfClasses
@@ -155,6 +155,26 @@ SETS: dict[str, Callable[[int], Split]] = {
     "banking77": vectors("banking77_minilm.npz", 2000, 0),
     "medical": vectors("medical_abstracts_minilm.npz", 800, 488),
 }
+
+
+def changed(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[int], Split]:
+    """A set of images, all of which were changed, ``[n, height, width, channels]``."""
+
+    def split(seed: int) -> Split:
+        own = SETS[name](seed)
+        pool, private, test = (np.ascontiguousarray(change(x)) for x in (own.pool, own.private.x, own.test.x))
+        height, width, channels = pool.shape[1:]
+        task = own.task.model_copy(update={"inputs": ImageInputs(height=height, width=width, channels=channels)})
+        return Split(task, pool, Examples(private, own.private.labels()), Examples(test, own.test.labels()))
+
+    return split
+
+
+UNSEEN: dict[str, Callable[[int], Split]] = {
+    "digits-turned": changed("digits", lambda x: 255 - np.rot90(x, axes=(1, 2))),
+    "cifar10-grey": changed("cifar10", lambda x: x[:, 2:30, 2:30].mean(axis=3, keepdims=True).astype(np.uint8)),
+}
+"""Sets of images on which nothing was chosen; they are not drawn."""
 
 
 class Methods:
@@ -430,7 +450,7 @@ def rows_of(name: str, epsilons: list[float], seeds: int, methods: list[str], la
     """Every row of one set, as it is done."""
     scores: dict[tuple[str, float | None], list[tuple[float, float, float | None]]] = {}
     for seed in range(seeds):
-        split = SETS[name](seed)
+        split = (SETS | UNSEEN)[name](seed)
         made, truth = Methods(split, seed, landmarks), split.test.labels()
         print(f"{name}: {len(split.private)} records, CPU: {made.cost}", flush=True)
 
