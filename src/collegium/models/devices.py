@@ -84,9 +84,7 @@ def one_thread() -> Iterator[None]:
 
     torch = sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
-    set_threads(
-        1
-    )  # first: once OpenMP is limited, torch takes its own algebra, of which that knows nothing, for limited
+    set_threads(1)  # first: once OpenMP is limited, torch takes its own algebra for limited, which it is not
     try:
         with threadpool_limits(1):
             yield

@@ -82,8 +82,8 @@ class SumHandler:
         reply = SecureSumAnswer(running.handle(step))
         try:
             if step.WhichOneof("phase") == "mask_input":
-                leave()
                 leaving.let_out()
+                leave()
             elif step.WhichOneof("phase") == "sign_survivors":
                 leaving.open_with(running.opened)
         except Exception:

@@ -75,8 +75,10 @@ class SumsOfRun:
             If networks can learn nothing from the first sum.
         """
         while self.lacking and self._may_ask(learn=True):
-            paid = pay(self._requests.question, self._lacking - 1)
-            self._held.append(self._released(partial(ask, self._requests.paid_by(paid)), partial(spend, paid)))
+            if (sums := self._kept()) is None:
+                paid = pay(self._requests.question, self._lacking - 1)
+                sums = self._released(partial(ask, self._requests.paid_by(paid)), partial(spend, paid))
+            self._held.append(sums)
 
     @property
     def _lacking(self) -> int:
@@ -84,9 +86,9 @@ class SumsOfRun:
 
     @property
     def _file(self) -> Path:
-        """Of the sum that comes next, beside the ledger that pays for it, as runs may share both."""
-        folder = self._setup.folder
-        return self._setup.ledger_file.with_name((folder.second_sums if self._held else folder.class_sums).name)
+        """Of the sum that comes next, beside the ledger that pays for it, as runs may share both; public."""
+        asked = hashlib.sha256(self._requests.question.encode()).hexdigest()
+        return self._setup.ledger_file.with_name(f"class-sums-{asked[:16]}.safetensors")
 
     def _may_ask(self, *, learn: bool) -> bool:
         """Have the request for the sum that comes next; False where networks must ``learn`` first and are not to.

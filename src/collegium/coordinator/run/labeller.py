@@ -248,7 +248,7 @@ class Labeller:
         if not self._stated() or self._ledger.left(purpose) < due:
             self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: due}, self._beside)
         if self._ledger.affordable(purpose, due) < due:
-            raise BudgetExceeded(f"{due} more class sums do not fit the budget: raise budget.epsilon")
+            raise BudgetExceeded(f"{due} more class sums do not fit the budget")
         ready()
         return self._ledger.charge(purpose, [question], expected=laws)
 

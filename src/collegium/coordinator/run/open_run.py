@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
-from collegium.coordinator.rounds.rounds import ANSWERED
+from collegium.coordinator.rounds.rounds import ANSWERED, InputsLost
 from collegium.coordinator.run.class_sums import SumsOfRun
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
@@ -30,7 +30,12 @@ from collegium.errors import (
     CollegiumError,
     CostRefused,
     DataError,
+    FewPartiesRefused,
+    MechanismRefused,
     MissingExtra,
+    ModeRefused,
+    NoiseRefused,
+    PoolRefused,
     QueriesRefused,
     QuorumNotReached,
 )
@@ -348,9 +353,12 @@ class OpenRun:
 
 def _for_good(error: CollegiumError) -> str | None:
     """Why another try fails too: the budget, nothing to learn, or that each party which failed refused; else None."""
+    if isinstance(error, BudgetExceeded | DataError | InputsLost):
+        return str(error)
     if not isinstance(error, QuorumNotReached):
-        return str(error) if isinstance(error, BudgetExceeded | DataError) else None
+        return None
     failed = [outcome for outcome in error.outcomes.values() if outcome != ANSWERED]
-    refusals = (QueriesRefused.code, CostRefused.code, MissingExtra.code)
+    lasting = (QueriesRefused, CostRefused, ModeRefused, MechanismRefused, NoiseRefused, PoolRefused, FewPartiesRefused)
+    refusals = (*(one.code for one in lasting), MissingExtra.code)
     refused = bool(failed) and all(outcome.startswith(refusals) for outcome in failed)
     return f"{len(failed)} institutions gave none ({'; '.join(sorted(set(failed)))})" if refused else None
