@@ -69,6 +69,17 @@ ROUNDS, LOCAL_STEPS = 10, 4
 SAMPLING_RATE, NEAREST = 0.2, (0.003, 0.01, 0.03)  # the latter as parts of a sample
 QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
 INSTITUTIONS = {"hearts": 4}
+METHODS = (
+    "class-sums",
+    "alone",
+    "pooled forest",
+    "noisy gradient",
+    "dp-sgd linear",
+    "dp-sgd network",
+    "dp-fedavg",
+    "gnmax",
+    "private-knn",
+)
 
 Floats = NDArray[np.float64]
 
@@ -467,14 +478,16 @@ def rows_of(name: str, epsilons: list[float], seeds: int, methods: list[str], la
         if "pooled forest" in methods and split.task.inputs.kind == "table":
             note("pooled forest", None, made.pooled_forest())
         for epsilon in epsilons:
-            kernel, student = made.class_sums(epsilon)
-            note("class-sums", epsilon, student)
-            if student is not kernel:
-                note("kernel alone", epsilon, kernel)
+            if "class-sums" in methods:
+                kernel, student = made.class_sums(epsilon)
+                note("class-sums", epsilon, student)
+                if student is not kernel:
+                    note("kernel alone", epsilon, kernel)
             if "noisy gradient" in methods:
                 note("noisy gradient", epsilon, made.noisy_gradient(epsilon))
-            if "dp-sgd" in methods:
+            if "dp-sgd linear" in methods:
                 note("dp-sgd linear", epsilon, made.dp_sgd(epsilon))
+            if "dp-sgd network" in methods:
                 note("dp-sgd network", epsilon, made.dp_sgd(epsilon, hidden=64))
             if "gnmax" in methods:
                 note("gnmax", epsilon, made.gnmax(epsilon))
@@ -569,7 +582,7 @@ def main() -> None:
     parser.add_argument("--sets", default="adult,hearts,schools,digits,banking77,medical")
     parser.add_argument("--epsilons", default="0.05,0.2,0.5,1,2")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", default="alone,pooled forest,noisy gradient,dp-sgd,dp-fedavg,gnmax,private-knn")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--landmarks", type=int, default=1000)
     parser.add_argument("--json", type=Path, help="where the rows are kept; a file's other rows stay")
     parser.add_argument("--plot", type=Path, help="draw the rows of --json to this SVG file and run nothing")
