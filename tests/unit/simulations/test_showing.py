@@ -86,7 +86,7 @@ def test_the_closing_table_has_every_figure() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_why_it_stopped_is_said() -> None:
-    rows = dict(closing_rows(record(labels=labels(answered=3, stopped="0.9 of 1 is spent"), student=None)))
+    rows = dict(closing_rows(record(labels=labels(answered=3, left_out=17, stopped="0.9 of 1 is spent"), student=None)))
     assert rows["label accuracy"] == rows["student accuracy"] == rows["non-private baseline"] == "–"
     assert rows["stopped"] == "0.9 of 1 is spent"
 
