@@ -71,6 +71,7 @@ def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueryRunner, "ask_sum", ask)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def second_of(record: RunRecord) -> str:
     return record.labels.stopped or ""
 
 
+@pytest.mark.slow
 def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
