@@ -79,13 +79,13 @@ def test_an_insider_that_sends_malformed_frames_is_cut_off(sent: bytes, fortress
 
 
 def test_headers_that_never_end_fill_no_memory(fortress: Fortress) -> None:
-    """384 MiB of one request's headers, in pieces as large as a frame may be: a third of it would be too much."""
+    """768 MiB of one request's headers, in pieces as large as a frame may be: a third of it would be too much."""
     before = fortress.memory_bytes()
     with fortress.tls(as_party=INSIDER) as insider:
         insider.sendall(PREFACE + frame(SETTINGS) + frame(HEADERS, b"\x83", stream=1))
         piece = frame(CONTINUATION, b"\x00\x04name\x7f\xf8\x7e" + b"v" * (KIB_16 - 9), stream=1)
-        send_until_cut(insider, lambda number: piece, 384 * 64)
-        assert_holds(fortress, before, 128 * 1024 * 1024)
+        send_until_cut(insider, lambda number: piece, 768 * 64)
+        assert_holds(fortress, before, 256 * 1024 * 1024)
 
 
 def test_whoever_floods_with_pings_is_cut_off(fortress: Fortress) -> None:
