@@ -41,7 +41,7 @@ class SumsOfRun:
 
     def __init__(self, setup: RunSetup, requests: SumRequests, networks_of: Callable[[NoisySums], bytes]) -> None:
         self._setup, self._requests, self._networks_of = setup, requests, networks_of
-        self._held: list[NoisySums] = []
+        self._rounds, self._held = int(setup.config.sums.rounds), list[NoisySums]()
 
     @property
     def held(self) -> list[NoisySums]:
@@ -49,14 +49,14 @@ class SumsOfRun:
 
         Raises StorageError where a file is damaged: what it held was paid for.
         """
-        while self._lacking and self._may_ask(learn=False) and (sums := self._kept()) is not None:
+        while len(self._held) < self._rounds and self._may_ask(learn=False) and (sums := self._kept()) is not None:
             self._held.append(sums)
         return self._held
 
     @property
     def lacking(self) -> int:
         """How many sums of the run were not released."""
-        return int(self._setup.config.sums.rounds) - len(self.held)
+        return self._rounds - len(self.held)
 
     def take(self, pay: Callable[[str, int], int], ask: Ask, spend: Callable[[int], None]) -> None:
         """Have the sums that were not released yet.
@@ -76,13 +76,9 @@ class SumsOfRun:
         """
         while self.lacking and self._may_ask(learn=True):
             if (sums := self._kept()) is None:
-                paid = pay(self._requests.question, self._lacking - 1)
+                paid = pay(self._requests.question, self.lacking - 1)
                 sums = self._released(partial(ask, self._requests.paid_by(paid)), partial(spend, paid))
             self._held.append(sums)
-
-    @property
-    def _lacking(self) -> int:
-        return int(self._setup.config.sums.rounds) - len(self._held)
 
     @property
     def _file(self) -> Path:
