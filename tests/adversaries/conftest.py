@@ -40,7 +40,7 @@ def configuration(**changes: Any) -> RunConfig:
 
 @dataclass
 class Study:
-    """Runs and jobs of one consortium, all paid from one ledger."""
+    """Runs of one consortium, all paid from one ledger."""
 
     folder: Path
     parties: LocalParties = field(
@@ -57,7 +57,7 @@ class Study:
     def label(
         self, folder: str = "own", positions: range | None = None, *, study: str | None = None, **changes: Any
     ) -> RunRecord:
-        """The labels of the consortium's own run, of a named study, or of a student's job in another folder."""
+        """The labels of the consortium's own run, of a named study, or of given positions in another folder."""
         if positions is not None:
             changes["queries__count"] = len(positions)
         return Coordinator(

@@ -151,7 +151,7 @@ def test_a_budget_that_is_lowered_afterwards_does_not_become_the_guarantee(study
     assert again.privacy.epsilon == first.privacy.epsilon >= verify(study.ledger).bounds("record", "replace")[0]
 
 
-def test_a_job_in_another_unit_is_charged_for_what_the_jobs_before_cost_that_unit(study: Study) -> None:
+def test_a_run_in_another_unit_is_charged_for_what_the_runs_before_cost_that_unit(study: Study) -> None:
     study.label()
     with Ledger.read(study.ledger) as ledger:
         record, party = ledger.epsilon(), ledger.epsilon(("party", "replace"))
@@ -169,7 +169,7 @@ def test_a_job_in_another_unit_is_charged_for_what_the_jobs_before_cost_that_uni
     assert verify(study.ledger).charges == spent
 
 
-def test_jobs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(study: Study) -> None:
+def test_runs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(study: Study) -> None:
     few_teachers = LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n, teachers=1) for n in range(6)})
     Study(study.folder, few_teachers).label(budget__unit="party", teachers__per_party=1)
     with Ledger.read(study.ledger) as ledger:

@@ -1,4 +1,4 @@
-"""No sequence of edits, restarts, crashes, jobs and moved budgets makes any printed ε smaller than what was paid.
+"""No sequence of edits, restarts, crashes, runs and moved budgets makes any printed ε smaller than what was paid.
 
 What was paid is kept by the test itself: every charge with the mechanism's own law for each unit, at the moment when
 it was made. Everything that is printed must come to what all these rounds cost together, or more, and not lie below
@@ -47,7 +47,7 @@ GRID = 0.97
 
 
 class Operator(RuleBasedStateMachine):
-    """Edits the configuration and starts jobs, all under one ledger."""
+    """Edits the configuration and starts runs, all under one ledger."""
 
     @initialize()
     def begin(self) -> None:
@@ -129,7 +129,7 @@ class Operator(RuleBasedStateMachine):
 Operator.TestCase.settings = settings(
     max_examples=40, stateful_step_count=14, deadline=None, suppress_health_check=list(HealthCheck)
 )
-test_no_sequence_of_edits_and_jobs_prints_less_than_was_paid = Operator.TestCase
+test_no_sequence_of_edits_and_runs_prints_less_than_was_paid = Operator.TestCase
 
 
 @pytest.mark.parametrize("planted", ["what came before is forgotten", "used, not stated"])

@@ -19,7 +19,6 @@ from typing import Any
 
 from benchmarks.usage import tree_cpu_s, tree_memory_bytes
 from collegium.coordinator.cli.provision_cli import provision
-from collegium.coordinator.label_jobs.ordering import enrol_student
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.data.task import Task
 from collegium.parties.enrolment import enrol
@@ -35,8 +34,7 @@ from support.processes import start_script
 PATIENCE_S = 60.0
 HONEST = ("ash", "birch")
 INSIDER = "cedar"
-STUDENT = "dill"
-"""Both have a good certificate and bad intentions."""
+"""Has a good certificate and bad intentions."""
 
 CONFIG = """\
 name = "besieged"
@@ -48,7 +46,6 @@ budget = {{ epsilon = 10.0 }}
 address = "localhost:{sessions}"
 enrolment = "localhost:{enrolment}"
 parties = ["ash", "birch", "cedar"]
-students = [{{ name = "dill" }}]
 folder = "consortium"
 
 [task]
@@ -105,9 +102,6 @@ class Fortress:
         self.ports = Ports(sessions, enrolment, json.loads(self._line())["status"])
         for name in (*HONEST, INSIDER):
             self.enrol(name)
-        served = self.folder / "consortium"
-        code, fingerprint = code_for(served, STUDENT), fingerprint_of(served)
-        enrol_student(self.config.consortium.enrolment, STUDENT, code, fingerprint, self.folder / STUDENT)
         for name in HONEST:
             self._attend(name)
         deadline_s = time.monotonic() + PATIENCE_S
@@ -120,8 +114,6 @@ class Fortress:
         enrol(address, name, code, fingerprint_of(served), self.folder / name)
 
     def credentials(self, name: str) -> Credentials:
-        if name == STUDENT:
-            return Credentials.load(self.folder / name, "student")
         return Credentials.load(self.folder / name / "credentials", "party")
 
     def ask(self) -> dict[str, str]:

@@ -34,7 +34,6 @@ address = "localhost:{sessions}"
 enrolment = "localhost:{enrolment}"
 parties = ["ash", "birch", "cedar", "oak"]
 folder = "consortium"
-{settings}
 
 [task]
 classes = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]
@@ -45,13 +44,11 @@ inputs = {{ kind = "image", height = 8, width = 8 }}
 class Scene:
     """A provisioned consortium and its parties."""
 
-    def __init__(self, folder: Path, *, settings: str = "", extra: str = "", epsilon: float = 60.0) -> None:
+    def __init__(self, folder: Path, *, extra: str = "", epsilon: float = 60.0) -> None:
         self.folder = folder
         sessions, enrolment = free_ports(2)
         self.path = path = folder / "consortium.toml"
-        path.write_text(
-            CONFIG.format(sessions=sessions, enrolment=enrolment, settings=settings, extra=extra, epsilon=epsilon)
-        )
+        path.write_text(CONFIG.format(sessions=sessions, enrolment=enrolment, extra=extra, epsilon=epsilon))
         provision(path)
         self.config: ConsortiumConfig = read_consortium(path)
         self.members: MembersFile = MembersFile(folder / "consortium")

@@ -10,13 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from collegium.coordinator.label_jobs.queue import JobQueue
-from collegium.coordinator.label_jobs.service import LabelJobService
-from collegium.coordinator.label_jobs.servicer import LabelServicer
 from collegium.coordinator.service.session_service import SessionService
-from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
+from collegium.coordinator.settings.consortium import read_consortium
 from collegium.coordinator.watching.server import StatusServer
 from collegium.data.values import ArraySpec
 from collegium.logs import LogFormat, configure_logging
@@ -26,21 +21,10 @@ from collegium.protocol.requests import Describe
 def main(path: Path) -> None:
     configure_logging(LogFormat.JSON)
     config = read_consortium(path)
-    folder = ConsortiumFolder(config.consortium.folder)
     attendance = SessionService(
         config, pool=ArraySpec("0" * 64, "uint8", (100, 8, 8, 1)), wait_s=0, on_event=lambda event: None
     )
-    jobs = LabelJobService(
-        JobQueue(folder.jobs),
-        task_json=config.task.model_dump_json(),
-        student_json=config.student.model_dump_json(),
-        pool=np.zeros((100, 8, 8, 1), np.uint8),
-        ledger=folder.ledger,
-        members=attendance.members,
-    )
-    jobs.prepare()
-    services = (LabelServicer(jobs, attendance.take_event).service(),)
-    with attendance.open(services), StatusServer("127.0.0.1:0", dict) as status:
+    with attendance.open(), StatusServer("127.0.0.1:0", dict) as status:
         print(json.dumps({"status": int(status.url.rstrip("/").rpartition(":")[2])}), flush=True)
         for _ in sys.stdin:
             names = attendance.parties.names()

@@ -17,18 +17,6 @@ PARTY = {
 AWAY = {"connected": False, "connected_since": None}
 NEVER = {"certificate_days_left": None, "rounds_asked": 0, "rounds_answered": 0}
 
-JOB = {
-    "job": "5f0c" * 8,
-    "student": "registry",
-    "state": "queued",
-    "inputs": 100,
-    "labelled": 0,
-    "rounds": 0,
-    "submitted_utc": "2026-03-03T13:00:00+00:00",
-    "reason": "",
-    "note": "",
-}
-
 SNAPSHOT: dict[str, Any] = {
     "consortium": "clinics",
     "at": "2026-03-03T14:05:10Z",
@@ -49,7 +37,6 @@ SNAPSHOT: dict[str, Any] = {
     "phase": {"step": "votes", "done": 2, "total": 3, "seconds_left": 90},
     "report": False,
     "rounds": 3,
-    "own_rounds": 3,
     "round_seconds": {
         "count": 3,
         "sum": 7.25,
@@ -78,8 +65,6 @@ SNAPSHOT: dict[str, Any] = {
     "refused_connections": {"identity": 4},
     "protocol_violations": 0,
     "disconnections": 1,
-    "students": {},
-    "jobs": [],
 }
 
 

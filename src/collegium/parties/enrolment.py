@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from collegium.data.task import Task
-from collegium.errors import ProtocolViolation, StorageError
+from collegium.errors import StorageError
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.mechanisms import SumMode
 from collegium.protocol.codec import parse_json
@@ -58,8 +58,6 @@ def enrol(
     credentials = folder / CREDENTIALS
     answer, authority_pem = request_certificate(address, name, "party", code, fingerprint, credentials)
     roster = parse_json(Roster, answer.roster_json, "a roster")
-    if answer.terms is None:
-        raise ProtocolViolation("the coordinator did not say what it means to ask: update Collegium")
     roster.require_certified(authority_pem)
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)

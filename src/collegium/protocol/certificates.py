@@ -25,7 +25,7 @@ from collegium.data.task import PARTY_NAME
 from collegium.data.values import check_party_name
 from collegium.errors import IdentityError
 
-Role = Literal["party", "coordinator", "student"]
+Role = Literal["party", "coordinator"]
 
 SIGNING_KEY_OID = x509.ObjectIdentifier("2.25.226015053978625745633806602240951590548")
 """The extension holds version byte 1, the Ed25519 public key (32 bytes) and its signature on the TLS key (64 bytes)."""

@@ -1,4 +1,4 @@
-"""How a party or a student without a certificate asks for one: join codes, messages, TLS pinned by a fingerprint.
+"""How a party without a certificate asks for one: join codes, messages, TLS pinned by a fingerprint.
 
 Each connection carries one exchange over TLS 1.3: one line of JSON to the coordinator, one line back. A party asks
 twice. First it asks for the authority's certificate, over a connection whose certificate is not checked: the answer is
@@ -78,15 +78,13 @@ class Enrolled(Frozen):
 
     certificate_pem: str
     roster_json: str
-    """Empty for a student, which does not need the parties' keys."""
     expected: tuple[str, ...] = Field(default=(), max_length=MAX_PARTIES)
-    """Names of the parties that are enrolled or may still enrol; none for a student."""
-    terms: AnnouncedTerms | None = None
-    """None for a student."""
+    """Names of the parties that are enrolled or may still enrol."""
+    terms: AnnouncedTerms
     tasks: tuple[Task, ...] = ()
-    """What the consortium means to learn, which the party keeps; none for a student."""
+    """What the consortium means to learn, which the party keeps."""
     sessions: str
-    """The ``host:port`` where parties open their sessions and students ask for labels."""
+    """The ``host:port`` where parties open their sessions."""
 
 
 class Declined(Frozen):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from support.consortium import NAMES, Scene
 from support.members import PATIENCE_S
 
+from collegium.clock import utc_now
+from collegium.coordinator.membership.enrolment_service import RENEW_BEFORE
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.service.session_service import SessionService
@@ -18,6 +24,8 @@ from collegium.coordinator.settings.run_config import load_public
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, IdentityError
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
+from collegium.protocol.identities import Credentials, issue_kit, load_authority
 from collegium.protocol.roster import Roster
 
 
@@ -127,3 +135,44 @@ def test_the_members_of_another_consortium_are_not_served(scene: Scene) -> None:
     scene.members.change(lambda members: (Members(consortium="other"), None))
     with pytest.raises(ConfigurationError, match="is the folder of 'other'"):
         CoordinatorService(scene.config, load_public(scene.config.run, None), wait_s=0)
+
+
+def test_a_certificate_that_ends_soon_is_made_anew_and_shown_while_everybody_stays_connected(scene: Scene) -> None:
+    """The coordinator's own. Who enrols later is shown the new one, and the ledger is signed by the same key."""
+    consortium = scene.folder / "consortium"
+    shown: list[x509.Certificate] = []
+
+    def change(number: int) -> None:
+        if number != 1:
+            return
+        shown.append(shown_by(scene))
+        authority, identity = load_authority(consortium / "authority"), consortium / "coordinator"
+        issue_kit(authority, identity, "coordinator", "coordinator", hosts=["localhost"], days=5)
+        deadline = time.monotonic() + PATIENCE_S
+        while shown_by(scene).not_valid_after_utc - utc_now() < RENEW_BEFORE:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)  # between two looks at the condition
+        shown.append(shown_by(scene))
+        scene.join("oak")
+
+    assert scene.serve(change).state == "finished"
+    before, after = shown
+    assert after != before and after.public_key() == before.public_key()
+    for name in NAMES:
+        scene.parties[name].thread.join(PATIENCE_S)
+        assert scene.parties[name].ended == ["the run is finished"]
+    signed_by = Credentials.load(consortium / "coordinator", "coordinator").subject.signing_key
+    assert sum(queries for _, queries in verify(consortium / "ledger.sqlite", signed_by).periods) == charged(scene)
+
+
+def shown_by(scene: Scene) -> x509.Certificate:
+    """The certificate that the port of the sessions shows to whoever connects now."""
+    context = ssl.create_default_context(cafile=str(scene.folder / "consortium" / "authority" / "authority.pem"))
+    port = int(scene.config.consortium.address.rpartition(":")[2])
+    with (
+        socket.create_connection(("localhost", port), PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        der = secured.getpeercert(binary_form=True)
+    assert der is not None
+    return x509.load_der_x509_certificate(der)

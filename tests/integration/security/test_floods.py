@@ -16,13 +16,11 @@ from support.attackers import (
     PATIENCE_S,
     PREFACE,
     SETTINGS,
-    STUDENT,
     Fortress,
     frame,
 )
 
 from collegium import limits
-from collegium.protocol import label_jobs
 from collegium.protocol.channels import ATTEND, channel_credentials, channel_options
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.v1 import collegium_pb2 as pb
@@ -33,19 +31,18 @@ MOST_GROWTH_BYTES = 256 * 1024 * 1024
 CROWD, MOST_OF_ONE_BYTES = 200, 256 * 1024
 MOST_CPU_S = 10.0
 CONNECTIONS, STREAMS = 14, 4
-ORDER = f"/{label_jobs.SERVICE}/Order"
 
 Open = Callable[[Iterable[bytes]], Any]
 
 
 @contextmanager
-def connection(fortress: Fortress, name: str, method: str) -> Iterator[Open]:
-    """A connection of the peer's own; opens streams on which it sends what it is given, however long."""
+def connection(fortress: Fortress) -> Iterator[Open]:
+    """A connection of the insider's own; opens streams on which it sends what it is given, however long."""
     address = fortress.config.consortium.address
     unlimited = [("grpc.max_send_message_length", -1)]
     options = [*(o for o in channel_options(address) if o[0] != unlimited[0][0]), *unlimited]
-    with grpc.secure_channel(address, channel_credentials(fortress.credentials(name)), options) as channel:
-        yield lambda messages: channel.stream_stream(method)(iter(messages), timeout=PATIENCE_S)
+    with grpc.secure_channel(address, channel_credentials(fortress.credentials(INSIDER)), options) as channel:
+        yield lambda messages: channel.stream_stream(ATTEND)(iter(messages), timeout=PATIENCE_S)
 
 
 def end_of(call: Any) -> grpc.StatusCode:
@@ -68,29 +65,23 @@ def bounded(fortress: Fortress) -> Iterator[None]:
     assert fortress.ask() == dict.fromkeys(HONEST, "Description")
 
 
-@pytest.mark.parametrize(("name", "method"), [(INSIDER, ATTEND), (STUDENT, ORDER)])
-def test_a_message_far_too_long_is_refused_by_its_length_alone(name: str, method: str, fortress: Fortress) -> None:
+def test_a_message_far_too_long_is_refused_by_its_length_alone(fortress: Fortress) -> None:
     """480 MiB in all, one after the other."""
     long = bytes(FAR_TOO_LONG_BYTES)
     with bounded(fortress):
         for _ in range(8):
-            with connection(fortress, name, method) as opened:
+            with connection(fortress) as opened:
                 assert end_of(opened([long])) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize(
-    ("name", "method", "turned_away", "rounds"),
-    [(INSIDER, ATTEND, grpc.StatusCode.UNAVAILABLE, 10), (STUDENT, ORDER, grpc.StatusCode.PERMISSION_DENIED, 3)],
-)
-def test_of_one_peer_few_messages_are_read_however_many_streams_it_opens(
-    name: str, method: str, turned_away: grpc.StatusCode, rounds: int, fortress: Fortress
-) -> None:
-    """224 MiB at the same time, each message as long as one may be, and again: of the party 2.2 GiB in all."""
+def test_of_one_peer_few_messages_are_read_however_many_streams_it_opens(fortress: Fortress) -> None:
+    """224 MiB at the same time, each message as long as one may be, and again: 2.2 GiB in all."""
+    turned_away = grpc.StatusCode.UNAVAILABLE
     longest, ends = bytes(limits.MAX_REPLY_BYTES), Counter[grpc.StatusCode]()
     with bounded(fortress):
-        for _ in range(rounds):
+        for _ in range(10):
             with ExitStack() as held:
-                opened = [held.enter_context(connection(fortress, name, method)) for _ in range(CONNECTIONS)]
+                opened = [held.enter_context(connection(fortress)) for _ in range(CONNECTIONS)]
                 calls = [stream([longest]) for stream in opened for _ in range(STREAMS)]
                 ends.update(end_of(call) for call in calls)
     assert set(ends) <= {turned_away, grpc.StatusCode.INVALID_ARGUMENT} and ends[turned_away] > 0, ends
@@ -101,7 +92,7 @@ def test_answers_that_nobody_asked_for_are_let_go_of_one_by_one(fortress: Fortre
     hello = pb.Hello(protocol_version=limits.PROTOCOL_VERSION, party=INSIDER, software="flood")
     votes = pb.Votes(queries=1, classes=1, counts=bytes(limits.MAX_REPLY_BYTES - 1024))
     unasked = pb.FromParty(reply=pb.Reply(request_id="x", votes=votes)).SerializeToString()
-    with bounded(fortress), connection(fortress, INSIDER, ATTEND) as opened:
+    with bounded(fortress), connection(fortress) as opened:
         ended = end_of(opened([pb.FromParty(hello=hello).SerializeToString(), *[unasked] * 65]))
         assert ended is grpc.StatusCode.INVALID_ARGUMENT
 

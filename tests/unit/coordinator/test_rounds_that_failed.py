@@ -163,7 +163,7 @@ def test_a_run_whose_round_failed_goes_on_when_a_party_joins_or_leaves(
 
 
 def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, clinics: Clinics) -> None:
-    """As a student's job does, or the run once its folder was deleted.
+    """As another run does, or this one once its folder was deleted.
 
     Each folder had its own notes: parties refused the other's inputs for good, as they had signed another list.
     """
@@ -172,9 +172,9 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, 
         drive(VOTES, "masked", positions=[3, 4, 5, 6])
     clinics.gone = {"c-1": "votes"}
     with pytest.raises(QuorumNotReached, match="c-1 must be there"):
-        drive(VOTES, "masked", "job", positions=[5, 9])
+        drive(VOTES, "masked", "other", positions=[5, 9])
     clinics.gone = {}
-    for folder, positions in (("job", [5, 9]), ("run", [3, 4, 5, 6])):
+    for folder, positions in (("other", [5, 9]), ("run", [3, 4, 5, 6])):
         labels = drive(VOTES, "masked", folder, positions=positions).labels
         assert labels is not None and (labels.answered, labels.stopped) == (len(positions), None)
 

@@ -17,7 +17,6 @@ from support.digit_parties import TASK as DIGITS
 from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.run_folder import read_labels
-from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, load
@@ -34,7 +33,6 @@ from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import CountNearest, Fit, PoolRange
-from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 
 pytestmark = pytest.mark.slow
@@ -187,17 +185,12 @@ def test_what_does_not_go_together_is_refused_with_a_reason(changes: dict[str, A
         config(**changes)
 
 
-def test_students_of_one_class_and_students_jobs_are_refused(go: Any, of_kinds: Examples) -> None:
+def test_students_of_one_class_are_refused(go: Any, of_kinds: Examples) -> None:
     for method in ("consistency", "random-forest", "vat"):
         with pytest.raises(ConfigurationError, match="for a multilabel task choose supervised"):
             fit_student(method, of_kinds.x[:20], [0, 1], [1, 2], TASK, seed=0)
     with pytest.raises(ConfigurationError, match="choose supervised"):
         go("run", only=False, student={"method": "consistency"})
-    jobs = {"address": "localhost:1", "enrolment": "localhost:2", "folder": "f", "parties": ["a"]}
-    students = [{"name": "lab", "queries": 5}]
-    values = config().model_dump() | {"consortium": jobs | {"students": students}}
-    with pytest.raises(ConfigurationError, match="one class a record"):
-        validate_config(values, ConsortiumConfig, "test")
 
 
 def question(**changes: Any) -> CountNearest:

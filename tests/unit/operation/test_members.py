@@ -12,7 +12,7 @@ import pytest
 from collegium.coordinator.membership.members import WRONG_ATTEMPTS, Decision, Members, MembersFile, decide
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.errors import ConfigurationError, IdentityError, StorageError, UnnamedParties
-from collegium.protocol.certificates import Authority, Role, read_certificate, read_subject, verify_issued
+from collegium.protocol.certificates import Authority, read_certificate, read_subject, verify_issued
 from collegium.protocol.enrolment import code_digest, given_code, is_code, new_code
 from collegium.protocol.identities import create_identity
 from collegium.protocol.roster import Roster
@@ -181,48 +181,6 @@ def test_a_folder_that_was_not_provisioned_says_so(tmp_path: Path) -> None:
     (tmp_path / "members.json").write_text("{")
     with pytest.raises(StorageError, match="damaged"):
         MembersFile(tmp_path).read()
-
-
-def with_student(**limits: int | None) -> Members:
-    members = Members(consortium="trial")
-    for name, queries in limits.items():
-        members = members.with_student(name, queries).with_code(name, CODE, NOW, hours=1)
-    return members
-
-
-def test_a_student_enrols_as_one_and_is_no_party(tmp_path: Path) -> None:
-    request = create_identity(tmp_path, "lab", "student")
-    decision = ask(with_student(lab=7), request, name="lab")
-    members = let_in(decision)
-    assert isinstance(decision.outcome, bytes)
-    subject = read_subject(read_certificate(decision.outcome))
-    assert subject.role == "student" and members.admit_student(subject).queries == 7
-    assert members.expected() == [] and members.roster().admitted() == []
-    renewed = ask(members, request, name="lab", code="")
-    assert let_in(renewed).students["lab"].queries == 7
-
-
-@pytest.mark.parametrize(("role", "members"), [("party", with_student(lab=None)), ("student", expecting("lab"))])
-def test_a_code_serves_the_role_that_it_was_given_for(role: Role, members: Members, tmp_path: Path) -> None:
-    refused(ask(members, create_identity(tmp_path, "lab", role), name="lab"), "join code is wrong")
-
-
-def test_a_revoked_student_is_admitted_no_more_and_keeps_its_limit(tmp_path: Path) -> None:
-    request = create_identity(tmp_path, "lab", "student")
-    decision = ask(with_student(lab=7), request, name="lab")
-    members = let_in(decision).without("lab")
-    assert isinstance(decision.outcome, bytes)
-    subject = read_subject(read_certificate(decision.outcome))
-    with pytest.raises(IdentityError, match="one no longer"):
-        members.admit_student(subject)
-    again = members.with_code("lab", CODE, NOW, hours=1)
-    refused(ask(again, request, name="lab"), "revoked")
-    assert again.students["lab"].queries == 7
-
-
-def test_a_party_and_a_student_never_share_a_name() -> None:
-    with pytest.raises(IdentityError, match="give the student another name"):
-        expecting("lab").with_student("lab", None)
 
 
 def test_a_party_that_names_others_again_and_again_does_not_have_them_left_out() -> None:

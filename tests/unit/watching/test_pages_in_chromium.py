@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.browser import FOUND, Tab, browser
 from support.run_records import full_configuration, privacy, run_record
-from support.snapshots import JOB, PARTY, snapshot
+from support.snapshots import PARTY, snapshot
 
 from collegium.coordinator.report.page import render
 from collegium.coordinator.run.run_record import RunRecord
@@ -26,7 +26,7 @@ INTERACTIVE = "[...document.querySelectorAll('a, summary, button, input, [tabind
 
 def rich() -> dict[str, Any]:
     """A snapshot with all that may make a page wide or break it."""
-    made = snapshot(consortium="x" * 60, jobs=[JOB | {"student": LONG}])
+    made = snapshot(consortium="x" * 60)
     made["parties"][LONG] = PARTY
     made["last_failures"].append({"when": "round 9", "party": LONG, "outcome": f"refused: <b>{'long' * 90}</b>"})
     return made

@@ -14,7 +14,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
-from collegium.errors import BudgetExceeded, StorageError
+from collegium.errors import StorageError
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.models.training_curves import recording
 
@@ -48,8 +48,6 @@ def serve(
 ) -> None:
     """Enrol parties, wait for a quorum, and run until the student and the report are written.
 
-    If the consortium names students, the coordinator then serves their label jobs, in order, until it is stopped.
-
     Run it again after a crash or an interruption, and it goes on: labels in the ledger stay, nothing is paid twice, and
     the parties connect again by themselves.
     """
@@ -76,15 +74,7 @@ def serve(
         on_event=live.take_event,
     )
     with recording(tensorboard), service.listening(), shown_at(status_at or config.consortium.status, config, live):
-        if config.consortium.own_run:
-            try:
-                say(service.run(), config.place, as_json)
-            except BudgetExceeded as error:
-                if not config.consortium.students:
-                    raise
-                log.error("%s", error)
-        if config.consortium.students:
-            service.serve_jobs()
+        say(service.run(), config.place, as_json)
 
 
 def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
@@ -151,16 +141,6 @@ def _show(found: dict[str, Any]) -> None:
         console.print(
             f"ε        {privacy['epsilon_spent']:.4f} spent, {privacy['epsilon_left']:.4f} left, for one "
             f"{privacy['unit']}" + ("" if privacy["delta"] is None else f" (δ = {privacy['delta']:g})")
-        )
-    for name, student in found["students"].items():
-        limit = "" if student["inputs_limit"] is None else f" of {student['inputs_limit']}"
-        console.print(f"student  {name}: {student['membership']}, {student['inputs_asked']}{limit} inputs asked")
-    for job in found["jobs"]:
-        why = "".join(f"; {text}" for text in (job["reason"], job["note"]) if text)
-        console.print(
-            f"job      {job['job'][:8]} of {job['student']}: {job['state']}, {job['labelled']} of {job['inputs']} "
-            f"inputs{why}",
-            markup=False,
         )
     for failure in found["last_failures"]:
         console.print(f"failed   {failure['when']}, {failure['party']}: {failure['outcome']}", markup=False)

@@ -1,4 +1,4 @@
-"""`collegium provision`: the consortium's authority, the coordinator's identity, a join code per party and student."""
+"""`collegium provision`: the consortium's authority, the coordinator's identity, a join code per party."""
 
 import json
 from dataclasses import asdict
@@ -38,11 +38,11 @@ def provision(
     add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let one more party enrol.")] = None,
     renew_code: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Make a new join code for a party or student; the old one is void."),
+        typer.Option(metavar="NAME", help="Make a new join code for a party; the old one is void."),
     ] = None,
     revoke: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Remove a party or student; its keys are void for good."),
+        typer.Option(metavar="NAME", help="Remove a party; its keys are void for good."),
     ] = None,
     authority_file: Annotated[
         Path | None,
@@ -59,7 +59,7 @@ def provision(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make the authority, the coordinator's keys and join codes; print the command that each party or student types.
+    """Make the authority, the coordinator's keys and join codes; print the command that each party types.
 
     The file is checked first: the public data, the plan and what the budget pays for, with a forecast of the labels.
     Run again, it only makes what is missing. A code is shown once; only its digest is kept.
@@ -83,10 +83,8 @@ def provision(
     to_sign = _exchange(folder, config, authority) if authority.key is None else 0
     members = folder.members.read()
     lines = {
-        name: f"collegium {'student' if name in members.students else 'party'} enrol "
-        f"--coordinator {config.consortium.enrolment} --name {name} --code {code} "
-        f"--fingerprint {authority.fingerprint} --folder {name}"
-        + ("" if name in members.students else " --data FILE --label COLUMN")
+        name: f"collegium party enrol --coordinator {config.consortium.enrolment} --name {name} --code {code} "
+        f"--fingerprint {authority.fingerprint} --folder {name} --data FILE --label COLUMN"
         for name, code in codes.items()
     }
     if as_json:
@@ -98,7 +96,6 @@ def provision(
             "enrolled": members.roster().admitted(),
             "expected": members.expected(),
             "requests_to_sign": to_sign,
-            "students": sorted(name for name, student in members.students.items() if student.enrolled),
         }
         typer.echo(json.dumps(result))
         return
@@ -155,7 +152,7 @@ def _exchange(folder: ConsortiumFolder, config: ConsortiumConfig, authority: Aut
             else:
                 folder.members.change(lambda members, pem=pem: (members.certified(pem.decode()), None))  # type: ignore[misc]
         folder.certificates.unlink()
-    requests = [member.request_pem for member in folder.members.read().known().values() if member.request_pem]
+    requests = [member.request_pem for member in folder.members.read().members.values() if member.request_pem]
     if needs_certificate(folder, config):
         requests.insert(0, create_identity(folder.identity, "coordinator", "coordinator").decode())
     if requests:
@@ -177,18 +174,12 @@ def _join_codes(
         for name in revoke:
             members = members.without(name)
         fresh = [name for name in config.consortium.parties if name not in members.members]
-        for student in config.consortium.students:
-            if student.name not in members.students:
-                fresh.append(student.name)
-            members = members.with_student(student.name, student.queries)
-        unknown = sorted(set(renew) - set(members.known()) - set(fresh))
+        unknown = sorted(set(renew) - set(members.members) - set(fresh))
         if unknown:
             raise IdentityError(f"nobody is called {', '.join(unknown)}; use --add to let one more party join")
         codes = {name: new_code() for name in dict.fromkeys([*fresh, *add, *renew])}
         for name in add:
             check_party_name(name, IdentityError)
-            if name in members.students:
-                raise IdentityError(f"{name} is a student: give the party another name")
             if name in members.members and members.members[name].expected:
                 raise IdentityError(f"{name} is expected or enrolled already; use --renew-code for a new code")
         for name, code in codes.items():

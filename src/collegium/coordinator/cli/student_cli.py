@@ -1,28 +1,21 @@
-"""`collegium student enrol | fit | evaluate | predict | export`: from issued labels to a classifier in use."""
+"""`collegium student fit | evaluate | predict | export`: from issued labels to a classifier in use."""
 
 import json
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from collegium.coordinator.run.label_set import student_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
-from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.run_config import StudentConfig, load_public
-from collegium.data import DataSource, Examples, array_spec, data_root, load
-from collegium.data.task import Task
+from collegium.coordinator.settings.run_config import load_public
+from collegium.data import DataSource, array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.extras import optional_import
-from collegium.logs import LogFormat, configure_logging
 from collegium.models.training_curves import recording
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import replacing
@@ -46,50 +39,9 @@ ReadAs = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@dataclass(frozen=True, eq=False)
-class _Lessons:
-    """What a student is fitted from: ``labels`` are pairs of a position in the pool and a class."""
-
-    task: Task
-    student: StudentConfig
-    pool: NDArray[Any]
-    labels: Sequence[tuple[int, int]]
-    holdout: Examples | None = None
-    run: RunRecord | None = None
-
-
-@app.command(epilog="Example: collegium student enrol --coordinator HOST:PORT --name lab-1 --code CODE --fingerprint F")
-def enrol(
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The enrolment address.", show_default=False)],
-    name: Annotated[str, typer.Option(help="This student's name.", show_default=False)],
-    fingerprint: Annotated[
-        str, typer.Option(metavar="SHA256", help="Fingerprint of the authority: the code is sent to no other.")
-    ],
-    folder: Annotated[Path, typer.Option(help="The folder for keys and certificate.", show_default=False)],
-    code: Annotated[str, typer.Option(help="The join code; not needed to renew.", show_default=False)] = "",
-    code_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A file with the join code, or - to type it, so that ps does not show it."),
-    ] = None,
-) -> None:
-    """Make this student's keys and have them certified; the private keys never leave the folder.
-
-    With the same folder and no code, the command renews the certificate.
-    """
-    from collegium.coordinator.label_jobs.ordering import enrol_student
-    from collegium.protocol.enrolment import given_code
-
-    credentials, sessions = enrol_student(coordinator, name, given_code(code, code_file), fingerprint, folder)
-    typer.echo(f"{credentials.name} is enrolled until {credentials.subject.not_after.date()}; ask for labels with:")
-    typer.echo(f"collegium student fit labels --coordinator {sessions} --credentials {folder} --queries 20")
-
-
-@app.command(
-    epilog="Examples: collegium student fit runs/first --method supervised --seed 3; "
-    "collegium student fit labels --coordinator HOST:PORT --credentials lab-1 --queries 20"
-)
+@app.command(epilog="Example: collegium student fit runs/first --method supervised --seed 3")
 def fit(
-    run: Annotated[Path, typer.Argument(help="The folder of a run; with --coordinator, the folder to write to.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     method: Annotated[str | None, typer.Option(help="The student's method; by default the run's own.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="A setting of the method, as name=value; may be repeated.")
@@ -99,19 +51,6 @@ def fit(
         typer.Option("--output", "-o", help="The file to write; by default student-METHOD.safetensors in the run."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the student's random choices.")] = 0,
-    coordinator: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator for labels, and wait for them.")
-    ] = None,
-    credentials: Annotated[
-        Path | None, typer.Option(help="Folder with the student's keys; for --coordinator.", show_default=False)
-    ] = None,
-    queries: Annotated[
-        int | None, typer.Option(min=1, help="How many inputs to ask about, drawn by the seed; for --coordinator.")
-    ] = None,
-    positions: Annotated[
-        Path | None, typer.Option(help="A file of the inputs to ask about, one position per line; for --coordinator.")
-    ] = None,
-    note: Annotated[str, typer.Option(help="A note for the coordinator's list of jobs; for --coordinator.")] = "",
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the training curves here, for TensorBoard.")
     ] = None,
@@ -120,53 +59,12 @@ def fit(
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a student on a run's labels.csv and pool, or on labels that a coordinator gives for inputs of its pool.
-
-    The labels of a run are paid for already. A coordinator pays for those of inputs that nobody asked about before,
-    out of the consortium's budget. Run again after an interruption, the command goes on.
-    """
+    """Fit a student on a run's labels.csv and pool; the labels are paid for already."""
     from collegium.coordinator.report.model_card import write_model_card
     from collegium.coordinator.students import fit_student
 
     if output is not None and not output.parent.is_dir():
         raise StorageError(f"there is no folder {output.parent} for the student; make it, or change --output")
-    console = Console(stderr=True)
-    with recording(tensorboard), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        if coordinator is None:
-            lessons = _of_run(run, root)
-        else:
-            if credentials is None:
-                raise ConfigurationError(
-                    "--coordinator needs --credentials: the folder that collegium student enrol made"
-                )
-            lessons = _from_coordinator(coordinator, credentials, run, (queries, positions, seed), note, bar)
-        chosen = method or lessons.student.method
-        known = dict(lessons.student.options) if chosen == lessons.student.method else {}
-        task = bar.add_task(f"fitting {chosen}", total=None)
-        student = fit_student(
-            chosen,
-            lessons.pool,
-            np.array([index for index, _ in lessons.labels], dtype=np.int64),
-            np.array([label for _, label in lessons.labels], dtype=np.int64),
-            lessons.task,
-            seed=seed,
-            device=device,
-            threads=threads,
-            options=_options(option or [], known),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    target = output or run / ("student.safetensors" if coordinator else f"student-{chosen}.safetensors")
-    student.save(target)
-    result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(lessons.labels)}
-    quality = None
-    if lessons.holdout is not None and lessons.holdout.y is not None:
-        quality = student_quality(student, lessons.holdout.x, lessons.holdout.y, lessons.task)
-        result |= quality.model_dump()
-    result["model_card"] = str(write_model_card(target, lessons.task, chosen, quality, lessons.run))
-    _show(result, as_json)
-
-
-def _of_run(run: Path, root: Path | None) -> _Lessons:
     if not run.is_dir():
         raise StorageError(f"{run} is no folder of a run")
     record = read_run(run)
@@ -176,47 +74,32 @@ def _of_run(run: Path, root: Path | None) -> _Lessons:
         raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
     rows = read_labels(run / "labels.csv", config.task.label_columns)
     labels = [(index, label) for index, label in rows if label is not None]
-    return _Lessons(config.task, config.student, public.pool.x, labels, public.holdout, record)
-
-
-def _from_coordinator(
-    address: str,
-    credentials: Path,
-    folder: Path,
-    asked: tuple[int | None, Path | None, int],
-    note: str,
-    bar: Progress,
-) -> _Lessons:
-    """Ask the coordinator for labels of the inputs that `choice` finds for ``asked``, and wait for them."""
-    from collegium.coordinator.label_jobs.ordering import LabelJobClient, choice, order_labels
-    from collegium.protocol.identities import Credentials
-    from collegium.protocol.label_jobs import JobStatus
-
-    choose = choice(*asked)
-    Credentials.load(credentials, "student")
-    configure_logging(LogFormat.TEXT)
-    logger = logging.getLogger("collegium.student")
-    task = bar.add_task("fetching the pool", total=None)
-
-    def on_status(status: JobStatus) -> None:
-        turn = f"{status.state}, {status.ahead} before it" if status.ahead else status.state
-        if bar.disable:  # no terminal: lines in place of the bar
-            logger.info("job %s: %s, %d of %d inputs", status.job_id[:8], turn, status.labelled, status.inputs)
-        bar.update(task, description=f"waiting: {turn}", completed=status.labelled, total=status.inputs)
-
-    got = order_labels(
-        LabelJobClient(lambda: Credentials.load(credentials, "student"), address),
-        folder,
-        choose,
-        note,
-        on_received=lambda done, total: bar.update(task, completed=done, total=total),
-        on_status=on_status,
-    )
-    bar.remove_task(task)
-    if got.status.reason:
-        logger.warning("the job stopped: %s", got.status.reason)
-    labels = [(index, label) for index, label in got.labels.items() if label >= 0]
-    return _Lessons(got.task, got.student, got.pool, labels)
+    chosen = method or config.student.method
+    known = dict(config.student.options) if chosen == config.student.method else {}
+    console = Console(stderr=True)
+    with recording(tensorboard), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"fitting {chosen}", total=None)
+        student = fit_student(
+            chosen,
+            public.pool.x,
+            np.array([index for index, _ in labels], dtype=np.int64),
+            np.array([label for _, label in labels], dtype=np.int64),
+            config.task,
+            seed=seed,
+            device=device,
+            threads=threads,
+            options=_options(option or [], known),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    target = output or run / f"student-{chosen}.safetensors"
+    student.save(target)
+    result: dict[str, Any] = {"student": str(target), "method": chosen, "labels": len(labels)}
+    quality = None
+    if public.holdout is not None and public.holdout.y is not None:
+        quality = student_quality(student, public.holdout.x, public.holdout.y, config.task)
+        result |= quality.model_dump()
+    result["model_card"] = str(write_model_card(target, config.task, chosen, quality, record))
+    _show(result, as_json)
 
 
 @app.command(epilog="Example: collegium student evaluate runs/first/student.safetensors digits --start 1500")

@@ -1,4 +1,4 @@
-"""The port where parties and students enrol: one short exchange per connection, TLS 1.3, no client certificate.
+"""The port where parties enrol: one short exchange per connection, TLS 1.3, no client certificate.
 
 Anybody may knock here, so everything is bounded: exchanges at once, from the first byte of a handshake on, bytes of a
 request, seconds of an exchange. Whoever comes when all places are taken gets that of the one who has been longest at
@@ -50,7 +50,7 @@ class Registrar:
 
     Parameters
     ----------
-    sessions : ``host:port`` where the enrolled attend or ask.
+    sessions : ``host:port`` where the enrolled attend.
     terms : what parties are told that they will be asked.
     days : validity of a certificate.
     tasks : what parties are told that the consortium means to learn.
@@ -107,13 +107,12 @@ class Registrar:
         told = event("enrolled", party=subject.name, certificate=subject.fingerprint)
         logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16], extra=told)
         self._on_enrolled(subject.name)
-        party, certificate = subject.role == "party", decision.outcome.decode()
         return Enrolled(
-            certificate_pem=certificate,
-            roster_json=decision.members.roster().model_dump_json() if party else "",
-            expected=tuple(decision.members.expected()) if party else (),
-            terms=self._terms if party else None,
-            tasks=self._tasks if party else (),
+            certificate_pem=decision.outcome.decode(),
+            roster_json=decision.members.roster().model_dump_json(),
+            expected=tuple(decision.members.expected()),
+            terms=self._terms,
+            tasks=self._tasks,
             sessions=self._sessions,
         )
 

@@ -4,7 +4,7 @@
 from it and may be shown to anybody.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,6 @@ from collegium.errors import IdentityError, StorageError
 from collegium.limits import MAX_PARTIES
 from collegium.protocol.certificates import (
     Authority,
-    Subject,
     is_for,
     read_certificate,
     read_request,
@@ -48,7 +47,7 @@ class JoinCode(Frozen):
 
 
 class Member(Frozen):
-    """One party or student as the operator sees it."""
+    """One party as the operator sees it."""
 
     code: JoinCode | None = None
     request_pem: str | None = None
@@ -81,73 +80,40 @@ class Member(Frozen):
         return "enrolled" if self.enrolled else "expected" if self.expected else "left"
 
 
-class StudentMember(Member):
-    """Somebody outside who may ask for labels; has no vote and no place on the roster."""
-
-    queries: int | None = None
-    """Most inputs that it may ask about altogether."""
-
-
 class Members(Frozen):
-    """The consortium's membership. No party and student share a name."""
+    """The consortium's membership."""
 
     version: Literal[1] = 1
     consortium: str
     members: dict[PartyName, Member] = Field(default_factory=dict, max_length=MAX_PARTIES)
     """The parties."""
-    students: dict[PartyName, StudentMember] = Field(default_factory=dict, max_length=MAX_PARTIES)
-
-    def known(self) -> dict[str, Member]:
-        """Parties and students."""
-        return {**self.members, **self.students}
 
     def with_member(self, name: str, member: Member) -> "Members":
-        if isinstance(member, StudentMember):
-            return self.model_copy(update={"students": {**self.students, name: member}})
         return self.model_copy(update={"members": {**self.members, name: member}})
 
-    def with_student(self, name: str, queries: int | None) -> "Members":
-        """Know ``name`` as a student with this limit; IdentityError when a party has the name."""
-        if name in self.members:
-            raise IdentityError(f"{name} is a party: give the student another name")
-        held = self.students.get(name, StudentMember())
-        return self.with_member(name, held.model_copy(update={"queries": queries}))
-
     def with_code(self, name: str, code: str, now: datetime, hours: float) -> "Members":
-        """Let ``name`` enrol by this code, in place of any earlier code; somebody new enrols as a party."""
+        """Let ``name`` enrol by this code, in place of any earlier code."""
         fresh = JoinCode(digest=code_digest(name, code), expires_utc=now + timedelta(hours=hours))
-        return self.with_member(name, self.known().get(name, Member()).model_copy(update={"code": fresh}))
+        return self.with_member(name, self.members.get(name, Member()).model_copy(update={"code": fresh}))
 
     def without(self, name: str) -> "Members":
-        """Revoke a party or a student: its keys are never certified again. IdentityError when nobody has the name."""
-        known = self.known()
-        if name not in known:
-            raise IdentityError(f"nobody is called {name}; there are {', '.join(sorted(known)) or 'none'}")
-        member = known[name]
+        """Revoke a party: its keys are never certified again. IdentityError when nobody has the name."""
+        if name not in self.members:
+            raise IdentityError(f"nobody is called {name}; there are {', '.join(sorted(self.members)) or 'none'}")
+        member = self.members[name]
         gone = (member.signing_key,) if member.signing_key else ()
         revoked = tuple(dict.fromkeys(member.revoked_keys + gone))
         update = {"code": None, "request_pem": None, "left": True, "revoked_keys": revoked}
         return self.with_member(name, member.model_copy(update=update))
 
     def certified(self, certificate_pem: str) -> "Members":
-        """Enrol a party or student by what the authority issued; IdentityError where nobody asked for it."""
+        """Enrol a party by what the authority issued; IdentityError where nobody asked for it."""
         subject = read_subject(read_certificate(certificate_pem.encode()))
-        member = self.known().get(subject.name, Member())
+        member = self.members.get(subject.name, Member())
         asked = None if member.request_pem is None else read_request(member.request_pem.encode())
         if asked != (subject.name, subject.role, subject.signing_key):
             raise IdentityError(f"nobody asked for the certificate of {subject.role} {subject.name} that is here")
         return self.with_member(subject.name, _enrolled(member, certificate_pem, subject.signing_key.hex()))
-
-    def admit_student(self, subject: Subject) -> StudentMember:
-        """IdentityError unless the holder of this certificate may ask for labels."""
-        if subject.role != "student":
-            raise IdentityError(f"this is the certificate of a {subject.role}, not of a student")
-        student = self.students.get(subject.name)
-        if student is None or not student.enrolled:
-            raise IdentityError(f"{subject.name} is no student of {self.consortium}, or is one no longer")
-        if student.signing_key != subject.signing_key.hex():
-            raise IdentityError(f"{subject.name} is known with another signing key: enrol again")
-        return student
 
     def expected(self) -> list[str]:
         """Names of parties that are enrolled or may still enrol, sorted."""
@@ -176,7 +142,7 @@ class Decision:
 def decide(
     members: Members, authority: Authority, name: str, code: str, request_pem: bytes, *, days: int, now: datetime
 ) -> Decision:
-    """Enrol a party or student by its code, or renew the certificate of one that shows the keys it is known by.
+    """Enrol a party by its code, or renew the certificate of one that shows the keys it is known by.
 
     A request proves possession of its keys. A renewal needs no code for that reason, and keys that were revoked
     are never certified again: their old request would serve whoever stole them.
@@ -185,10 +151,9 @@ def decide(
         asked, role, key = read_request(request_pem)
     except IdentityError as error:
         return Decision(members, error)
-    if asked != name or role == "coordinator":
-        return Decision(members, IdentityError(f"the signing request is not for the party or student {name[:64]!r}"))
-    table: Mapping[str, Member] = members.students if role == "student" else members.members
-    member = table.get(name, Member())
+    if (asked, role) != (name, "party"):
+        return Decision(members, IdentityError(f"the signing request is not for the party {name[:64]!r}"))
+    member = members.members.get(name, Member())
     if member.enrolled and member.signing_key == key.hex():
         return _certify(members, authority, member, request_pem, days=days, now=now)
     if member.request_pem is not None and read_request(member.request_pem.encode())[2] == key:
@@ -200,7 +165,7 @@ def decide(
     if now > held.expires_utc:
         expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"
         return Decision(members, IdentityError(expired))
-    others = {other.signing_key for known, other in members.known().items() if known != name}
+    others = {other.signing_key for known, other in members.members.items() if known != name}
     if key.hex() in member.revoked_keys or key.hex() in others:
         spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
         return Decision(members, IdentityError(spent))

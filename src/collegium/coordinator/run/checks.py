@@ -151,27 +151,25 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         raise ConfigurationError(
             f"consortium.parties: a masked sum needs {SMALLEST_SUM} parties at least, and there are {len(names)}"
         )
-    affordable = 0
-    if config.consortium.own_run:
-        with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
-            stand_ins = dict.fromkeys(names, b"")
-            reach = Reach(_Nobody(), names, stand_ins)
-            trial = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public)
-            affordable = trial.check(thrown_away=True)
+    with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
+        stand_ins = dict.fromkeys(names, b"")
+        reach = Reach(_Nobody(), names, stand_ins)
+        trial = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public)
+        affordable = trial.check(thrown_away=True)
     summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
     forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
-    needed = _needed(config, public) if summed and config.consortium.own_run else None
+    needed = _needed(config, public) if summed else None
     return Findings(
         choice=config.choice,
         pool_inputs=len(public.pool),
         holdout_records=None if public.holdout is None else len(public.holdout),
-        queries=queries * config.consortium.own_run,
+        queries=queries,
         affordable=affordable,
         votes=len(names) * config.teachers.per_party * (answered_by is AnsweredBy.TEACHERS),
         forecasts=forecasts,
         needed=needed,
-        measured=_measured(config) if config.run.evaluation is not None and config.consortium.own_run else None,
+        measured=_measured(config) if config.run.evaluation is not None else None,
         unit=config.budget.unit,
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
@@ -212,7 +210,7 @@ def _forecasts(config: ConsortiumConfig) -> tuple[Forecast, ...]:
 
 
 def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]:
-    asked = config.consortium.queries_meant(config.queries.count, len(public.pool))
+    asked = config.queries.count
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
     ledger = config.place.ledger

@@ -2,21 +2,13 @@
 
 Who joins or leaves takes effect between rounds: the run is broken off after the labels of a round are in the ledger,
 and taken up again with the new roster, as after a crash. Nothing is paid twice by that.
-
-A consortium with students stays up after its own run. Their label jobs are runs too, each in a folder of its own,
-first come first served, under the one ledger and its one budget.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
-from collegium.coordinator.label_jobs.service import LabelJobService
-from collegium.coordinator.label_jobs.servicer import LabelServicer
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
@@ -25,14 +17,10 @@ from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
     BudgetExceeded,
-    CollegiumError,
-    LedgerCorrupt,
     QuorumNotReached,
-    Refused,
-    StorageError,
     UnnamedParties,
 )
 from collegium.logs import event
@@ -46,17 +34,8 @@ FRUITLESS_ROUNDS = 3
 """So many rounds in a row that failed with a quorum connected, and the run stops for its operator."""
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A run of the coordinator: the consortium's own, or a student's job."""
-
-    config: RunConfig
-    folder: Path
-    job: QueuedJob | None = None
-
-
 class CoordinatorService:
-    """A coordinator that is up while `listening`, and does its `run` then, and students' jobs.
+    """A coordinator that is up while `listening`, and does its `run` then.
 
     Parameters
     ----------
@@ -78,20 +57,7 @@ class CoordinatorService:
         self._config, self._public, self._on_progress = config, public, on_progress
         self._folder, self._study = config.place, config.consortium.study
         self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
-        self._own = _Work(config.run, self._folder.run)
         self._aside: set[str] = set()
-        self._jobs: LabelJobService | None = None
-        if config.consortium.students:
-            self._jobs = LabelJobService(
-                JobQueue(self._folder.jobs),
-                task_json=config.task.model_dump_json(),
-                student_json=config.student.model_dump_json(),
-                pool=public.pool.x,
-                ledger=self._folder.ledger,
-                members=self._sessions.members,
-                study=self._study,
-            )
-            self._sessions.on_members = self._jobs.tell
 
     @contextmanager
     def listening(self) -> "Iterator[CoordinatorService]":
@@ -99,101 +65,42 @@ class CoordinatorService:
         with exclusive(self._folder.lock, f"another process serves {self._folder.path}; stop it first"):
             remove_stale_temp_files(self._folder.path)
             self._check()
-            jobs = self._jobs
-            services = () if jobs is None else (LabelServicer(jobs, self._sessions.take_event).service(),)
-            try:
-                with self._sessions.open(services):
-                    yield self
-            finally:
-                if jobs is not None:
-                    jobs.close()
+            with self._sessions.open():
+                yield self
 
     def run(self) -> RunRecord:
-        """The whole run of the consortium's own, or what is left of it; returns its record.
+        """The whole run, or what is left of it; returns its record.
 
-        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Unless there are students to serve, parties
-        are told farewell by that end; all others come back when this is started again.
+        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Parties are told farewell where it is finished
+        or the budget ends; after any other error they come back when this is started again.
         """
         try:
-            result = self._complete(self._own)
+            result = self._complete()
         except BudgetExceeded as error:
-            self._farewell(f"the run stopped: {error}")
+            self._sessions.parties.farewell(f"the run stopped: {error}")
             raise
-        self._farewell("the run is finished")
+        self._sessions.parties.farewell("the run is finished")
         return result
 
-    def serve_jobs(self) -> None:
-        """Work off students' jobs, first come first served, while `listening`; a job that was broken off goes on.
-
-        Raises what concerns the coordinator itself, such as StorageError and LedgerCorrupt; whatever else stops a job
-        is told to its student.
-        """
-        assert self._jobs is not None, "the consortium names no students"
-        while (job := self._jobs.next_job()) is not None:
-            reason = self._why_not(job) or self._do(job)
-            labelled = self._jobs.end(job, reason)
-            told = event("job-ended", job=job.id, student=job.student, labelled=labelled, stopped=reason)
-            logger.info(
-                "job %s of %s: %d of %d inputs%s",
-                job.id[:8],
-                job.student,
-                labelled,
-                len(job.positions),
-                f"; stopped: {reason}" if reason else "",
-                extra=told,
-            )
-            record = RunFolder(self._folder.run).read()
-            if record is not None and record.state == "finished" and self._all_labelled(self._own):
-                self._complete(self._own)  # asks nobody: its report says what the ledger has spent since
-
-    def _why_not(self, job: QueuedJob) -> str:
-        student = self._sessions.members().students.get(job.student)
-        if student is None or not student.enrolled:
-            return f"{job.student} is no longer admitted"
-        assert self._jobs is not None
-        return "" if self._jobs.is_about_the_pool(job) else "the consortium has another pool since: ask anew"
-
-    def _do(self, job: QueuedJob) -> str:
-        """Label what is left of a job; why it stopped, empty when it is done."""
-        asked = self._config.queries.model_copy(update={"count": len(job.positions)})
-        work = _Work(self._config.run.model_copy(update={"queries": asked}), self._folder.jobs / job.id, job)
-        try:
-            labels = self._complete(work).labels
-        except (BudgetExceeded, Refused) as error:
-            return str(error)
-        except QuorumNotReached as error:
-            logger.error("job %s: %s", job.id[:8], error)
-            return f"too few parties answered in {FRUITLESS_ROUNDS} rounds in a row: ask the consortium"
-        except (StorageError, LedgerCorrupt):
-            raise
-        except CollegiumError as error:
-            logger.error("job %s: %s", job.id[:8], error)
-            return "the coordinator cannot do this job: its log says why"
-        return "" if labels is None or labels.stopped is None else labels.stopped
-
-    def _complete(self, work: _Work) -> RunRecord:
-        """Run it to its end, whoever joins or leaves meanwhile."""
+    def _complete(self) -> RunRecord:
+        """Run to the end, whoever joins or leaves meanwhile."""
         failed, rounds_before = 0, -1
-        self._aside.clear()
         while True:
-            asks = not self._all_labelled(work)
+            asks = not self._all_labelled()
             roster = self._roster(self._sessions.await_quorum() if asks else self._sessions.members())
             if asks:
                 self._sessions.parties.announce(roster)
             try:
-                coordinator = self._coordinator(roster, roster.signing_keys(), work)
-                record = coordinator.run() if work.job is None else coordinator.label()
+                record = self._coordinator(roster, roster.signing_keys()).run()
                 if record.state != "labelling":
                     return record
-                if work.job is not None and (reason := self._why_not(work.job)):
-                    raise Refused(reason)
                 parties = len(self._roster(self._sessions.members()).admitted())
                 told = event("roster-changed", parties=parties)
                 logger.info("the roster has changed: going on with %d parties", parties, extra=told)
             except QuorumNotReached as error:
                 if self._go_on_without(roster, error.outcomes):
                     continue
-                written = RunFolder(work.folder).read()
+                written = RunFolder(self._folder.run).read()
                 rounds = 0 if written is None else len(written.rounds)
                 failed = (failed if rounds == rounds_before else 0) + self._sessions.has_quorum()
                 rounds_before = rounds
@@ -229,49 +136,29 @@ class CoordinatorService:
             )
         return bool(left_out)
 
-    def _farewell(self, reason: str) -> None:
-        if self._jobs is None:
-            self._sessions.parties.farewell(reason)
-
     def _check(self) -> None:
         """Raise now what a run would raise before it asks any party. Parties that have no key yet get a stand-in."""
-        if self._jobs is not None:
-            self._jobs.prepare()
         members = self._sessions.members()
         stand_ins = dict.fromkeys(members.expected(), b"")
-        try:
-            self._coordinator(members.roster(), stand_ins, self._own).check()
-        except BudgetExceeded as error:
-            if self._jobs is None:
-                raise
-            logger.warning("%s; inputs that have a label are still given out", error)
+        self._coordinator(members.roster(), stand_ins).check()
 
-    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
-        settings = self._config.consortium
-
-        def progress(step: Progress) -> None:
-            self._on_progress(step)
-            if work.job is not None and self._jobs is not None and step.step == "labels":
-                self._jobs.note_progress(work.job, step.done)
+    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes]) -> Coordinator:
+        settings, place = self._config.consortium, self._folder
 
         def should_stop() -> bool:
-            revoked = work.job is not None and bool(self._why_not(work.job))
-            return revoked or self._roster(self._sessions.members()) != roster
+            return self._roster(self._sessions.members()) != roster
 
         return Coordinator(
-            work.config,
+            self._config.run,
             Reach(self._sessions.parties, roster.admitted(), signing_keys),
-            Storage(work.folder, ledger=self._folder.ledger, signer=self._sessions.signing_key, study=self._study),
+            Storage(place.run, ledger=place.ledger, signer=self._sessions.signing_key, study=self._study),
             public=self._public,
-            positions=None if work.job is None else work.job.positions,
             compute=Compute(settings.device, settings.threads),
-            watch=Watch(progress, should_stop),
+            watch=Watch(self._on_progress, should_stop),
         )
 
-    def _all_labelled(self, work: _Work) -> bool:
+    def _all_labelled(self) -> bool:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
-        if work.job is not None and self._jobs is not None:
-            return len(self._jobs.released(work.job)) == len(work.job.positions)
         folder, pool = RunFolder(self._folder.run), self._public.pool.x
         record = folder.read()
         if record is None or not self._folder.ledger.exists():

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,6 @@ from collegium import limits
 from collegium.coordinator.service.peer_events import (
     EventKind,
     OnEvent,
-    Service,
     SessionEvent,
     look_at,
     uncancelled,
@@ -110,15 +109,12 @@ class PartyServicer:
         self._farewell: str | None = None
         self._emptied = asyncio.Event()
 
-    async def listen(
-        self, address: str, credentials: grpc.ServerCredentials, services: Sequence[Service] = ()
-    ) -> tuple[grpc.aio.Server, int]:
+    async def listen(self, address: str, credentials: grpc.ServerCredentials) -> tuple[grpc.aio.Server, int]:
         options = server_options(len(self._roster.admitted()))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * limits.MAX_PARTIES)
         # Bytes in and out: what does not parse is then ours to refuse, not gRPC's to report as a bug.
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
-        own: Service = grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler})
-        server.add_generic_rpc_handlers((own, *services))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler}),))
         port = server.add_secure_port(address, credentials)
         await server.start()
         return server, port

@@ -3,14 +3,9 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
-
-from collegium.protocol.grpc_tls13 import grpc
+from typing import Any, Literal, TypeVar
 
 Result = TypeVar("Result")
-
-Service: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
-"""A gRPC service of the coordinator's port."""
 
 EventKind = Literal["connected", "disconnected", "refused", "violation"]
 

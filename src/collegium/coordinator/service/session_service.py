@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,7 +13,7 @@ from collegium.coordinator.membership.enrolment_service import EnrolmentService,
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.factories import announced_terms
-from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
+from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, all_tasks
 from collegium.data.values import ArraySpec
@@ -70,8 +70,6 @@ class SessionService:
         self._log_event = EventLog()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self.on_members: Callable[[], None] = lambda: None
-        """Called, on any thread, when the members were read anew."""
         self.parties = GrpcParties(
             credentials=self._renewed(),
             renewed=self._renewed,
@@ -84,9 +82,7 @@ class SessionService:
             self._authority,
             self._members_file,
             sessions=config.consortium.address,
-            terms=announced_terms(
-                config.run, config.consortium.queries_meant(config.queries.count, pool.shape[0]), pool
-            ),
+            terms=announced_terms(config.run, config.queries.count, pool),
             days=config.consortium.certificate_days,
             tasks=all_tasks(config),
             on_enrolled=lambda name: self._reload(),
@@ -95,15 +91,12 @@ class SessionService:
         self._watcher = threading.Thread(target=self._watch, name="members", daemon=True)
 
     @contextmanager
-    def open(self, services: Sequence[Service] = ()) -> Iterator[None]:
-        """Listen at both ports within this context; ``services`` answer at the port of the sessions too.
-
-        StorageError when a port is in use.
-        """
+    def open(self) -> Iterator[None]:
+        """Listen at both ports within this context; StorageError when one is in use."""
         settings = self._config.consortium
         try:
             self._enrolment.start(settings.bound(settings.enrolment))
-            self.parties.start(settings.bound(settings.address), services)
+            self.parties.start(settings.bound(settings.address))
             self._watcher.start()
             told = event("listening", enrolment=settings.enrolment, sessions=settings.address)
             logger.info("enrolment at %s, sessions at %s", settings.enrolment, settings.address, extra=told)
@@ -184,4 +177,3 @@ class SessionService:
             self._roster = self._members.roster()
             self._changed.notify_all()
         self.parties.replace_roster(lambda: self._roster)
-        self.on_members()

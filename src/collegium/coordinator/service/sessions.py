@@ -9,13 +9,13 @@ import queue
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.service.party_servicer import PartyServicer, Pending, Posted, SessionLimits
-from collegium.coordinator.service.peer_events import OnEvent, Service, SessionEvent
+from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.data.task import Task
 from collegium.errors import QuorumNotReached, StorageError
 from collegium.logs import event as named
@@ -97,15 +97,15 @@ class GrpcParties:
         self._thread = LoopThread("sessions")
         self._server: Any = None
 
-    def start(self, address: str, services: Sequence[Service] = ()) -> int:
-        """Listen at ``host:port`` (port 0 takes a free one) and return the port; ``services`` answer there too.
+    def start(self, address: str) -> int:
+        """Listen at ``host:port`` (port 0 takes a free one) and return the port.
 
         StorageError when the port cannot be had; ConfigurationError when it would accept TLS 1.2.
         """
         host, _ = split_address(address)
         self._thread.start()
         try:
-            self._server, port = self._thread.run(self._servicer.listen(address, self._credentials, services))
+            self._server, port = self._thread.run(self._servicer.listen(address, self._credentials))
         except (RuntimeError, OSError) as error:
             self.close()
             raise StorageError(f"cannot listen at {address}: in use, or not an address of this machine") from error

@@ -17,16 +17,8 @@ STUDY_FILE = "study.toml"
 """In the folder of a study: the sections in which it differs from the consortium's file."""
 
 
-class StudentSettings(Frozen):
-    """Somebody outside who may ask for labels of the pool's inputs."""
-
-    name: PartyName
-    queries: int | None = Field(default=None, ge=1)
-    """Most inputs that it may ask about altogether."""
-
-
 class ConsortiumSettings(Frozen):
-    """The parties and students, and the coordinator's addresses."""
+    """The parties, and the coordinator's addresses."""
 
     address: str
     """``host:port`` that parties dial; the coordinator's certificate is made for this host."""
@@ -35,12 +27,8 @@ class ConsortiumSettings(Frozen):
     listen: str | None = None
     """Interface to listen on; by default all of them, or this machine alone where the host is localhost."""
     parties: tuple[PartyName, ...] = Field(min_length=1)
-    students: tuple[StudentSettings, ...] = ()
-    """With any, the coordinator stays up after its own run and works off the label jobs that they queue."""
     study: PartyName | None = None
     """Which of the consortium's studies is meant; the command line says it. None is that of this file alone."""
-    own_run: bool = True
-    """Whether the consortium asks queries and fits a student of its own, before the jobs."""
     folder: Path
     """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
     data_root: Path | None = None
@@ -64,18 +52,10 @@ class ConsortiumSettings(Frozen):
 
     @model_validator(mode="after")
     def _names_differ(self) -> "ConsortiumSettings":
-        names = [*self.parties, *(student.name for student in self.students)]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted({name for name in self.parties if self.parties.count(name) > 1})
         if twice:
-            raise ValueError(f"every party and student needs its own name: {', '.join(twice)} is used twice")
-        if not self.own_run and not self.students:
-            raise ValueError("without a run of its own (own_run = false) the coordinator needs students to serve")
+            raise ValueError(f"every party needs its own name: {', '.join(twice)} is used twice")
         return self
-
-    def queries_meant(self, own: int, pool_inputs: int) -> int:
-        """How many queries the consortium means to ask: ``own`` in its own run, and what its students may ask."""
-        limits = [pool_inputs if student.queries is None else student.queries for student in self.students]
-        return own * self.own_run + sum(limits)
 
     @property
     def host(self) -> str:
@@ -92,12 +72,6 @@ class ConsortiumConfig(RunConfig):
     """One run, and the consortium that does it."""
 
     consortium: ConsortiumSettings
-
-    @model_validator(mode="after")
-    def _jobs_fit(self) -> "ConsortiumConfig":
-        if self.task.multilabel and self.consortium.students:
-            raise ValueError("students' label jobs are for tasks with one class a record, not for a multilabel task")
-        return self
 
     @property
     def place(self) -> "ConsortiumFolder":
@@ -168,7 +142,7 @@ class ConsortiumFolder:
     def __init__(self, path: Path, study: str | None = None) -> None:
         self.path, self.study = path, study
         self.ledger = path / "ledger.sqlite"
-        """The one account of the records, over all studies and jobs."""
+        """The one account of the records, over all studies."""
         self.studies = path / "studies"
         self.members = MembersFile(path)
         self.authority = path / "authority"
@@ -178,8 +152,6 @@ class ConsortiumFolder:
         self.certificates = path / "certificates.pem"
         """What an authority that is kept apart has to sign, and what it signed."""
         self.run = path / "run" if study is None else self.studies / study
-        self.jobs = path / "jobs"
-        """The queue of label jobs, and a folder for each that was begun."""
         self.presence = path / "presence.json"
         """Who is connected, as the serving process last wrote it."""
         self.lock = path / ".serving.lock"

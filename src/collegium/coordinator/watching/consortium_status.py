@@ -9,10 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
-from collegium.coordinator.membership.members import Member, Members
+from collegium.coordinator.membership.members import Member
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
+from collegium.coordinator.run.run_record import PartyRecord, RoundRecord
 from collegium.coordinator.selection.queries import study_of
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
@@ -28,7 +27,7 @@ ROUND_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]:
-    """Parties, rounds, labels, privacy and failures, in JSON's types; rounds are those of the own run and of all jobs.
+    """Parties, rounds, labels, privacy and failures of a run, in JSON's types.
 
     StorageError or LedgerCorrupt when a file cannot be used.
     """
@@ -36,13 +35,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     served = is_held(folder.lock)
     connected = _connected(folder) if served else set()
     run = RunFolder(folder.run).read()
-    queue = JobQueue(folder.jobs)
-    jobs = [(job, _job_run(folder.jobs / job.id)) for job in queue.jobs()] if queue.exists() else []
-    begun = [("", run), *((f"job {job.id[:8]}, ", held) for job, held in jobs)]
-    if run is not None and run.state == "labelling":
-        begun = [*begun[1:], begun[0]]  # it goes on after jobs that came before
-    runs = [(whose, held) for whose, held in begun if held is not None]
-    rounds = [(whose, entry) for whose, held in runs for entry in held.rounds]
+    rounds, records = ([], {}) if run is None else (run.rounds, run.parties)
     failures = _failures(rounds)
     return {
         "consortium": members.consortium,
@@ -50,16 +43,11 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
         "state": "not started" if run is None else run.state,
         "sum_mode": None if run is None else run.sum_mode,
         "parties": {
-            name: _party(
-                member, name in connected, [held.parties[name] for _, held in runs if name in held.parties], now
-            )
+            name: _party(member, name in connected, records.get(name), now)
             for name, member in sorted(members.members.items())
         },
-        "students": _students(queue, members),
-        "jobs": [_job(job, held) for job, held in jobs],
         "rounds": len(rounds),
-        "own_rounds": 0 if run is None else len(run.rounds),
-        "round_seconds": _durations([entry.seconds for _, entry in rounds]),
+        "round_seconds": _durations([entry.seconds for entry in rounds]),
         "queries": None if run is None else run.config.queries.count if run.labels is None else run.labels.asked,
         "privacy": _privacy(folder),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
@@ -74,8 +62,8 @@ def _connected(folder: ConsortiumFolder) -> set[str]:
         return set()
 
 
-def _party(member: Member, connected: bool, records: Sequence[PartyRecord], now: datetime) -> dict[str, Any]:
-    """One party; ``records`` are what each run noted of it."""
+def _party(member: Member, connected: bool, record: PartyRecord | None, now: datetime) -> dict[str, Any]:
+    """One party; ``record`` is what the run noted of it."""
     days = None
     if member.enrolled and member.certificate_pem is not None:
         days = (read_certificate(member.certificate_pem.encode()).not_valid_after_utc - now).days
@@ -85,51 +73,9 @@ def _party(member: Member, connected: bool, records: Sequence[PartyRecord], now:
         "connected": connected,
         "certificate_days_left": days,
         "join_code_until_utc": code,
-        "rounds_asked": sum(record.rounds_asked for record in records),
-        "rounds_answered": sum(record.rounds_answered for record in records),
+        "rounds_asked": 0 if record is None else record.rounds_asked,
+        "rounds_answered": 0 if record is None else record.rounds_answered,
     }
-
-
-def _students(queue: JobQueue, members: Members) -> dict[str, Any]:
-    return {
-        name: {
-            "membership": student.membership,
-            "inputs_limit": student.queries,
-            "inputs_asked": queue.asked(name) if queue.exists() else 0,
-        }
-        for name, student in sorted(members.students.items())
-    }
-
-
-def _job(job: QueuedJob, run: RunRecord | None) -> dict[str, Any]:
-    """One job; ``run`` is the record of its run, None where that was not begun."""
-    rounds = [] if run is None else run.rounds
-    return {
-        "job": job.id,
-        "student": job.student,
-        "state": job.state,
-        "inputs": len(job.positions),
-        "labelled": job.labelled if job.ended else sum(entry.queries for entry in rounds),
-        "rounds": len(rounds),
-        "submitted_utc": job.submitted_utc,
-        "reason": job.reason,
-        "note": job.note,
-    }
-
-
-def _job_run(folder: Path) -> RunRecord | None:
-    run_json = RunFolder(folder).run_json
-    return _read_job_run(folder, file_stamps(run_json)) if run_json.exists() else None
-
-
-@lru_cache(maxsize=1024)
-def _read_job_run(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecord | None:
-    """Read once per state of the file: whoever watches asks every second, and most jobs have ended.
-
-    The queries, which may be many, are not kept in memory.
-    """
-    run = RunFolder(folder).read()
-    return None if run is None else run.model_copy(update={"chosen": []})
 
 
 def _privacy(folder: ConsortiumFolder) -> dict[str, Any]:
@@ -195,10 +141,10 @@ def code_of(outcome: str) -> str:
     return code if code in known_codes() or code in ("deadline", "internal") else "other"
 
 
-def _failures(rounds: Sequence[tuple[str, RoundRecord]]) -> list[dict[str, str]]:
-    """Failures of all rounds in their order; each round comes with whose it is."""
+def _failures(rounds: Sequence[RoundRecord]) -> list[dict[str, str]]:
+    """Failures of all rounds in their order."""
     return [
-        {"when": f"{whose}round {entry.round}", "party": party, "outcome": outcome}
-        for whose, entry in rounds
+        {"when": f"round {entry.round}", "party": party, "outcome": outcome}
+        for entry in rounds
         for party, outcome in sorted(entry.failed.items())
     ]

@@ -147,19 +147,16 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
 def _phase(
     held: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, connected: int
 ) -> dict[str, Any]:
-    """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, ``idle`` or ``finished``.
+    """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, or ``finished``.
 
     ``seconds_left`` is the time to the end of the step at its present pace, None where nothing tells it.
     """
     step = moment.step
-    jobs = [job["state"] for job in held["jobs"]]
     between = {"done": 0, "total": 0, "seconds_left": None}
     if held["state"] == "finished" and (step is None or step.step == "report"):
         return {"step": "finished"} | between
     if step is None or (short and step.step not in ("student", "report")):
         return {"step": "waiting"} | between
-    if jobs and step.step == "labels" and held["state"] != "labelling" and not {"queued", "running"} & set(jobs):
-        return {"step": "idle"} | between
     if step.step == "hold_pool" and step.done >= step.total:
         return {"step": "fit", "done": 0, "total": connected, "seconds_left": None}  # until the first one is ready
     passed = 0.0 if moment.step_began is None else (now - moment.step_began).total_seconds()

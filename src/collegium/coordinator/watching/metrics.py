@@ -3,7 +3,6 @@
 There are few names and few labels: errors are labelled by their code, units by their name; no label names a party.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -72,7 +71,7 @@ def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:
     seconds = snapshot["round_seconds"]
     yield HistogramMetricFamily(
         "collegium_round_seconds",
-        "How long rounds took, those of label jobs included.",
+        "How long rounds took.",
         buckets=[*seconds["at_most"].items(), ("+Inf", seconds["count"])],
         sum_value=seconds["sum"],
     )
@@ -81,8 +80,6 @@ def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:
     yield counter("refusals", "Connections refused since the start, by the reason.", refused, "code")
     yield counter("disconnections", "Connections lost since the start.", snapshot["disconnections"])
     yield counter("protocol_violations", "Breaches of the protocol since the start.", snapshot["protocol_violations"])
-    jobs = Counter(str(job["state"]) for job in snapshot["jobs"])
-    yield gauge("jobs", "Jobs in the queue, by state.", jobs, "state")
     yield gauge(
         "certificate_days_left", "Days until the first of the parties' certificates expires.", min(days, default=None)
     )

@@ -35,7 +35,6 @@ _DOING: dict[str, str] = {
     "fit": "The parties fit their teachers: {done} of {total} are ready.",
     "votes": "Round {round} is under way: {done} of {total} parties have answered.",
     "labels": "Round {rounds} is done: {done} of {total} queries are decided.",
-    "idle": "All jobs are done. Waiting for the next one.",
     "student": "Fitting the student: step {done} of {total}.",
     "report": "The run is finished.",
     "finished": "The run is finished.",
@@ -95,14 +94,8 @@ def render(snapshot: Mapping[str, Any]) -> str:
 def _doing(snapshot: Mapping[str, Any]) -> str:
     phase = snapshot["phase"]
     done, total = phase["done"], phase["total"]
-    job = next((job for job in snapshot["jobs"] if job["state"] == "running"), None)
-    if job is not None and phase["step"] not in ("waiting", "finished"):
-        whose, rounds = f"Job {job['job'][:8]} of {job['student']}. ", job["rounds"]
-    else:
-        whose, rounds = "", snapshot["own_rounds"]
-    sentence = whose + _DOING.get(
-        phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}."
-    )
+    rounds = snapshot["rounds"]
+    sentence = _DOING.get(phase["step"], str(phase["step"]).replace("_", " ").capitalize() + ": {done} of {total}.")
     if phase["seconds_left"] is not None:
         sentence += f" At this pace {_lasting(timedelta(seconds=phase['seconds_left']))} to go."
     return sentence.format(
