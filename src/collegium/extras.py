@@ -23,7 +23,6 @@ EXTRA_OF = {
     "pydicom": "dicom",
     "ray": "simulation",
     "sqlalchemy": "sql",
-    "tensorboard": "tensorboard",
     "torch": "torch",
     "torchvision": "torch",
 }

@@ -27,8 +27,7 @@ from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent
-from collegium.models.training import Learner, StepCallback, accuracy, move_average, train
-from collegium.models.training_curves import Value
+from collegium.models.training import Learner, StepCallback, move_average, train
 from collegium.privacy.units import IntArray
 from collegium.settings import Frozen
 
@@ -97,19 +96,17 @@ class Contrastive(Frozen):
         y = torch.as_tensor(answers.argmax(axis=1), device=problem.device)
         average = copy.deepcopy(network).eval()
 
-        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        def loss(step: int) -> Tensor:
             chosen = certain[torch.randint(len(certain), (self.batch,), generator=draws, device=problem.device)]
             with mixed_precision(problem.device):
                 logits = network(augment(pool[chosen], TEACHER, draws))
-                of_labels = F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
-            return of_labels, {"accuracy": accuracy(logits, y[chosen])}
+                return F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
 
         network.train()
         train(
             loss,
             Learner.one_cycle(network.parameters(), self.learn_steps, self.learning_rate, warm_up=0.1),
             self.learn_steps,
-            name="student-learning",
             progress=progress,
             after=lambda step: move_average(average, network, step),
         )

@@ -29,7 +29,6 @@ from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import Architecture, NetworkStudent
 from collegium.models.training import Learner, move_average, train
-from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 from collegium_reproduction.students.generators import is_flat, new_generator
 
@@ -90,7 +89,7 @@ class Gan(Frozen):
         generating = self._learner(list(generator.parameters()))
         average = copy.deepcopy(network)
 
-        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        def loss(step: int) -> Tensor:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=device)
             labelled, real = x[chosen], pool[torch.randint(len(pool), (self.batch,), generator=draws, device=device)]
             if images:
@@ -105,7 +104,7 @@ class Gan(Frozen):
             made.backward(slope)
             if step % _LOOK_EVERY == 0 or step == self.steps - 1:
                 self._check_finite(torch.stack([of_discriminator, unlike]), step)
-            return of_discriminator, {"unlike": unlike.detach()}
+            return of_discriminator
 
         network.train()
         generator.train()
@@ -113,7 +112,6 @@ class Gan(Frozen):
             loss,
             [discriminating, generating],
             self.steps,
-            name="student",
             progress=problem.progress,
             after=lambda step: move_average(average, network, step, longest=_MEMORY),
         )

@@ -22,7 +22,6 @@ from collegium.coordinator.students.networks import generator_of, new_network, p
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, train
-from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 
 _PROBE = 0.1
@@ -56,7 +55,7 @@ class Vat(Frozen):
         y = torch.as_tensor(problem.labels, device=problem.device)
         draws = generator_of(problem)
 
-        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        def loss(step: int) -> Tensor:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)
             others = torch.randint(len(pool), (self.unlabelled_batch,), generator=draws, device=problem.device)
             labelled, unlabelled = pool[positions[chosen]], pool[others]
@@ -68,12 +67,12 @@ class Vat(Frozen):
             smooth = self.smoothness(network, unlabelled, answers.detach(), draws)
             entropy = -(answers.softmax(dim=1) * answers.log_softmax(dim=1)).sum(dim=1).mean()
             weight = min(1.0, step / (self.ramp * self.steps))
-            values: dict[str, Value] = {"smoothness": smooth.detach(), "entropy": entropy.detach()}
-            return supervised + weight * (smooth + self.entropy * entropy), values
+            together: Tensor = supervised + weight * (smooth + self.entropy * entropy)
+            return together
 
         network.train()
         learner = Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1)
-        train(loss, learner, self.steps, name="student", progress=problem.progress)
+        train(loss, learner, self.steps, progress=problem.progress)
         return NetworkStudent(architecture, problem.task, network, problem.device)
 
     def smoothness(self, network: nn.Module, x: Tensor, logits: Tensor, draws: torch.Generator) -> Tensor:

@@ -4,17 +4,15 @@ A method gives a function that computes the loss of one step; the loop minimises
 (which inputs a step sees, how they are augmented, what the loss is) is in that function.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from collegium.models.training_curves import Value, curve
-
-StepLoss = Callable[[int], tuple[Tensor, Mapping[str, Value]]]
-"""The loss of step 0, 1, … to be minimised, and the step's values for its curve, by name; ``loss`` unless given."""
+StepLoss = Callable[[int], Tensor]
+"""The loss of step 0, 1, … to be minimised."""
 
 StepCallback = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -73,7 +71,6 @@ def train(
     learners: Learner | list[Learner],
     steps: int,
     *,
-    name: str,
     progress: StepCallback | None = None,
     after: Callable[[int], None] | None = None,
 ) -> None:
@@ -85,8 +82,6 @@ def train(
         Called once a step, after the gradients were cleared. Gradients that it adds itself stay.
     steps : int
         How many steps are made.
-    name : str
-        The name of the fit's curve for TensorBoard.
     progress : callable or None
         Called after each step.
     after : callable or None
@@ -94,25 +89,17 @@ def train(
     """
     together = [learners] if isinstance(learners, Learner) else learners
     parameters = [parameter for learner in together for parameter in learner.parameters()]
-    note = curve(name)
     for step in range(steps):
         for learner in together:
             learner.optimiser.zero_grad(set_to_none=True)
-        loss, values = loss_of(step)
-        loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        loss_of(step).backward(inputs=parameters)  # type: ignore[no-untyped-call]
         for learner in together:
             learner.optimiser.step()
             learner.schedule.step()
         if after is not None:
             after(step)
-        note(step + 1, **{"loss": loss.detach(), **values})
         if progress is not None:
             progress(step + 1, steps)
-
-
-def accuracy(logits: Tensor, y: Tensor) -> Callable[[], Tensor]:
-    """Computes, when called, the share of ``logits`` ``[n, classes]`` whose largest is that of ``y`` ``[n]``."""
-    return lambda: (logits.argmax(dim=1) == y).float().mean()
 
 
 def move_average(average: nn.Module, network: nn.Module, step: int, *, longest: float = 0.99) -> None:

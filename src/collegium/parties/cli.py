@@ -20,7 +20,6 @@ from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
-from collegium.models.training_curves import recording
 from collegium.parties.account import Account
 from collegium.parties.enrolment import PARTY, enrolled_tasks, not_agreed_to
 from collegium.parties.evaluation import kept_evaluation
@@ -141,10 +140,6 @@ def require_limits(policy: PolicyConfig, parties: int) -> None:
 def serve(
     config_file: ConfigFile,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write teachers' curves here (TensorBoard). Private, like the records."),
-    ] = None,
     stay: Annotated[
         bool, typer.Option("--stay", help="When a run is over, wait for the next run or study instead of ending.")
     ] = False,
@@ -215,7 +210,7 @@ def serve(
 
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
-    with recording(tensorboard), stoppable(session.stop):
+    with stoppable(session.stop):
         log.info("%s dials %s", credentials.name, config.coordinator)
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))

@@ -16,7 +16,7 @@ from collegium.models.training import Learner, train
 def fitted(make):
     torch.manual_seed(0)
     network, x = torch.nn.Linear(8, 3), torch.randn(64, 8)
-    train(lambda step: (network(x).square().mean(), {}), make(network.parameters()), 20, name="fit")
+    train(lambda step: network(x).square().mean(), make(network.parameters()), 20)
     return network.weight
 
 def by_torch(parameters):

@@ -16,7 +16,6 @@ from support.party_requests import KEY, Asker
 from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import FittingFailed, StorageError
-from collegium.models.training_curves import recording
 from collegium.parties.party import Party
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
@@ -28,7 +27,6 @@ import os, signal, sys, threading
 from pathlib import Path
 import numpy as np
 from collegium.errors import StorageError
-from collegium.models.training_curves import curve
 
 class Plain:
     """Votes for a class that its seed and records give; light, so that a process that fits it starts fast."""
@@ -61,13 +59,6 @@ class Plain:
         path.write_text(str(self.label))
     def load(self, path, *, device):
         self.label = int(path.read_text())
-
-class Drawn(Plain):
-    def fit(self, examples, *, seed, device):
-        super().fit(examples, seed=seed, device=device)
-        note = curve("teacher")
-        for step in (1, 2, 10):
-            note(step, loss=seed % 1000 + step)
 
 class Unkept(Plain):
     kept = False
@@ -124,19 +115,6 @@ def test_processes_give_the_files_and_votes_of_the_loop(fit: Fit, tmp_path: Path
     assert np.array_equal(loop.votes(digits.x[:3]), shared.votes(digits.x[:3]))
     again, _ = fit(tmp_path / "shared", 2)
     assert again.reused == TEACHERS
-
-
-def test_the_curves_of_processes_are_those_of_the_loop(fit: Fit, tmp_path: Path) -> None:
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no TensorBoard here")
-    drawn = []
-    for threads in (1, 2):
-        folder = tmp_path / f"curves-{threads}"
-        with recording(folder):
-            fit(None, threads, "light_teachers:Drawn")
-        curves = [reader.EventAccumulator(str(place)).Reload().Scalars("loss") for place in folder.iterdir()]
-        drawn.append(sorted([(event.step, event.value) for event in curve] for curve in curves))
-    assert drawn[0] == drawn[1]
-    assert [step for step, _ in drawn[1][0]] == [1, 10] and len(drawn[1]) == TEACHERS
 
 
 def test_networks_come_out_the_same(make_party: Callable[..., Party], digits: Examples, tmp_path: Path) -> None:

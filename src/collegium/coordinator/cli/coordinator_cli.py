@@ -16,7 +16,6 @@ from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
 from collegium.errors import StorageError
 from collegium.logs import LogFormat, configure_logging, event
-from collegium.models.training_curves import recording
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an operator.")
 
@@ -39,9 +38,6 @@ def serve(
         typer.Option(
             "--status", metavar="HOST:PORT", help="Show a live page and metrics here, such as 127.0.0.1:8080."
         ),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the student's training curves here, for TensorBoard.")
     ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
@@ -73,7 +69,7 @@ def serve(
         on_progress=on_progress,
         on_event=live.take_event,
     )
-    with recording(tensorboard), service.listening(), shown_at(status_at or config.consortium.status, config, live):
+    with service.listening(), shown_at(status_at or config.consortium.status, config, live):
         say(service.run(), config.place, as_json)
 
 

@@ -16,7 +16,6 @@ from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.extras import optional_import
-from collegium.models.training_curves import recording
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import replacing
 
@@ -51,9 +50,6 @@ def fit(
         typer.Option("--output", "-o", help="The file to write; by default student-METHOD.safetensors in the run."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the student's random choices.")] = 0,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the training curves here, for TensorBoard.")
-    ] = None,
     root: DataRoot = None,
     device: Device = "auto",
     threads: Threads = 1,
@@ -77,7 +73,7 @@ def fit(
     chosen = method or config.student.method
     known = dict(config.student.options) if chosen == config.student.method else {}
     console = Console(stderr=True)
-    with recording(tensorboard), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"fitting {chosen}", total=None)
         student = fit_student(
             chosen,

@@ -20,8 +20,7 @@ from collegium.coordinator.students.networks import generator_of, new_network, p
 from collegium.models.augmentation import STRONG, WEAK, Strength, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent
-from collegium.models.training import Learner, accuracy, move_average, train
-from collegium.models.training_curves import Value
+from collegium.models.training import Learner, move_average, train
 from collegium.settings import Frozen
 
 
@@ -51,7 +50,7 @@ class Consistency(Frozen):
         draws = generator_of(problem)
         alignment = Alignment(y, len(problem.task.classes))
 
-        def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+        def loss(step: int) -> Tensor:
             chosen = torch.randint(len(y), (self.labelled_batch,), generator=draws, device=problem.device)
             others = torch.randint(len(pool), (self.unlabelled_batch,), generator=draws, device=problem.device)
             labelled = _change(pool[positions[chosen]], STRONG, draws)
@@ -64,16 +63,14 @@ class Consistency(Frozen):
                 supervised = F.cross_entropy(logits[: len(chosen)], y[chosen], label_smoothing=self.label_smoothing)
                 each = F.cross_entropy(logits[len(chosen) :], pseudo, reduction="none")
             agreement = (each * (confidence > self.confidence)).mean()
-            right = accuracy(logits[: len(chosen)], y[chosen])
             weight = min(1.0, step / (self.ramp * self.steps))
-            return supervised + weight * agreement, {"accuracy": right, "agreement": agreement.detach()}
+            return supervised + weight * agreement
 
         network.train()
         train(
             loss,
             Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1),
             self.steps,
-            name="student",
             progress=problem.progress,
             after=lambda step: move_average(average, network, step),
         )

@@ -17,7 +17,6 @@ from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augme
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, Pair, build_network, network_inputs
 from collegium.models.training import Learner, train
-from collegium.models.training_curves import Value
 from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
 
@@ -106,16 +105,16 @@ def fit_labelled(
     x = pool_tensor(problem)[torch.as_tensor(problem.indices, device=problem.device)]
     draws = generator_of(problem)
 
-    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+    def loss(step: int) -> Tensor:
         chosen = torch.randint(len(x), (batch,), generator=draws, device=problem.device)
         inputs = mirrored(x[chosen], draws) if mirror else x[chosen]
         inputs = augment(inputs, strength, draws) if x.ndim == 4 else inputs
         with mixed_precision(problem.device):
-            return loss_of(student(inputs), chosen), {}
+            return loss_of(student(inputs), chosen)
 
     student.train()
     learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
-    train(loss, learner, steps, name="student", progress=problem.progress)
+    train(loss, learner, steps, progress=problem.progress)
     return NetworkStudent(architecture, problem.task, student, problem.device)
 
 

@@ -28,7 +28,6 @@ from collegium.models.devices import mixed_precision
 from collegium.models.network_features import encoder_of
 from collegium.models.networks import find_architecture, load_network, network_inputs, save_network
 from collegium.models.training import Learner, StepCallback, train
-from collegium.models.training_curves import Value
 from collegium.settings import Frozen
 from collegium.whole_files import replacing
 
@@ -143,16 +142,16 @@ def _contrast(network: nn.Module, problem: LearningProblem, settings: Pretrainin
     projection.to(problem.device)
     size = min(settings.batch, len(pool))
 
-    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+    def loss(step: int) -> Tensor:
         chosen = torch.randperm(len(pool), generator=draws, device=problem.device)[:size]
         views = torch.cat([augment(pool[chosen], STRONG, draws), augment(pool[chosen], STRONG, draws)])
         with mixed_precision(problem.device):
-            return contrast_loss(projection(encoder(views)).float(), settings.temperature), {}
+            return contrast_loss(projection(encoder(views)).float(), settings.temperature)
 
     encoder.train()
     parameters = [*encoder.parameters(), *projection.parameters()]
     learner = Learner.one_cycle(parameters, settings.steps, settings.learning_rate, weight_decay=1e-3)
-    train(loss, learner, settings.steps, name="student-pretraining", progress=progress)
+    train(loss, learner, settings.steps, progress=progress)
 
 
 def _origin(problem: LearningProblem, settings: Pretraining) -> str:

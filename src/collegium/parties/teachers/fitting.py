@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from collegium.errors import CollegiumError, FittingFailed, error_for_code
 from collegium.logs import raised_at
 from collegium.models.devices import one_thread, resolve_device
-from collegium.models.training_curves import recording, recording_folder
 from collegium.parties.teachers.base import Teacher, can_be_kept, uses_device
 from collegium.parties.teachers.specs import FittedTeachers, TeacherFactory, TeacherSpec, TeacherStore
 
@@ -76,7 +75,7 @@ def _replies(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, factory, device, recording_folder()), daemon=True)
+            process = context.Process(target=_work, args=(theirs, factory, device), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -120,19 +119,15 @@ def _ended(exit_code: int | None) -> str:
     )
 
 
-def _work(pipe: connection.Connection, factory: TeacherFactory, device: str, curves: Path | None) -> None:
-    """The worker's process: fit every teacher that the pipe brings, until the pipe is closed.
-
-    ``curves`` is the folder in which the fits' curves are recorded, None where they are not.
-    """
+def _work(pipe: connection.Connection, factory: TeacherFactory, device: str) -> None:
+    """The worker's process: fit every teacher that the pipe brings, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
     threading.Thread(target=_end_with_the_party, daemon=True).start()
     try:
-        with recording(curves):
-            while True:
-                spec: TeacherSpec = pipe.recv()
-                pipe.send(_fitted(factory, spec, device))
+        while True:
+            spec: TeacherSpec = pipe.recv()
+            pipe.send(_fitted(factory, spec, device))
     except (EOFError, OSError):
         return
     finally:

@@ -25,8 +25,7 @@ from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, Warp, draw_warp, warp
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import Option, tensor_inputs
-from collegium.models.training import Learner, accuracy, train
-from collegium.models.training_curves import Value
+from collegium.models.training import Learner, train
 
 _MAX_STEPS = 1_000_000
 _MAX_BATCH = 65_536
@@ -103,17 +102,16 @@ def train_teacher(network: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, seed
     """
     draws = Draws(len(x), recipe, seed)
 
-    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+    def loss(step: int) -> Tensor:
         records, warped = draws.batch()
         chosen = records.to(device)
         batch = x[chosen] if warped is None else warp(x[chosen], TEACHER, warped)
         with mixed_precision(device):
             logits = network(batch)
-            of_labels = F.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
-        return of_labels, {"accuracy": accuracy(logits, y[chosen])}
+            return F.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
 
     network.train()
-    train(loss, recipe.learner(network.parameters()), recipe.steps, name="teacher")
+    train(loss, recipe.learner(network.parameters()), recipe.steps)
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ def train_together(
     # Autocast does not reach into vmap, so what it would do is said here.
     stacked = vmap(forward, randomness="error")
 
-    def loss(step: int) -> tuple[Tensor, dict[str, Value]]:
+    def loss(step: int) -> Tensor:
         drawn = [draw.batch() for draw in draws]
         chosen = (torch.stack([records for records, _ in drawn]) + ends[:-1, None]).flatten().to(device)
         batch = tensor_inputs(x[chosen])
@@ -183,9 +181,9 @@ def train_together(
         losses = F.cross_entropy(
             logits.flatten(0, 1).float(), y[chosen], label_smoothing=recipe.label_smoothing, reduction="none"
         )
-        return losses.view(teachers, size).mean(dim=1).sum(), {"loss": losses.detach().mean}
+        return losses.view(teachers, size).mean(dim=1).sum()
 
-    train(loss, recipe.learner(weights.values()), recipe.steps, name="teachers-together")
+    train(loss, recipe.learner(weights.values()), recipe.steps)
     trained = {name: value.detach().cpu() for name, value in (weights | statistics).items()}
     for number, job in enumerate(jobs):
         job.network.load_state_dict({name: value[number] for name, value in trained.items()})
