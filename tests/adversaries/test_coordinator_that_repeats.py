@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.counting import sample_names
 from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
 from support.party_requests import KEY, LINEAR, cast
 
@@ -18,7 +19,6 @@ from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
-from collegium.parties.neighbours.counting import sample_names
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
+from collegium.parties.class_sums import RecordsOfClasses
+from collegium.parties.evaluation import OwnEvaluation
 from support.liar_networks import ODD, infinite_weights, odd, of_rounding
 
 from collegium.data import Examples
@@ -22,8 +24,6 @@ from collegium.data.values import ArraySpec
 from collegium.models import network_features, networks
 from collegium.models.kernel_student import KernelStudent
 from collegium.parties import evaluation as evaluation_module
-from collegium.parties.class_sums import RecordsOfClasses
-from collegium.parties.evaluation import OwnEvaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import mechanism_named

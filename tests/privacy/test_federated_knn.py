@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut,
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.protocol.requests import CountNearest, PoolRange, Terms
 
 CLASSES = 3

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.handler import CastNeighboursHandler
 from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
@@ -21,7 +22,6 @@ from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
 from collegium.parties.neighbours import handler as handler_module
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
-from collegium.parties.neighbours.handler import CastNeighboursHandler
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.replies import Failure, Neighbours
 from collegium.protocol.requests import CastNeighbours, weight_units

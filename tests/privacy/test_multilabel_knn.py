@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
 from collegium.parties.neighbours import counting
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2

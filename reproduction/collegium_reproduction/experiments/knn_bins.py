@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
@@ -15,7 +16,6 @@ from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.neighbours.search import DistanceView
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise

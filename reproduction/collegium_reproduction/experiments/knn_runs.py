@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from collegium.parties.terms import DEFAULT_RECORD_RHO
 
 from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import LabelSet
@@ -20,7 +21,6 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig, loa
 from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
-from collegium.parties.terms import DEFAULT_RECORD_RHO
 from collegium.privacy.mechanisms import ABSTAIN
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.mechanisms.knn import PrivateKNN

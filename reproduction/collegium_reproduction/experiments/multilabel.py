@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
@@ -19,7 +20,6 @@ from collegium.coordinator.selection.pool_geometry import fit_features, nearest_
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import IntArray, SeededNoise

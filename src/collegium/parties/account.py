@@ -12,10 +12,10 @@ from collegium.parties.neighbours.budgets import WHOLE_PARTY, rho_at_most
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
+from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CastNeighbours, CountNearest, SumRecords, Terms
+from collegium.protocol.question import Terms
 
 
 class Account:
@@ -68,11 +68,7 @@ class Account:
     def leave(self, answer: Answer, counts: IntArray, left_before: NDArray[np.bool_] | None = None) -> None:
         """Count and charge an answer that is about to leave; on the disk before it returns, or neither where refused.
 
-        What is charged, and whether it is refused, follows from the request alone: an answer of teachers costs what
-        the mechanism charges in the worst case for all votes of the party, which are there or not. Within a radius,
-        each record pays from its own budget and the answer is counted alone. Of a sample, the answer by class, which
-        makes the labels, is charged as what it costs any record, and so is a sum over all records, unless it protects
-        the party as a whole.
+        What is charged, and whether it is refused, follows from the question alone (`Question.cost`).
 
         Raises
         ------
@@ -95,28 +91,20 @@ class Account:
             self._pay(answer, queries)
 
     def _pay(self, answer: Answer, queries: int, *, check_only: bool = False) -> None:
-        request, mechanism, terms = answer.request, answer.mechanism, answer.request.terms
-        if mechanism.answered_by is AnsweredBy.TEACHERS:
-            ledger, votes = self._ledger, request.highest
-        elif isinstance(request, SumRecords):
-            ledger, votes = (self._ledger if request.per_party else self._records), 1
-        elif isinstance(request, CountNearest) and request.by_class:
-            ledger, votes = self._records, 1
-        else:
-            if isinstance(request, CastNeighbours) and request.per_party:
+        question, mechanism, cost = answer.question, answer.mechanism, answer.question.cost()
+        terms = question.terms
+        if cost.budgets_pay:
+            if cost.per_party:
                 self._limit_as_one()
             return
-        if ledger is self._ledger and self._policy.epsilon is not None and self._rho_as_one():
+        ledger = self._ledger if cost.per_party else self._records
+        if cost.per_party and self._policy.epsilon is not None and self._rho_as_one():
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
-        unit = Unit(votes, Adjacency.ADD_REMOVE)
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
-        purpose = f"{terms.stage or 'votes'} of {mechanism.name} ({parameters}; {terms.sum_mode}; {votes} votes)"
-        # A record decides the vote of one teacher: without the record that teacher may vote for another class. It may
-        # turn the one vector of a party as far as another party's would: shares change with the number of records.
-        turned = mechanism.answered_by is AnsweredBy.TEACHERS or (isinstance(request, SumRecords) and request.per_party)
-        one_vote = Unit(1, Adjacency.REPLACE if turned else Adjacency.ADD_REMOVE)
-        laws = {"record": mechanism.answer_law(one_vote, terms.stage)}
-        laws[ledger.terms().unit] = mechanism.answer_law(unit, terms.stage)
+        asked = f"{terms.stage or question.kind} of {mechanism.name} ({parameters}; {terms.sum_mode}"
+        purpose = f"{asked}; {cost.unit.votes} votes)"
+        laws = {"record": mechanism.answer_law(cost.record, terms.stage)}
+        laws[ledger.terms().unit] = mechanism.answer_law(cost.unit, terms.stage)
         if check_only and ledger.affordable(purpose, queries, laws) < queries:
             raise CostRefused("policy: the answer would cost more than is left")
         if check_only or not queries:

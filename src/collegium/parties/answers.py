@@ -7,14 +7,12 @@ counts: the answer for it is another one.
 
 Two lists for one input would each need the signatures of more than half of the roster and of those who collude, so an
 honest party would have signed both: two exact sums of one input, whose difference shows single parties, are never
-opened. Exact sums over all records, of whatever kind, are opened with one list for the same reason, and so are all sums
-of sampled records about one input, by distance or by class and of whichever stage. They have one roster, too, since the
-quorums of two rosters need not meet. On a sparse graph, where a listed party may be left out of the sum, a list counts
-with its round: what was signed is signed in no other round, even if that one failed. Where the parties add noise, every
-answer is a new one, and is counted and paid as such.
+opened. All sums of sampled records about one input, of whichever stage, are opened with one list for the same reason.
+They have one roster, too, since the quorums of two rosters need not meet. On a sparse graph, where a listed party may
+be left out of the sum, a list counts with its round: what was signed is signed in no other round, even if that one
+failed. Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,92 +23,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import QueriesRefused
-from collegium.parties.terms import mechanism_of
-from collegium.privacy.mechanisms import Mechanism, SumMode
+from collegium.parties.policy import described
+from collegium.privacy.mechanisms import Mechanism
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
+from collegium.protocol.question import Question, keys
 from collegium.sqlite_files import changing, connected
-
-_EVERY_KIND = b"exact sums over all records"
-"""Stands for what such sums are about, where others are about an input."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a request for votes asks of this party, input by input.
+    """What a question asks of this party, row by row; see `protocol.question.Keys`.
 
     Parameters
     ----------
-    keys : of each input, what it is, whatever the terms: other terms on the same input are a second answer.
-    uses : of each input, everything else that the answer depends on: terms, voters and, in the exact modes, roster.
-    alike : names of what this answer and others tell about the same records, and the roster. Masked sums that share a
-        name are opened with the same parties: the difference would show a single party.
+    keys : the subjects of its rows.
+    uses : its rows.
+    alike : names of the samples that it and others are about, and the roster.
     """
 
-    request: VoteRequest
+    question: Question
     mechanism: Mechanism
     keys: Sequence[bytes]
     uses: Sequence[bytes]
     alike: Sequence[tuple[bytes, bytes]]
 
     @classmethod
-    def to(cls, run_id: str, body: VoteRequest, contents: Sequence[bytes], roster: bytes) -> "Answer":
-        """The answer that ``body`` asks for within a run.
-
-        Parameters
-        ----------
-        contents : names each input by what it is: a pool that was reversed, or changed in another place, holds the
-            same inputs.
-        roster : digest of the parties that the answer is summed with.
+    def to(cls, run_id: str, question: Question, contents: Sequence[bytes], roster: bytes) -> "Answer":
+        """The answer that ``question`` asks for within a run; see `protocol.question.keys`.
 
         Raises
         ------
         MechanismRefused, ModeRefused
             If the terms describe no mechanism that a party answers.
         """
-        mechanism, terms = mechanism_of(body), body.terms
-        # A mechanism with a sum for each stage needs an answer for each; sampled neighbours two, by distance and class.
-        part = f"{terms.stage if mechanism.sum_per_stage else ''}:{isinstance(body, CountNearest) and body.by_class}"
-        keys = [hashlib.sha256(b"%s:%s" % (row, part.encode())).digest() for row in contents]
-        alike: Sequence[bytes] = []
-        if terms.sum_mode == SumMode.MASKED:
-            sampled = contents if isinstance(body, CountNearest) else []
-            alike = [_EVERY_KIND] if isinstance(body, SumRecords) else [b"sample near %s" % row for row in sampled]
-        parameters = dict(terms.parameters)
-        if terms.sum_mode == SumMode.MASKED_AND_NOISED:
-            # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
-            roster, parameters["honest_survivors"] = b"", 0
-        under = (
-            run_id,
-            terms.mechanism,
-            sorted(parameters.items()),
-            terms.adjacency,
-            terms.sum_mode,
-            terms.stage,
-        )
-        common = f"{under}|{_voters(body)}|".encode() + roster
-        uses = [hashlib.sha256(common + _detail(body, row)).digest() for row in range(len(keys))]
-        return cls(body, mechanism, keys, uses, [(name, roster) for name in alike])
+        named = keys(question, contents, run_id, roster)
+        alike = [(sample, roster) for sample in named.samples]
+        return cls(question, described(question), named.subjects, named.rows, alike)
 
     @property
     def exact(self) -> bool:
         """Whether the same answer comes out when it is asked for again; the parties' own noise is always fresh."""
-        return self.request.terms.sum_mode != SumMode.MASKED_AND_NOISED
-
-
-def _voters(body: VoteRequest) -> str:
-    if isinstance(body, CastVotes):
-        return f"{body.teacher.canonical_json()}|{body.ledger_id}"
-    if isinstance(body, SumRecords):
-        return f"{body.ledger_id}|{body.question.hex()}"
-    kernel = body.kernel if isinstance(body, CastNeighbours) else ""
-    return f"{body.features.digest()}|{kernel}|{body.ledger_id}"
-
-
-def _detail(body: VoteRequest, row: int) -> bytes:
-    if isinstance(body, CastNeighbours):
-        return b"%d" % body.radii_squared[row]
-    return body.edges_squared[row].tobytes() if isinstance(body, CountNearest) else b""
+        return not self.question.terms.noised
 
 
 class AnswerCounts:

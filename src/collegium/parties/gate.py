@@ -1,21 +1,16 @@
 """What every answer passes before it leaves this party: it is counted and charged, or it stays."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium import limits
 from collegium.data import PoolStore
-from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
-from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request
-from collegium.protocol.requests import PoolRange, SumRecords, VoteRequest
+from collegium.protocol.question import Question
 
 
 class AnswerGate:
@@ -34,40 +29,32 @@ class AnswerGate:
     def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
         self._account, self._pools, self._roster = account, pools, roster
 
-    def check(self, request: Request) -> None:
-        """Raise Refused where the answer to a request for votes would not be let out now; nothing is counted."""
-        assert isinstance(request.body, VoteRequest)
+    def check(self, run_id: str, question: Question) -> None:
+        """Raise Refused where the answer to a question would not be let out now; nothing is counted."""
         if self._account is not None:
-            self._account.check(self._answer(request.run_id, request.body, self._roster))
+            self._account.check(self._answer(run_id, question, self._roster))
 
-    def let_out(self, request: Request, counts: IntArray) -> IntArray:
+    def let_out(self, run_id: str, question: Question, counts: IntArray) -> IntArray:
         """Count and charge an answer in the clear; returns the counts to send. Raises Refused."""
-        assert isinstance(request.body, VoteRequest)
-        leaving = self.summed(request.run_id, request.body, counts, {})
+        leaving = self.summed(run_id, question, counts, {})
         leaving.let_out()
         return leaving.counts
 
-    def summed(self, run_id: str, asked: VoteRequest, counts: IntArray, roster: Mapping[str, bytes]) -> "LeavingAnswer":
-        """The answer to ``asked`` on its way into the sum over a roster; nothing is counted yet."""
+    def summed(self, run_id: str, question: Question, counts: IntArray, roster: Mapping[str, bytes]) -> "LeavingAnswer":
+        """The answer to ``question`` on its way into the sum over a roster; nothing is counted yet."""
         if self._account is None:
             return LeavingAnswer(counts, None, None, None)
-        answer = self._answer(run_id, asked, roster)
+        answer = self._answer(run_id, question, roster)
         return LeavingAnswer(*self._account.kept(answer, counts), answer, self._account)
 
-    def _answer(self, run_id: str, body: VoteRequest, roster: Mapping[str, bytes]) -> Answer:
+    def _answer(self, run_id: str, question: Question, roster: Mapping[str, bytes]) -> Answer:
         if self._account is not None:
-            self._account.require_parties(body.terms, len(roster))
-        if isinstance(body, SumRecords):
-            # Exact sums over other parties would differ by one party's own, whatever else differs a little: a kind of
-            # sum is one question then, however it is put.
-            exact = body.terms.sum_mode == SumMode.MASKED
-            contents: Sequence[bytes] = [type(body).__name__.encode() if exact else body.question]
-        else:
-            pool_asked(self._pools, body.inputs, 1)  # raises for positions that the pool does not have
-            contents = self._pools.contents(body.inputs.pool_sha256, body.inputs.indices)
+            self._account.require_parties(question.terms, len(roster))
+        asked = question.queries
+        contents = [] if asked is None else self._pools.contents(asked.pool_sha256, asked.indices)
         named = "".join(f"{name}={key.hex()};" for name, key in sorted(roster.items()))
-        clear = body.terms.sum_mode == "clear"
-        return Answer.to(run_id, body, contents, b"" if clear else hashlib.sha256(named.encode()).digest())
+        clear = question.terms.sum_mode == "clear"
+        return Answer.to(run_id, question, contents, b"" if clear else hashlib.sha256(named.encode()).digest())
 
 
 class LeavingAnswer:
@@ -99,27 +86,3 @@ class LeavingAnswer:
         """Agree that the answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""
         if self._account is not None and self._answer is not None:
             self._account.sign(self._answer, opened)
-
-
-def pool_asked(pools: PoolStore, asked: PoolRange, width: int) -> NDArray[Any]:
-    """The pool that ``asked`` names, once its positions are checked.
-
-    Parameters
-    ----------
-    width : int
-        How many counts the answer holds for each query.
-
-    Raises
-    ------
-    ProtocolViolation
-        If a query lies outside the pool, or the answer would be too long for a message.
-    PoolMismatch
-        If this party does not hold the pool.
-    """
-    positions = asked.indices
-    if len(positions) * width > limits.MAX_COUNTS_PER_ANSWER:
-        raise ProtocolViolation(f"{len(positions)} queries of {width} counts each are too many at once: ask in parts")
-    pool = pools.open(asked.pool_sha256)
-    if not 0 <= min(positions) <= max(positions) < len(pool):
-        raise ProtocolViolation(f"a query lies outside the pool: its {len(pool)} inputs are numbered from 0")
-    return pool

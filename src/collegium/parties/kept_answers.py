@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collegium.errors import ProtocolViolation, StorageError
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Prepared
-from collegium.protocol.requests import VoteRequest
+from collegium.protocol.requests import Ask
 from collegium.whole_files import add_line, storing
 
 _MAX_ANSWERS = 256
@@ -67,9 +67,9 @@ class PreparedRounds:
     """What was asked in each of the latest eight rounds of a party, and the counts that its secure sum adds up."""
 
     def __init__(self) -> None:
-        self._rounds: OrderedDict[tuple[str, str], tuple[bytes, VoteRequest, NDArray[Any]]] = OrderedDict()
+        self._rounds: OrderedDict[tuple[str, str], tuple[bytes, Ask, NDArray[Any]]] = OrderedDict()
 
-    def prepare(self, request: Request, body: VoteRequest, answer: Callable[[], NDArray[Any]]) -> Prepared:
+    def prepare(self, request: Request, body: Ask, answer: Callable[[], NDArray[Any]]) -> Prepared:
         """Keep the counts that ``answer`` returns; a round that is kept already keeps its counts.
 
         Raises
@@ -83,13 +83,15 @@ class PreparedRounds:
             if self._rounds[key][0] != asked:
                 raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
             return Prepared(body.round_id)
-        self._rounds[key] = (asked, body, answer())
+        question = body.question
+        narrow = np.result_type(np.min_scalar_type(question.low), np.min_scalar_type(question.high))
+        self._rounds[key] = (asked, body, answer().astype(narrow, copy=False))
         while len(self._rounds) > _MAX_ROUNDS:
             self._rounds.popitem(last=False)
         return Prepared(body.round_id)
 
-    def of(self, run_id: str, round_id: str) -> tuple[VoteRequest, NDArray[np.int64]]:
-        """The request of a round and the counts kept for it, shape ``[queries, entries]``.
+    def of(self, run_id: str, round_id: str) -> tuple[Ask, NDArray[np.int64]]:
+        """The request of a round and the counts kept for it, int64 of its shape.
 
         Raises
         ------

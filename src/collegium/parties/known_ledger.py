@@ -11,7 +11,7 @@ from collegium.errors import LedgerRefused, StorageError
 from collegium.privacy.ledger.chain import Head, followed, following
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import LedgerHead
-from collegium.protocol.requests import ShowLedger, VoteRequest
+from collegium.protocol.requests import Ask, ShowLedger
 from collegium.whole_files import add_line
 
 
@@ -70,5 +70,5 @@ class KnownLedger:
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""
-        if self._refused and self.head() is not None and isinstance(request.body, VoteRequest):
+        if self._refused and self.head() is not None and isinstance(request.body, Ask):
             raise LedgerRefused("the ledger that the coordinator showed last does not hold the entry from before")

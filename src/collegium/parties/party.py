@@ -1,11 +1,9 @@
 """An institution as the protocol sees it: a request in, a reply out, no transport known.
 
-The same object answers over a gRPC session and inside a simulation. It only chooses who answers:
-every kind of request has its own handler.
+The same object answers over a gRPC session and inside a simulation. A question of whatever kind takes the same steps:
+validate, admit, compute, bound, charge, leave. What depends on the kind is in `parties.kinds`.
 """
 
-import functools
-import itertools
 import logging
 import shutil
 import tempfile
@@ -13,59 +11,34 @@ import threading
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from collegium import limits
 from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
-from collegium.data.values import PoolChunk, check_party_name
-from collegium.errors import (
-    CollegiumError,
-    ConfigurationError,
-    CostRefused,
-    DataError,
-    ProtocolViolation,
-    StorageError,
-)
+from collegium.data.values import PoolChunk, PoolState, check_party_name
+from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
 from collegium.parties.account import Account
-from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
-from collegium.parties.evaluation import CountCoverageHandler, EvaluateHandler, OwnEvaluation
 from collegium.parties.gate import AnswerGate
-from collegium.parties.handlers import (
-    CastVotesHandler,
-    DescribeHandler,
-    EnsembleCache,
-    PoolHandler,
-    check_inputs,
-)
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
+from collegium.parties.kind import Asked, Institution, PartyKind, check_inputs, party_kinds
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets, rho_at_most
-from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
-from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described, require_suits
 from collegium.parties.summing import Membership, SumHandler
-from collegium.parties.teachers.ensemble import TeacherEnsemble
+from collegium.parties.teachers.ensemble import EnsembleCache, TeacherEnsemble
 from collegium.parties.teachers.kinds import OwnTeacher, settings_here
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
-from collegium.parties.terms import DEFAULT_RECORD_RHO
+from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CastVotes,
-    CountCoverage,
-    CountNearest,
-    Describe,
-    Evaluate,
-    Fit,
-    HoldPool,
-    SecureSumStep,
-    ShowEvaluation,
-    ShowLedger,
-    SumClasses,
-)
+from collegium.protocol.question import Question
+from collegium.protocol.replies import Counts, Description, Failure, Fitted, Prepared, ReplyBody
+from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, SecureSumStep, ShowLedger, ShowReleased
+from collegium.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -160,7 +133,10 @@ class Party:
             policy = Policy(SAFE_POLICY)
             account = account or self._account(name, folder)
 
-        gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
+        self._task, self._pools = task, pools
+        self._gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
+        self._ledger = ledger or KnownLedger(None)
+        self.rounds = PreparedRounds()
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
@@ -178,51 +154,21 @@ class Party:
                 progress=lambda ready: report(ready, settings.per_party),
             )
 
-        self.ensembles = ensembles = EnsembleCache(fit)
-        pool_handler = PoolHandler(task, pools)
-        self.rounds = rounds = PreparedRounds()
-
-        @functools.cache
-        def neighbourhood(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
-            if per_party:  # all records are one voter, whatever they are
-                own = None if folder is None else folder / WHOLE_PARTY
-                # A record that changes the party's votes costs up to twice what the party costs.
-                everybody = itertools.repeat(b"", len(examples))
-                budgets = RecordBudgets(own, key, everybody, WHOLE_PARTY, record_rho / 2.0)
-            else:
-                identities, scheme = examples.lasting_identities(task.model_dump_json())
-                budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
-            return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
-
-        def voters(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
-            if folder is not None and rho_at_most(folder if per_party else folder / WHOLE_PARTY, record_rho):
-                raise CostRefused("policy: what a record may spend is kept for the other kind of voters")
-            return neighbourhood(per_party)
-
-        self._ledger = ledger or KnownLedger(None)
-        sampled = functools.cache(lambda: SampledRecords(examples, task.inputs, key, device))
-        own = OwnEvaluation(name, examples, task, folder, device)
-        near = CastNeighboursHandler(task, pools, voters, rounds, gate)
+        self.ensembles = EnsembleCache(fit)
+        self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, record_rho)
+        self._kinds: dict[str, PartyKind[Any]] = {}
         self._handlers: dict[type, Callable[[Request], ReplyBody]] = {
-            Describe: DescribeHandler(name, ensembles, self._ledger),
-            HoldPool: pool_handler,
-            PoolChunk: pool_handler,
+            Describe: self._describe,
+            HoldPool: self._take_pool,
+            PoolChunk: self._take_pool,
             ShowLedger: self._ledger,
-            Fit: ensembles,
-            CastVotes: CastVotesHandler(task, pools, ensembles, rounds, gate),
-            CastNeighbours: near,
-            CountNearest: CountNearestHandler(task, pools, sampled, rounds, gate),
-            SumClasses: ClassSumsHandler(task, pools, RecordsOfClasses(examples, task, device), rounds, gate),
-            Evaluate: EvaluateHandler(task, pools, own, rounds, gate),
-            CountCoverage: CountCoverageHandler(task, pools, own, rounds, gate),
-            ShowEvaluation: own.compare,
+            Ask: self._put,
+            ShowReleased: self._show,
         }
-        if task.multilabel:
-            # Teachers, records within a radius, class sums and evaluations name one class a record.
-            for asked in (Fit, CastVotes, CastNeighbours, SumClasses, Evaluate):
-                del self._handlers[asked]
+        if not task.multilabel:  # teachers name one class a record
+            self._handlers[Fit] = self._fit
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate, near.leave)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, self.rounds.of, self._gate, self._leave)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()
@@ -272,6 +218,86 @@ class Party:
             return Failure.of(error)
         except Exception as error:
             return _internal(self.name, request, error)
+
+    # Questions: the same steps for every kind.
+
+    def _put(self, request: Request) -> Counts | Prepared:
+        """Answer a question: with counts in the clear mode, else with counts kept for the secure sum of its round."""
+        ask, run_id = request.body, request.run_id
+        assert isinstance(ask, Ask)
+        question, kind = ask.question, self._kind(ask.question.kind)
+        self._admit(question, kind)
+        self._gate.check(run_id, question)
+        if question.terms.sum_mode == "clear":
+            return Counts(self._gate.let_out(run_id, question, self._bounded(kind, ask, run_id)))
+        return self.rounds.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
+
+    def _admit(self, question: Question, kind: PartyKind[Any]) -> None:
+        """Raise unless the question suits the party, by what is public: no record is looked at."""
+        mechanism = described(question)
+        if question.needs_labels:
+            require_suits(mechanism, self._task)
+        (rows, entries), queries = question.shape, question.queries
+        if rows * entries > limits.MAX_COUNTS_PER_ANSWER:
+            raise ProtocolViolation(f"{rows} rows of {entries} counts each are too many at once: ask in parts")
+        inputs = 0 if question.pool is None else len(self._pools.open(question.pool))
+        if queries is not None and max(queries.indices) >= inputs:
+            raise ProtocolViolation(f"a query lies outside the pool: its {inputs} inputs are numbered from 0")
+        kind.validate(question)
+
+    def _bounded(self, kind: PartyKind[Any], ask: Ask, run_id: str) -> IntArray:
+        """What the records say, within the question's bounds.
+
+        Cutting off moves two neighbouring answers no further apart, and the range of a sum is public.
+        """
+        question = ask.question
+        counts = kind.compute(question, Asked(run_id, ask.round_id))
+        assert counts.shape == question.shape, f"{question.kind} answers with another shape than it says"
+        return np.clip(counts.astype(np.int64, copy=False), question.low, question.high)
+
+    def _leave(self, run_id: str, ask: Ask) -> None:
+        """Note that a masked answer is about to leave."""
+        self._kind(ask.question.kind).leave(ask.question, Asked(run_id, ask.round_id))
+
+    def _show(self, request: Request) -> Prepared:
+        """Take in what was released; the reply tells nothing of what the own records say to it."""
+        assert isinstance(request.body, ShowReleased)
+        self._kind(request.body.kind).shown(request.body)
+        return Prepared(request.body.round_id)
+
+    def _kind(self, name: str) -> PartyKind[Any]:
+        if name not in self._kinds:
+            known = party_kinds()
+            if name not in known:
+                raise ProtocolViolation(f"this party answers no questions of the kind {name[:64]!r}")
+            self._kinds[name] = known[name](self._own)
+        return self._kinds[name]
+
+    # What is no question.
+
+    def _describe(self, request: Request) -> Description:
+        """Who the party is and which teachers it has ready; nothing of its records."""
+        latest, head = self.ensembles.latest, self._ledger.head()
+        return Description(
+            party=self.name,
+            software=f"collegium {__version__}",
+            teachers=latest.per_party if latest else 0,
+            teacher_kind=latest.kind[:64] if latest else "",
+            ledger_head="" if head is None else str(head),
+        )
+
+    def _take_pool(self, request: Request) -> PoolState:
+        """Take the pool in, once, if it is made of inputs of the task."""
+        assert isinstance(request.body, HoldPool | PoolChunk)
+        check_inputs(self._task, request.body.pool)
+        if isinstance(request.body, PoolChunk):
+            return self._pools.accept(request.body)
+        return self._pools.state(request.body.pool)
+
+    def _fit(self, request: Request) -> Fitted:
+        """Have the teachers ready."""
+        assert isinstance(request.body, Fit)
+        return Fitted(teachers=len(self.ensembles(request.body.teacher)))
 
 
 def _internal(name: str, request: Request, error: Exception) -> Failure:

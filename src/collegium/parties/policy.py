@@ -1,4 +1,4 @@
-"""The policy of an institution: which requests it answers. The party checks it before any vote is cast."""
+"""The policy of an institution: which questions it answers. The party checks it before any record is looked at."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,14 +7,25 @@ from pathlib import Path
 from pydantic import Field
 
 from collegium.clock import utc_now
-from collegium.data.values import ArraySpec, PoolChunk
-from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, PoolRefused
-from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
-from collegium.privacy.mechanisms import default_names
+from collegium.data.task import Task
+from collegium.data.values import PoolChunk
+from collegium.errors import (
+    ConfigurationError,
+    HoursRefused,
+    MechanismRefused,
+    ModeRefused,
+    NoiseRefused,
+    PoolRefused,
+)
+from collegium.privacy.mechanisms import Mechanism, default_names
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import HoldPool, RequestBody, SumRecords, VoteRequest
+from collegium.protocol.question import Question, own_kinds
+from collegium.protocol.requests import Ask, HoldPool, RequestBody
 from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
+
+DEFAULT_RECORD_RHO = 0.01
+"""What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
 
 FEW_PARTIES = 5
 """Exact sums of fewer parties need ``few_parties``: a count of 0, or of all teachers, tells the votes of each."""
@@ -25,6 +36,8 @@ class PolicyConfig(Frozen):
 
     mechanisms: tuple[str, ...] = Field(default_factory=default_names)
     """Mechanisms that may be applied to the sum that holds its votes; those of other installed packages by name."""
+    questions: tuple[str, ...] = Field(default_factory=own_kinds)
+    """Kinds of questions that it answers; those of other installed packages by name."""
     minimum_noise_votes: float = Field(default=0.0, ge=0)
     """Smallest noise scale of any stage (σ of a Gaussian, 1/γ of Laplace or Gumbel noise), in votes."""
     minimum_noise_sums: float | None = Field(default=None, ge=0)
@@ -74,11 +87,13 @@ class Policy:
         self._clock = clock
 
     def __call__(self, request: Request) -> None:
-        body = request.body
-        self._check_pool(body)
-        if not isinstance(body, VoteRequest):
+        self._check_pool(request.body)
+        if not isinstance(request.body, Ask):
             return
-        terms, allowed = body.terms, self._config
+        question, allowed = request.body.question, self._config
+        terms = question.terms
+        if question.kind not in allowed.questions:
+            raise MechanismRefused(f"policy: questions of the kind {question.kind!r} are not agreed to (questions)")
         if terms.sum_mode not in allowed.sum_modes:
             raise ModeRefused(
                 f"policy: sums in the mode {terms.sum_mode!r} are not agreed to, only {allowed.sum_modes}"
@@ -87,10 +102,9 @@ class Policy:
             raise MechanismRefused(
                 f"policy: the mechanism {terms.mechanism!r} is not agreed to, only {allowed.mechanisms}"
             )
-        noise, summed = mechanism_of(body).noise_votes, isinstance(body, SumRecords)
-        floor = allowed.noise_floor(summed=summed)
+        noise, floor = described(question).noise_votes, allowed.noise_floor(summed=question.whole_vector)
         if noise < floor:
-            unit = "contributions" if summed else "votes"
+            unit = "contributions" if question.whole_vector else "votes"
             raise NoiseRefused(f"policy: noise of {noise:g} {unit} is less than the {floor:g} agreed to")
         if allowed.hours_utc is not None and not _within(self._clock().hour, *allowed.hours_utc):
             first, last = allowed.hours_utc
@@ -98,12 +112,60 @@ class Policy:
 
     def _check_pool(self, body: RequestBody) -> None:
         """Refuse a pool before it is stored, and questions about one that this machine holds from before."""
-        named = body.pool if isinstance(body, HoldPool | PoolChunk) else getattr(body, "inputs", body)
-        sha256 = named.sha256 if isinstance(named, ArraySpec) else getattr(named, "pool_sha256", None)
+        sha256: str | None = None
+        if isinstance(body, HoldPool | PoolChunk):
+            sha256 = body.pool.sha256
+        elif isinstance(body, Ask):
+            sha256 = body.question.pool
         if self._config.pools is not None and sha256 is not None and sha256 not in self._config.pools:
             raise PoolRefused(
                 f"policy: the pool {sha256} is not agreed to: ask the consortium, and add it to pools if it is theirs"
             )
+
+
+def described(question: Question) -> Mechanism:
+    """The mechanism that a question's terms describe: its charge and its noise are what the party reckons with.
+
+    The floor of the policy, the party's own charge and the noise that it adds before masking are asked of the same
+    object, so that they cannot differ. Nothing here looks at records: a refusal tells no more than the question itself.
+
+    Raises
+    ------
+    MechanismRefused
+        If the terms describe no mechanism that a party can answer by such a question: its name or a parameter is
+        unknown, missing, surplus or not finite, it protects nobody, or it is about other voters, another adjacency
+        or another stage.
+    ModeRefused
+        If it does not work in the way of summing that is asked for; under ``masked+noised`` only a mechanism whose
+        noise the parties add does.
+    """
+    terms = question.terms
+    try:
+        mechanism = terms.described()
+        shares = [stage.share for stage in mechanism.stages_asked(terms.stage)]
+    except ConfigurationError as error:
+        raise MechanismRefused(f"policy: the terms describe no mechanism that this party knows: {error}") from error
+    if not mechanism.private:
+        raise MechanismRefused(f"policy: the mechanism {mechanism.name} protects nobody")
+    if mechanism.answered_by is not question.answered_by:
+        raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
+    if mechanism.gives_labels != question.gives_labels:
+        raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by another kind of question")
+    if terms.adjacency not in mechanism.adjacencies:
+        raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")
+    if terms.sum_mode not in mechanism.sum_modes or any((share is not None) != terms.noised for share in shares):
+        raise ModeRefused(f"policy: {mechanism.name} is not answered in the mode {terms.sum_mode!r}")
+    return mechanism
+
+
+def require_suits(mechanism: Mechanism, task: Task) -> None:
+    """Raise MechanismRefused unless the mechanism is about as many classes, and labels a record, as the task has."""
+    if mechanism.several_labels != task.multilabel:
+        held = "any of the classes" if task.multilabel else "one class each"
+        raise MechanismRefused(f"{mechanism.name} does not suit this task, whose records hold {held}")
+    counted = {name: mechanism.parameters().get(name) for name in ("classes", "labels")}
+    if any(number not in (None, len(task.classes)) for number in counted.values()):
+        raise MechanismRefused(f"the terms of {mechanism.name} are about another number of classes than the task has")
 
 
 def _within(hour: int, first: int, last: int) -> bool:

@@ -1,7 +1,7 @@
-"""A party's part in secure sums: its prepared votes enter the sum of their round and are used for nothing else.
+"""A party's part in secure sums: its prepared answer enters the sum of its round and is used for nothing else.
 
-Which votes, how many of them and with how much noise follow from the request for votes that the party
-answered with ``Prepared``; the coordinator's proposal for the sum must agree with it.
+Which counts, how many of them and with how much noise follow from the question that the party answered with
+``Prepared``; the coordinator's proposal for the sum must agree with it.
 """
 
 import os
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.gate import AnswerGate, LeavingAnswer
-from collegium.parties.terms import mechanism_of
+from collegium.parties.policy import described
 from collegium.protocol.messages import Request
+from collegium.protocol.question import Question
 from collegium.protocol.replies import SecureSumAnswer
-from collegium.protocol.requests import CastNeighbours, CastVotes, SecureSumStep, VoteRequest, lowest
+from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.setup import SumSetup
@@ -52,18 +53,18 @@ class Membership:
     unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
 
 
-PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
-"""Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
+PreparedAnswer = Callable[[str, str], tuple[Ask, NDArray[np.int64]]]
+"""Finds, by run and round, what was asked and the counts kept for it."""
 
-OnLeaving = Callable[[str, VoteRequest], None]
-"""Called with the run and what was asked; what it raises keeps the votes here."""
+OnLeaving = Callable[[str, Ask], None]
+"""Called with the run and what was asked; what it raises keeps the answer here."""
 
 
 class SumHandler:
-    """Answers the phases of secure sums over prepared votes; ``leave`` is called before a masked vector leaves."""
+    """Answers the phases of secure sums over prepared answers; ``leave`` is called before a masked vector leaves."""
 
     def __init__(
-        self, name: str, membership: Membership, prepared: PreparedVotes, gate: AnswerGate, leave: OnLeaving
+        self, name: str, membership: Membership, prepared: PreparedAnswer, gate: AnswerGate, leave: OnLeaving
     ) -> None:
         self._name = name
         self._membership = membership
@@ -102,38 +103,39 @@ class SumHandler:
         roster = dict(member.roster)
         demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
-        asked, votes = self._prepared(request.run_id, setup.round_id)
-        if setup.length != votes.size:
-            raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {votes.size} votes")
-        if (setup.low, setup.high) != (lowest(asked), asked.highest):
+        ask, counts = self._prepared(request.run_id, setup.round_id)
+        question = ask.question
+        if setup.length != counts.size:
+            raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {counts.size} counts")
+        if (setup.low, setup.high) != (question.low, question.high):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
-        leaving = self._gate.summed(request.run_id, asked, votes, roster)
+        leaving = self._gate.summed(request.run_id, question, counts, roster)
         running = PartySum(
             setup,
             self._name,
             member.sign,
             leaving.counts.reshape(-1),
             member.used_rounds,
-            noise=_noise_share(asked, setup),
+            noise=_noise_share(question, setup),
             random_bytes=member.random_bytes(setup.round_id),
         )
-        self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, asked)
+        self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, ask)
         while len(self._sums) > _MAX_OPEN_SUMS:
             self._sums.popitem(last=False)
 
 
-def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | None:
+def _noise_share(question: Question, setup: SumSetup) -> NDArray[np.int64] | None:
     """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
     """
-    mechanism = mechanism_of(asked)
-    share = mechanism.stages_asked(asked.terms.stage)[0].share
+    mechanism = described(question)
+    share = mechanism.stages_asked(question.terms.stage)[0].share
     if share is None:
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
-        if not setup.plan.complete and (mechanism.sum_per_stage or not isinstance(asked, CastVotes | CastNeighbours)):
+        if not setup.plan.complete and (mechanism.sum_per_stage or question.several_sums):
             # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
             raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
         return None

@@ -1,7 +1,8 @@
 """Checked values as protobuf messages and back: field by field and by name, each through the value's own checks.
 
 A dataclass and its message have fields of the same names. Only what has another form on the wire is written out here:
-arrays, teacher settings, and values that carry a message of the secure sum. Every decoder raises ProtocolViolation.
+questions, counts, teacher settings, and values that carry a message of the secure sum. Every decoder raises
+ProtocolViolation.
 """
 
 import dataclasses
@@ -11,15 +12,14 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_origin, get_typ
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
-from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from collegium import limits
-from collegium.data.features import Features
 from collegium.data.task import TeacherSettings
-from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, require
+from collegium.data.values import PoolChunk, PoolState, require
 from collegium.errors import ProtocolViolation
 from collegium.protocol import replies, requests
+from collegium.protocol.question import decode, encode
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 _MessageT = TypeVar("_MessageT", bound=Message)
@@ -31,13 +31,8 @@ REQUESTS: dict[str, type[requests.RequestBody]] = {
     "hold_pool": requests.HoldPool,
     "pool_chunk": PoolChunk,
     "fit": requests.Fit,
-    "cast_votes": requests.CastVotes,
-    "cast_neighbours": requests.CastNeighbours,
-    "count_nearest": requests.CountNearest,
-    "sum_classes": requests.SumClasses,
-    "evaluate": requests.Evaluate,
-    "count_coverage": requests.CountCoverage,
-    "show_evaluation": requests.ShowEvaluation,
+    "ask": requests.Ask,
+    "show_released": requests.ShowReleased,
     "secure_sum": requests.SecureSumStep,
     "show_ledger": requests.ShowLedger,
 }
@@ -46,9 +41,7 @@ REPLIES: dict[str, type[replies.ReplyBody]] = {
     "pool_state": PoolState,
     "ledger_head": replies.LedgerHead,
     "fitted": replies.Fitted,
-    "votes": replies.Votes,
-    "neighbours": replies.Neighbours,
-    "sums": replies.Sums,
+    "counts": replies.Counts,
     "prepared": replies.Prepared,
     "secure_sum": replies.SecureSumAnswer,
     "error": replies.Failure,
@@ -181,53 +174,24 @@ def _teacher(text: str) -> TeacherSettings:
         raise ProtocolViolation(f"teacher settings are not valid: {error.errors()[0]['msg']}") from error
 
 
-def _write_features(features: Features, message: pb.Features) -> None:
-    message.name, message.network = features.name, features.network or b""
-    for name, array in (("projection", features.projection), ("scaling", features.scaling)):
-        if array is not None:
-            write(array_spec(array), getattr(message, name))
-            setattr(message, f"{name}_data", bytes(canonical_bytes(array)))
+def _write_ask(body: requests.Ask, message: pb.AskRequest) -> None:
+    message.round_id, message.kind, message.question = body.round_id, body.question.kind, encode(body.question)
 
 
-def _read_features(message: pb.Features) -> Features:
-    def array(name: str) -> NDArray[Any] | None:
-        if not message.HasField(name):
-            return None
-        spec, data = read(ArraySpec, getattr(message, name)), getattr(message, f"{name}_data")
-        require(len(data) == spec.size_bytes, "an array of another size than it announces")
-        flat = np.frombuffer(data, dtype=np.dtype(spec.dtype).newbyteorder("<"))
-        return flat.astype(spec.dtype).reshape(spec.shape)
-
-    return Features(message.name, array("projection"), array("scaling"), message.network or None)
+def _write_counts(body: replies.Counts, message: pb.Counts) -> None:
+    counts, largest = body.counts, int(np.abs(body.counts).max())
+    message.rows, message.entries = counts.shape
+    message.entry_bytes = next(size for size in (2, 4, 8) if largest < 1 << (8 * size - 1))
+    message.counts = counts.astype(f"<i{message.entry_bytes}").tobytes()
 
 
-def _write_count_nearest(body: requests.CountNearest, message: pb.CountNearestRequest) -> None:
-    for name in ("terms", "features", "inputs", "by_class", "round_id", "ledger_id"):
-        _write_field(message, name, getattr(body, name))
-    message.edges, message.edges_squared = body.edges_squared.shape[1], bytes(canonical_bytes(body.edges_squared))
-
-
-def _read_count_nearest(message: pb.CountNearestRequest) -> requests.CountNearest:
-    queries, hints = len(message.inputs.indices), _hints(requests.CountNearest)
-    require(len(message.edges_squared) == 8 * queries * message.edges, "edges of another number than announced")
-    edges = np.frombuffer(message.edges_squared, dtype="<i8").astype(np.int64).reshape(queries, message.edges)
-    others = {name: _read_field(hint, name, message) for name, hint in hints.items() if name != "edges_squared"}
-    return requests.CountNearest(edges_squared=edges, **others)
-
-
-def _counts(value: Any, dtype: str) -> _Form:
-    """The codec of a value with ``counts``, an array ``[queries, classes]`` that is sent as ``dtype``."""
-
-    def write_counts(body: Any, message: Any) -> None:
-        message.queries, message.classes = body.counts.shape
-        message.counts = body.counts.astype(dtype).tobytes()
-
-    def read_counts(reply: Any) -> Any:
-        size = reply.queries * reply.classes * np.dtype(dtype).itemsize
-        require(len(reply.counts) == size, "counts of another size than they announce")
-        return value(np.frombuffer(reply.counts, dtype).astype(np.int64).reshape(reply.queries, reply.classes))
-
-    return _Form(write_counts, read_counts)
+def _read_counts(reply: pb.Counts) -> replies.Counts:
+    require(reply.entry_bytes in (2, 4, 8), "a count has 2, 4 or 8 bytes")
+    require(
+        len(reply.counts) == reply.rows * reply.entries * reply.entry_bytes, "counts of another size than announced"
+    )
+    counts = np.frombuffer(reply.counts, f"<i{reply.entry_bytes}").astype(np.int64)
+    return replies.Counts(counts.reshape(reply.rows, reply.entries))
 
 
 def _carried(value: Any) -> _Form:
@@ -236,12 +200,9 @@ def _carried(value: Any) -> _Form:
 
 
 _FORMS: dict[type, _Form] = {
-    Features: _Form(_write_features, _read_features),
-    requests.CountNearest: _Form(_write_count_nearest, _read_count_nearest),
+    requests.Ask: _Form(_write_ask, lambda form: requests.Ask(form.round_id, decode(form.kind, form.question))),
     requests.SecureSumStep: _carried(requests.SecureSumStep),
-    replies.Votes: _counts(replies.Votes, "<u2"),
-    replies.Neighbours: _counts(replies.Neighbours, "<u4"),
-    replies.Sums: _counts(replies.Sums, "<i8"),
+    replies.Counts: _Form(_write_counts, _read_counts),
     replies.SecureSumAnswer: _carried(replies.SecureSumAnswer),
     replies.Failure: _Form(
         lambda failure, message: message.MergeFrom(pb.Error(code=failure.code, message=failure.message)),

@@ -1,7 +1,6 @@
 """The replies of a party, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,54 +56,21 @@ class LedgerHead:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
-    """Counts of one party per query and class, or per query and interval of distances; int64 ``[queries, classes]``."""
-
-    counts: NDArray[np.int64] = field(repr=False)
-    most: ClassVar[int]
-
-    def __post_init__(self) -> None:
-        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "counts are whole numbers [queries, classes]")
-        queries, classes = self.counts.shape
-        require(0 < queries <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
-        require(0 < classes <= limits.MAX_CLASSES, "at most 1,000 classes")
-        lowest, highest = int(self.counts.min()), int(self.counts.max())
-        require(lowest >= 0 and highest <= self.most, f"counts are 0 to {self.most}")
-
-
-@dataclass(frozen=True, eq=False)
-class Votes(_Counts):
-    """The votes of one party's teachers per query and class.
-
-    Every row sums to the number of teachers. The coordinator checks that with `check_votes`.
-    """
-
-    most = limits.MAX_TEACHERS_PER_PARTY
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbours(_Counts):
-    """Sums of one party's records per query and class, or per query and interval of distances."""
-
-    most = limits.MAX_NEIGHBOUR_COUNT
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """The sum over one party's records; int64 ``[1, length]``."""
+class Counts:
+    """One party's answer in the clear; int64 ``[rows, entries]``. The coordinator holds it to the question's bounds."""
 
     counts: NDArray[np.int64] = field(repr=False)
 
     def __post_init__(self) -> None:
-        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "sums are whole numbers [1, length]")
-        require(len(self.counts) == 1 and 0 < self.counts.size <= limits.MAX_SUM_LENGTH, "an answer is one vector")
-        highest = limits.MAX_SUM_ENTRY
-        require(-highest <= int(self.counts.min()) <= int(self.counts.max()) <= highest, "an entry is too large")
+        require(self.counts.ndim == 2 and self.counts.dtype == np.int64, "counts are whole numbers [rows, entries]")
+        rows, entries = self.counts.shape
+        require(0 < rows <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(entries > 0 and self.counts.size <= limits.MAX_COUNTS_PER_ANSWER, "an answer is too long")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The votes of a round are ready to be summed."""
+    """The answer of a round is ready to be summed."""
 
     round_id: str
 
@@ -132,12 +98,4 @@ class Failure:
         return error_for_code(self.code, self.message)
 
 
-ReplyBody = (
-    Description | PoolState | LedgerHead | Fitted | Votes | Neighbours | Sums | Prepared | SecureSumAnswer | Failure
-)
-
-
-def check_votes(votes: Votes, *, queries: int, classes: int, teachers: int) -> None:
-    """Raise ProtocolViolation unless every one of ``queries`` rows holds ``teachers`` votes over ``classes``."""
-    require(votes.counts.shape == (queries, classes), f"votes of shape {votes.counts.shape}, not {(queries, classes)}")
-    require(bool((votes.counts.sum(axis=1) == teachers).all()), f"a row of votes does not sum to {teachers} teachers")
+ReplyBody = Description | PoolState | LedgerHead | Fitted | Counts | Prepared | SecureSumAnswer | Failure

@@ -16,7 +16,7 @@ from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure, ReplyBody
-from collegium.protocol.requests import Describe, RequestBody, SecureSumStep, VoteRequest
+from collegium.protocol.requests import Ask, Describe, RequestBody, SecureSumStep
 from collegium.simulations.cohort import virtual_party
 
 MESSAGE_TYPE = "query.collegium"
@@ -146,7 +146,7 @@ def _answer(message: Message, context: Context, folder: Path) -> Message:
         for earlier in trail:
             party.handle(Request.from_bytes(earlier))
         _keep_trail(context, [*trail, request.to_bytes()])
-    elif isinstance(request.body, VoteRequest):
+    elif isinstance(request.body, Ask):
         _keep_trail(context, [request.to_bytes()])
     reply = party.handle(request)
     return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)

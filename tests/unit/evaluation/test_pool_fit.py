@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.evaluation import OwnEvaluation
 from scipy.stats import binom
 
 import collegium as cg
@@ -18,7 +19,6 @@ from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.task import Inputs, Task, VectorInputs
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
-from collegium.parties.evaluation import OwnEvaluation
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger

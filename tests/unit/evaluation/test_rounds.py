@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.optimize
+from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
+from collegium.parties.terms import mechanism_of
 from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils import shuffle
@@ -36,10 +38,8 @@ from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
 from collegium.parties.account import Account
 from collegium.parties.enrolment import policy_text
-from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge

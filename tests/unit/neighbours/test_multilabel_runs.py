@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, ROSTER, members, run_config
@@ -23,7 +24,6 @@ from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import read_student
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.accounting.independent import sampled_gaussian_curve

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collegium.parties.neighbours.counting import Sampler
+from collegium.parties.terms import mechanism_of
 from collegium_reproduction.exact_nearest import closest
 from support.liar_networks import of_rounding
 from support.record_votes import RECORDS, TASK, Clinic
@@ -25,10 +27,8 @@ from collegium.models.networks import build_network, network_inputs, read_networ
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
-from collegium.parties.neighbours.counting import Sampler
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.game.laws import RenyiLaw
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
@@ -25,7 +26,6 @@ from collegium.errors import (
     QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key

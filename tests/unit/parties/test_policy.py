@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium.parties.terms import mechanism_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from collegium.parties.answers import Answer
 from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.terms import mechanism_of
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian

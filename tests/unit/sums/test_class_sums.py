@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.parties.class_sums import RecordsOfClasses
 from scipy.stats import chi2
 from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
 
@@ -20,7 +21,6 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import ConfigurationError, ProtocolViolation
 from collegium.parties.account import Account
-from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one

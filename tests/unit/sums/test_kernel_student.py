@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collegium.parties.class_sums import RecordsOfClasses
 from support.sums_scene import TASK
 
 from collegium.data import Examples
@@ -17,7 +18,6 @@ from collegium.models.kernel_student import (
     shares_in_classes,
     threshold,
 )
-from collegium.parties.class_sums import RecordsOfClasses
 from collegium.privacy.mechanisms.class_sums import bound_squared
 
 SCORES = np.random.default_rng(3).normal(size=(400, 3))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium.parties.class_sums import RecordsOfClasses
 from support.liar import Liar
 from support.sums_scene import LENGTH, NAMES, SPEC, TASK, Consortium
 
@@ -14,7 +15,6 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
-from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.class_sums import count_of_one
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts

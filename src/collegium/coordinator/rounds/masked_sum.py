@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from collegium.coordinator.rounds.rounds import (
     require_quorum,
 )
 from collegium.errors import CollegiumError, ProtocolViolation, QueriesRefused, QuorumNotReached, StorageError
+from collegium.protocol.question import Question
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, SecureSumStep, SumRecords, VoteRequest, lowest
+from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.whole_files import exclusive, write_whole
@@ -124,14 +125,14 @@ class MaskedSum:
         parties lied about its votes, and masks do not show which.
         """
         once = not self.noised and not self.plan.complete
-        inputs = [] if isinstance(round_.request, SumRecords) else list(round_.request.inputs.indices)
+        question = round_.question
+        inputs = [] if question.queries is None else list(question.queries.indices)
         subjects, roster = _subjects(round_, self.plan.complete), self._named
         held = [None] * len(subjects) if self.noised else self.begun.about(subjects)
         if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one is not None and one[1] == ()]):
             raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
         # A mask must never serve twice, so a repeated round gets another name.
-        request = replace(round_.request, round_id=f"{round_.request.round_id}.{secrets.token_hex(8)}")
-        teachers, (queries, width) = round_.teachers, round_.shape
+        ask, teachers = Ask(f"{question.name}.{secrets.token_hex(8)}", question), round_.teachers
         quorum, before, able = max(round_.quorum, self.plan.quorum), self._before(held), len(self.roster)
         missing = sorted(set(before or ()) - teachers.keys())
         if missing and not round_.second_sum:
@@ -144,8 +145,8 @@ class MaskedSum:
         if before is not None and not missing:
             teachers, able = {name: teachers[name] for name in before}, len(before)
             quorum = max(quorum, able)
-        replies = ask_each(self.parties, teachers, request, round_.deadline_s, round_.on_answer)
-        outcomes = {name: _prepared(reply, request.round_id) for name, reply in replies.items()}
+        replies = ask_each(self.parties, teachers, ask, round_.deadline_s, round_.on_answer)
+        outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}
         refused = sum(outcome.startswith(QueriesRefused.code) for outcome in outcomes.values())
         moved = [row for row, one in enumerate(held) if one is not None and one[0] != roster]
         if moved and able - refused < quorum:
@@ -155,7 +156,7 @@ class MaskedSum:
                 [inputs[row] for row in moved] if inputs else (),
             )
         require_quorum(outcomes, quorum)
-        coordinator = CoordinatorSum(self._setup(request, queries * width))
+        coordinator = CoordinatorSum(self._setup(ask))
         try:
             while coordinator.phase is not Phase.DONE:
                 if coordinator.phase is Phase.MASK and not self.noised:
@@ -176,14 +177,16 @@ class MaskedSum:
         _leave_out(outcomes, result.survivors)
         if missing:  # parties that refuse a second sum still open the first
             self.begun.note(subjects, roster, sorted(result.survivors))
-        total = result.total.reshape(queries, width)
+        total = result.total.reshape(question.shape)
         voting = sum(teachers[name] for name in result.survivors)
-        countable = isinstance(request, CastVotes) and not self.noised
-        if countable and not (total.sum(axis=1) == voting).all():
+        try:
+            if not self.noised:
+                question.check(total, voting)
+        except ProtocolViolation as error:
             raise ProtocolViolation(
-                f"the votes of a query do not add up to the {voting} teachers that answered: a party sent votes that "
-                "are none; masks hide which, so ask the parties, or run one round in the mode 'clear' to find it"
-            )
+                f"{error}: a party sent counts that are none; masks hide which, so ask the parties, or run one round "
+                "in the mode 'clear' to find it"
+            ) from error
         return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
 
     @cached_property
@@ -203,19 +206,12 @@ class MaskedSum:
             raise OpenedApart("sums about these inputs were begun with different parties", list(apart.values()))
         return next(iter(apart))
 
-    def _setup(self, request: VoteRequest, length: int) -> SumSetup:
-        share = request.terms.share()
+    def _setup(self, ask: Ask) -> SumSetup:
+        question, (rows, entries) = ask.question, ask.question.shape
+        share, length = question.terms.share(), rows * entries
         reach = 0 if share is None else share.reach(self.plan.parties, length)
-        return SumSetup(
-            self.consortium,
-            request.round_id,
-            self.roster,
-            length,
-            lowest(request),
-            request.highest,
-            self.plan,
-            reach,
-        )
+        low, high = question.low, question.high
+        return SumSetup(self.consortium, ask.round_id, self.roster, length, low, high, self.plan, reach)
 
     def _phase(self, coordinator: CoordinatorSum, outcomes: dict[str, str], deadline_s: float) -> None:
         requests = {
@@ -234,11 +230,11 @@ def _subjects(round_: VoteRound, complete: bool) -> list[str]:
     Where sums of it may be opened again, studies share it: two over other parties show the coordinator a party's votes,
     also where the policies take both.
     """
-    request = round_.request
-    if isinstance(request, SumRecords):
+    question: Question = round_.question
+    if question.whole_vector:
         return [_ALL_RECORDS]
-    own = "" if complete else f"{request.ledger_id}:"
-    return [own + content.hex()[:16] for _, content in zip(request.inputs.indices, round_.contents, strict=True)]
+    own = "" if complete else f"{question.ledger_id}:"
+    return [own + content.hex()[:16] for content in round_.contents]
 
 
 def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""The requests of a round: they ask for the votes of teachers, or for the classes of neighbouring records.
+"""The questions of a round: they ask for the votes of teachers, or for the classes of neighbouring records.
 
-A new kind of request needs a class here, a line in `build_requests` and, where its answers are added up in another
+A new kind of question needs a class here, a line in `build_requests` and, where its answers are added up in another
 way, a sum in `factories.vote_sum_of`.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.rounds import round_id
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared, public_radii_squared
 from collegium.coordinator.settings.run_config import NeighboursConfig, RunConfig
@@ -24,15 +23,11 @@ from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.models.students import Student
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CastVotes,
-    CountNearest,
-    PoolRange,
-    SumClasses,
-    Terms,
-    VoteRequest,
-)
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Question, Terms
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""
@@ -104,7 +99,7 @@ class RoundRequests(ABC):
         return self
 
     @abstractmethod
-    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> Question:
         """The request of a round for a stage of ``mechanism``; equal requests on equal terms make equal rounds.
 
         ``stage`` is `WHOLE_MECHANISM` where one sum serves every stage.
@@ -121,13 +116,12 @@ class TeacherRequests(RoundRequests):
 
     def __init__(self, config: RunConfig, ledger_id: str) -> None:
         self._teacher = self.teacher = config.teachers
+        self._classes = len(config.task.classes)
         self._ledger_id = ledger_id
         self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
-        terms = Terms.of(mechanism, mode, stage)
-        name = round_id(asked.pool_sha256, asked.indices, (terms, self._ledger_id))
-        return CastVotes(terms, self._teacher, asked, name, self._ledger_id)
+        return CastVotes(Terms.of(mechanism, mode, stage), self._ledger_id, self._teacher, asked, self._classes)
 
 
 class RecordRequests(RoundRequests):
@@ -160,12 +154,12 @@ class RecordRequests(RoundRequests):
     def informed_by(self, student: Student) -> Self:
         return type(self)(self._config, self._settings, self._pool, self._ledger_id, self._pretrained, student)
 
-    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> VoteRequest:
+    def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> Question:
         """See `RoundRequests.request`."""
         return self._ask(Terms.of(mechanism, mode, stage), asked, np.asarray(asked.indices, dtype=np.int64))
 
     @abstractmethod
-    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> VoteRequest:
+    def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> Question:
         """The request for the inputs at ``positions`` of the pool."""
 
 
@@ -173,10 +167,8 @@ class NearestRequests(RecordRequests):
     """Requests about inputs of the pool that the nearest of a sample of the records answer."""
 
     def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CountNearest:
-        """The first request of a round; `nearest_sum.NearestSum` derives the second from its sum."""
         edges = nearest_edges_squared(self._values, positions, self._settings.share, self._settings.bins)
-        name = round_id(asked.pool_sha256, asked.indices, (terms, self.features.digest(), edges.tolist()))
-        return CountNearest(terms, self.features, asked, edges, False, name, self._ledger_id)
+        return CountNearest(terms, self._ledger_id, self.features, asked, len(self._config.task.classes), edges)
 
 
 class NeighbourRequests(RecordRequests):
@@ -185,8 +177,8 @@ class NeighbourRequests(RecordRequests):
     def _ask(self, terms: Terms, asked: PoolRange, positions: NDArray[np.int64]) -> CastNeighbours:
         radii = tuple(public_radii_squared(self._values, positions, self._settings.share).tolist())
         kernel, per_party = self._settings.kernel, self._config.budget.unit == "party"
-        name = round_id(asked.pool_sha256, asked.indices, (terms, radii, self.features.digest(), kernel, per_party))
-        return CastNeighbours(terms, self.features, asked, radii, kernel, name, self._ledger_id, per_party)
+        classes = len(self._config.task.classes)
+        return CastNeighbours(terms, self._ledger_id, self.features, asked, classes, radii, kernel, per_party)
 
 
 class SumRequests(RoundRequests):
@@ -245,10 +237,8 @@ class SumRequests(RoundRequests):
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> SumClasses:
         """The request; ``asked`` does not matter, as a sum labels every input."""
-        terms = Terms.of(mechanism, mode, stage)
-        name = round_id(self._pool_sha256, (), (terms, self.question))
-        ledger, pool = paid_from(self._ledger_id, self._charge, mode), self._pool_sha256
-        return SumClasses(terms, name, ledger, self.per_party, self.spec, pool, self.number)
+        terms, ledger = Terms.of(mechanism, mode, stage), paid_from(self._ledger_id, self._charge, mode)
+        return SumClasses(terms, ledger, self.per_party, self.spec, self._pool_sha256, self.number)
 
 
 def paid_from(ledger_id: str, charge: int, mode: str) -> str:

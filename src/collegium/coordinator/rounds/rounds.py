@@ -3,7 +3,6 @@
 How the votes are added up is behind `VoteSum`; what is said of a party that does not count is here.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ import numpy as np
 
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
-from collegium.protocol.replies import Failure, Neighbours, ReplyBody, Sums, Votes, check_votes
-from collegium.protocol.requests import CastVotes, CountNearest, RequestBody, SumRecords, VoteRequest
+from collegium.protocol.question import Question
+from collegium.protocol.replies import Counts, Failure, ReplyBody
+from collegium.protocol.requests import Ask, RequestBody
 
 OnReply = Callable[[str, ReplyBody], None]
 
@@ -68,9 +68,8 @@ class VoteRound:
 
     Parameters
     ----------
-    request : goes to every party.
+    question : goes to every party.
     teachers : the parties to ask, each with its number of teachers; 0 where records answer.
-    width : counts that a party answers for each query, such as one for each class.
     deadline_s : seconds for each exchange of messages.
     quorum : parties that must count.
     on_answer : called as parties answer.
@@ -80,21 +79,14 @@ class VoteRound:
     contents : names each input by what it is, in the request's order (`contents_of`); empty for a sum over all records.
     """
 
-    request: VoteRequest
+    question: Question
     teachers: Mapping[str, int]
-    width: int
     deadline_s: float
     quorum: int
     on_answer: OnAnswer | None = None
     before_opening: Callable[[Sequence[str]], None] | None = None
     second_sum: bool = False
     contents: Sequence[bytes] = ()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of an answer: ``(queries, width)``; a sum over all records is one row."""
-        queries = 1 if isinstance(self.request, SumRecords) else len(self.request.inputs.indices)
-        return queries, self.width
 
 
 class InputsLost(QuorumNotReached):
@@ -156,13 +148,14 @@ class ClearSum:
     def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`."""
         teachers = round_.teachers
-        replies = ask_each(self._parties, teachers, round_.request, round_.deadline_s, round_.on_answer)
-        counts = np.zeros(round_.shape, dtype=np.int64)
+        ask = Ask(round_.question.name, round_.question)
+        replies = ask_each(self._parties, teachers, ask, round_.deadline_s, round_.on_answer)
+        counts = np.zeros(round_.question.shape, dtype=np.int64)
         outcomes: dict[str, str] = {}
         for party, held in sorted(teachers.items()):
             reply = replies[party]
-            outcomes[party] = _judge(round_, reply, teachers=held)
-            if outcomes[party] == ANSWERED and isinstance(reply, Votes | Neighbours | Sums):
+            outcomes[party] = _judge(round_.question, reply, teachers=held)
+            if outcomes[party] == ANSWERED and isinstance(reply, Counts):
                 counts += reply.counts
         answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
         require_quorum(outcomes, round_.quorum)
@@ -184,23 +177,17 @@ def ask_each(
     return {party: replies.get(party, Failure("unreachable", "no answer")) for party in names}
 
 
-def _judge(round_: VoteRound, reply: ReplyBody, *, teachers: int) -> str:
-    request, (queries, width) = round_.request, round_.shape
+def _judge(question: Question, reply: ReplyBody, *, teachers: int) -> str:
     if isinstance(reply, Failure):
         return outcome_of(reply)
-    if not isinstance(request, CastVotes):
-        wanted = Sums if isinstance(request, SumRecords) else Neighbours
-        if not isinstance(reply, wanted):
-            return f"protocol: answered {type(reply).__name__} where {wanted.__name__} were asked"
-        if reply.counts.shape != round_.shape:
-            return f"protocol: {wanted.__name__} of shape {reply.counts.shape}, not {round_.shape}"
-        if isinstance(request, CountNearest) and reply.counts.max() > request.highest:
-            return f"protocol: counts above {request.highest}"
-        return ANSWERED
-    if not isinstance(reply, Votes):
-        return f"protocol: answered {type(reply).__name__} where votes were asked"
+    if not isinstance(reply, Counts):
+        return f"protocol: answered {type(reply).__name__} where counts were asked"
+    if reply.counts.shape != question.shape:
+        return f"protocol: counts of shape {reply.counts.shape}, not {question.shape}"
+    if reply.counts.min() < question.low or reply.counts.max() > question.high:
+        return f"protocol: counts outside {question.low} to {question.high}"
     try:
-        check_votes(reply, queries=queries, classes=width, teachers=teachers)
+        question.check(reply.counts, teachers)
     except ProtocolViolation as error:
         return f"{error.code}: {error}"
     return ANSWERED
@@ -237,9 +224,3 @@ def require_quorum(outcomes: Mapping[str, str], quorum: int, doing: str = "answe
             "votes.quorum",
             outcomes,
         )
-
-
-def round_id(pool_sha256: str, indices: Sequence[int], terms: object) -> str:
-    """The same name for the same questions on the same terms, so that a resumed round is recognised."""
-    text = f"{pool_sha256}|{','.join(map(str, indices))}|{terms!r}"
-    return "round-" + hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -26,7 +26,7 @@ from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray, Stage
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
-from collegium.protocol.requests import PoolRange, SumRecords
+from collegium.protocol.question import PoolRange
 
 logger = logging.getLogger("collegium.coordinator")
 
@@ -240,13 +240,12 @@ class QueryRunner:
                 before_opening()
 
         asked = PoolRange(self._public.spec.sha256, tuple(indices))
-        request = requests.request(setup.mechanism, setup.vote_sum.mode, asked, stage)
+        question = requests.request(setup.mechanism, setup.vote_sum.mode, asked, stage)
         began_s = notes.now_s()
         result = setup.vote_sum.sum_votes(
             VoteRound(
-                request,
+                question,
                 teachers,
-                width=request.length if isinstance(request, SumRecords) else len(setup.config.task.classes),
                 deadline_s=setup.config.votes.deadline_s,
                 quorum=self._quorum,
                 contents=contents_of(self._public.pool.x[list(indices)]),
@@ -254,7 +253,7 @@ class QueryRunner:
                 before_opening=opening,
             )
         )
-        notes.record.note_round(request.round_id, len(indices), result, notes.now_s() - began_s)
+        notes.record.note_round(question.name, len(indices), result, notes.now_s() - began_s)
         self._readiness.note_round(result.outcomes)
         notes.write()
         return result

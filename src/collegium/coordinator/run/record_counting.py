@@ -1,6 +1,5 @@
 """Counts of the parties' records in a run: their charge, their round, their noise, and what run.json says of them."""
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.round_requests import paid_from
-from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, ask_each, quorum_count, round_id
+from collegium.coordinator.rounds.rounds import VoteRound, VoteSum, ask_each, quorum_count
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.labeller import Labeller
@@ -29,7 +28,10 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
 from collegium.privacy.renyi import FloatArray
-from collegium.protocol.requests import CountCoverage, CountRecords, Evaluate, ShowEvaluation, Terms
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.question import RecordsQuestion, Terms
+from collegium.protocol.requests import ShowReleased
 
 
 class RecordCounting(ABC):
@@ -154,7 +156,7 @@ class RecordCounting(ABC):
         self._note({**known, **found})
 
     def _released(
-        self, mechanism: Mechanism, about: object, ask: Callable[[Terms, str, str, bool], CountRecords]
+        self, mechanism: Mechanism, ask: Callable[[Terms, str, bool], RecordsQuestion]
     ) -> tuple[str, FloatArray, float, Sequence[str]]:
         """Pay, unless a charge is left, ask the parties and release the counts.
 
@@ -162,9 +164,8 @@ class RecordCounting(ABC):
 
         Parameters
         ----------
-        about : what the round is about: another value gives it another name.
-        ask : makes the request from its terms, the round's name, the ledger with the charge, and whether parties send
-            shares of their records.
+        ask : makes the question from its terms, the ledger with the charge, and whether parties send shares of their
+            records.
 
         Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
 
@@ -181,20 +182,19 @@ class RecordCounting(ABC):
         self._runner().follow()
         terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
         per_party = self._config.budget.unit == "party"
-        name = round_id(self._ledger_id, (), (terms, about, per_party))
         asked_under = paid_from(self._ledger_id, charge, self.sum.mode)
-        request, here = ask(terms, name, asked_under, per_party), reach.parties.names()
+        question, here = ask(terms, asked_under, per_party), reach.parties.names()
         names = here if reach.roster is None else [party for party in here if party in reach.roster]
         quorum = quorum_count(votes.quorum, len(reach.roster if reach.roster is not None else names))
         tell, opening = partial(self._notes.tell, self.part), None if share is None else spend
-        asked = VoteRound(request, dict.fromkeys(names, 0), request.length, votes.deadline_s, quorum, tell, opening)
+        asked = VoteRound(question, dict.fromkeys(names, 0), votes.deadline_s, quorum, tell, opening)
         result = self.sum.sum_votes(asked)
         counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
         if share is None:
             spend(result.answered)
             counts = noisy(counts, sigma, SystemNoise())
         variance = counts_variance(mechanism, share, len(result.answered))
-        return name, counts / ONE, variance, result.answered
+        return question.name, counts / ONE, variance, result.answered
 
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
@@ -236,11 +236,10 @@ class PrivateEvaluation(RecordCounting):
         classes, deadline_s = self._config.task.classes, self._config.votes.deadline_s
         name, counts, variance, answered = self._released(
             self.mechanism(*self._parts_and_cells(len(students))),
-            [hashlib.sha256(student).hexdigest() for student in students],
-            lambda terms, name, paid, per_party: Evaluate(terms, name, paid, per_party, tuple(students), len(classes)),
+            lambda terms, paid, per_party: Evaluate(terms, paid, per_party, tuple(students), len(classes)),
         )
         by_student = counts.reshape(len(students), -1)
-        shown = ShowEvaluation(name, tuple(by_student[0].tolist()), variance)
+        shown = ShowReleased(name, Evaluate.kind, tuple(by_student[0].tolist()), variance)
         ask_each(self._setup.reach.parties, answered, shown, deadline_s, None)
         return [measures(own, variance, classes) for own in by_student]
 
@@ -274,8 +273,7 @@ class PoolCheck(RecordCounting):
         def found() -> dict[str, Any]:
             _, counts, variance, _ = self._released(
                 self.mechanism(1, spec.cells),
-                spec.digest(),
-                lambda terms, name, paid, per_party: CountCoverage(terms, name, paid, per_party, spec, pool_sha256),
+                lambda terms, paid, per_party: CountCoverage(terms, paid, per_party, spec, pool_sha256),
             )
             return {"found": pool_fit(reference, counts, variance, spec.intervals_from)}
 

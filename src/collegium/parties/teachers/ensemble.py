@@ -1,5 +1,6 @@
 """All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -15,6 +16,7 @@ from collegium.parties.teachers.fitting import fit_teachers
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 
 _PREDICTION_BLOCK = 4096
+_MAX_ENSEMBLES = 4
 
 
 class TeacherEnsemble:
@@ -95,3 +97,26 @@ class TeacherEnsemble:
                     )
                 counts[rows, labels] += 1
         return counts
+
+
+class EnsembleCache:
+    """The party's teachers under each of the latest settings, fitted when they are first asked for."""
+
+    def __init__(self, fit: Callable[[TeacherSettings], TeacherEnsemble]) -> None:
+        self._fit = fit
+        self._by_settings: OrderedDict[str, TeacherEnsemble] = OrderedDict()
+
+    @property
+    def latest(self) -> TeacherSettings | None:
+        """The settings asked for last."""
+        return TeacherSettings.model_validate_json(next(reversed(self._by_settings))) if self._by_settings else None
+
+    def __call__(self, settings: TeacherSettings) -> TeacherEnsemble:
+        """The teachers under these settings, fitted now if they are not in memory."""
+        text = settings.canonical_json()
+        if text not in self._by_settings:
+            self._by_settings[text] = self._fit(settings)
+        self._by_settings.move_to_end(text)
+        while len(self._by_settings) > _MAX_ENSEMBLES:
+            self._by_settings.popitem(last=False)
+        return self._by_settings[text]

@@ -68,64 +68,50 @@ class Farewell(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "cast_votes", "secure_sum", "show_ledger", "cast_neighbours", "count_nearest", "sum_classes", "evaluate", "show_evaluation", "count_coverage")
+    __slots__ = ("request_id", "run_id", "describe", "hold_pool", "pool_chunk", "fit", "ask", "secure_sum", "show_ledger", "show_released")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     HOLD_POOL_FIELD_NUMBER: _ClassVar[int]
     POOL_CHUNK_FIELD_NUMBER: _ClassVar[int]
     FIT_FIELD_NUMBER: _ClassVar[int]
-    CAST_VOTES_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     SHOW_LEDGER_FIELD_NUMBER: _ClassVar[int]
-    CAST_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
-    COUNT_NEAREST_FIELD_NUMBER: _ClassVar[int]
-    SUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
-    EVALUATE_FIELD_NUMBER: _ClassVar[int]
-    SHOW_EVALUATION_FIELD_NUMBER: _ClassVar[int]
-    COUNT_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    SHOW_RELEASED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     describe: DescribeRequest
     hold_pool: HoldPoolRequest
     pool_chunk: PoolChunk
     fit: FitRequest
-    cast_votes: CastVotesRequest
+    ask: AskRequest
     secure_sum: _secure_sum_pb2.SecureSumRequest
     show_ledger: ShowLedgerRequest
-    cast_neighbours: CastNeighboursRequest
-    count_nearest: CountNearestRequest
-    sum_classes: SumClassesRequest
-    evaluate: EvaluateRequest
-    show_evaluation: ShowEvaluationRequest
-    count_coverage: CountCoverageRequest
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., cast_votes: _Optional[_Union[CastVotesRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., cast_neighbours: _Optional[_Union[CastNeighboursRequest, _Mapping]] = ..., count_nearest: _Optional[_Union[CountNearestRequest, _Mapping]] = ..., sum_classes: _Optional[_Union[SumClassesRequest, _Mapping]] = ..., evaluate: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., show_evaluation: _Optional[_Union[ShowEvaluationRequest, _Mapping]] = ..., count_coverage: _Optional[_Union[CountCoverageRequest, _Mapping]] = ...) -> None: ...
+    show_released: ShowReleasedRequest
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., hold_pool: _Optional[_Union[HoldPoolRequest, _Mapping]] = ..., pool_chunk: _Optional[_Union[PoolChunk, _Mapping]] = ..., fit: _Optional[_Union[FitRequest, _Mapping]] = ..., ask: _Optional[_Union[AskRequest, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumRequest, _Mapping]] = ..., show_ledger: _Optional[_Union[ShowLedgerRequest, _Mapping]] = ..., show_released: _Optional[_Union[ShowReleasedRequest, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("request_id", "error", "description", "pool_state", "ledger_head", "fitted", "votes", "secure_sum", "prepared", "neighbours", "sums")
+    __slots__ = ("request_id", "error", "description", "pool_state", "ledger_head", "fitted", "counts", "secure_sum", "prepared")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     POOL_STATE_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     FITTED_FIELD_NUMBER: _ClassVar[int]
-    VOTES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     SECURE_SUM_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
-    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
-    SUMS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     error: Error
     description: Description
     pool_state: PoolState
     ledger_head: LedgerHead
     fitted: Fitted
-    votes: Votes
+    counts: Counts
     secure_sum: _secure_sum_pb2.SecureSumReply
     prepared: Prepared
-    neighbours: Neighbours
-    sums: Sums
-    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., ledger_head: _Optional[_Union[LedgerHead, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., neighbours: _Optional[_Union[Neighbours, _Mapping]] = ..., sums: _Optional[_Union[Sums, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., pool_state: _Optional[_Union[PoolState, _Mapping]] = ..., ledger_head: _Optional[_Union[LedgerHead, _Mapping]] = ..., fitted: _Optional[_Union[Fitted, _Mapping]] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., secure_sum: _Optional[_Union[_secure_sum_pb2.SecureSumReply, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -217,58 +203,27 @@ class Fitted(_message.Message):
     teachers: int
     def __init__(self, teachers: _Optional[int] = ...) -> None: ...
 
-class Terms(_message.Message):
-    __slots__ = ("mechanism", "parameters", "adjacency", "sum_mode", "stage")
-    class ParametersEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: float
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    MECHANISM_FIELD_NUMBER: _ClassVar[int]
-    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
-    ADJACENCY_FIELD_NUMBER: _ClassVar[int]
-    SUM_MODE_FIELD_NUMBER: _ClassVar[int]
-    STAGE_FIELD_NUMBER: _ClassVar[int]
-    mechanism: str
-    parameters: _containers.ScalarMap[str, float]
-    adjacency: str
-    sum_mode: str
-    stage: str
-    def __init__(self, mechanism: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., adjacency: _Optional[str] = ..., sum_mode: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
-
-class CastVotesRequest(_message.Message):
-    __slots__ = ("terms", "teacher_json", "inputs", "round_id", "ledger_id")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    TEACHER_JSON_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_FIELD_NUMBER: _ClassVar[int]
+class AskRequest(_message.Message):
+    __slots__ = ("round_id", "kind", "question")
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    teacher_json: str
-    inputs: PoolRange
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     round_id: str
-    ledger_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., teacher_json: _Optional[str] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
+    kind: str
+    question: bytes
+    def __init__(self, round_id: _Optional[str] = ..., kind: _Optional[str] = ..., question: _Optional[bytes] = ...) -> None: ...
 
-class PoolRange(_message.Message):
-    __slots__ = ("pool_sha256", "indices")
-    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
-    INDICES_FIELD_NUMBER: _ClassVar[int]
-    pool_sha256: str
-    indices: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, pool_sha256: _Optional[str] = ..., indices: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class Votes(_message.Message):
-    __slots__ = ("queries", "classes", "counts")
-    QUERIES_FIELD_NUMBER: _ClassVar[int]
-    CLASSES_FIELD_NUMBER: _ClassVar[int]
+class Counts(_message.Message):
+    __slots__ = ("rows", "entries", "entry_bytes", "counts")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_BYTES_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
-    queries: int
-    classes: int
+    rows: int
+    entries: int
+    entry_bytes: int
     counts: bytes
-    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, rows: _Optional[int] = ..., entries: _Optional[int] = ..., entry_bytes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("round_id",)
@@ -276,162 +231,14 @@ class Prepared(_message.Message):
     round_id: str
     def __init__(self, round_id: _Optional[str] = ...) -> None: ...
 
-class Features(_message.Message):
-    __slots__ = ("name", "projection", "projection_data", "scaling", "scaling_data", "network")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PROJECTION_FIELD_NUMBER: _ClassVar[int]
-    PROJECTION_DATA_FIELD_NUMBER: _ClassVar[int]
-    SCALING_FIELD_NUMBER: _ClassVar[int]
-    SCALING_DATA_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    projection: ArraySpec
-    projection_data: bytes
-    scaling: ArraySpec
-    scaling_data: bytes
-    network: bytes
-    def __init__(self, name: _Optional[str] = ..., projection: _Optional[_Union[ArraySpec, _Mapping]] = ..., projection_data: _Optional[bytes] = ..., scaling: _Optional[_Union[ArraySpec, _Mapping]] = ..., scaling_data: _Optional[bytes] = ..., network: _Optional[bytes] = ...) -> None: ...
-
-class CastNeighboursRequest(_message.Message):
-    __slots__ = ("terms", "features", "inputs", "radii_squared", "kernel", "round_id", "ledger_id", "per_party")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    FEATURES_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_FIELD_NUMBER: _ClassVar[int]
-    RADII_SQUARED_FIELD_NUMBER: _ClassVar[int]
-    KERNEL_FIELD_NUMBER: _ClassVar[int]
+class ShowReleasedRequest(_message.Message):
+    __slots__ = ("round_id", "kind", "counts", "noise_variance")
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    features: Features
-    inputs: PoolRange
-    radii_squared: _containers.RepeatedScalarFieldContainer[int]
-    kernel: str
-    round_id: str
-    ledger_id: str
-    per_party: bool
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., radii_squared: _Optional[_Iterable[int]] = ..., kernel: _Optional[str] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ...) -> None: ...
-
-class CountNearestRequest(_message.Message):
-    __slots__ = ("terms", "features", "inputs", "edges", "edges_squared", "by_class", "round_id", "ledger_id")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    FEATURES_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_FIELD_NUMBER: _ClassVar[int]
-    EDGES_FIELD_NUMBER: _ClassVar[int]
-    EDGES_SQUARED_FIELD_NUMBER: _ClassVar[int]
-    BY_CLASS_FIELD_NUMBER: _ClassVar[int]
-    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    features: Features
-    inputs: PoolRange
-    edges: int
-    edges_squared: bytes
-    by_class: bool
-    round_id: str
-    ledger_id: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., features: _Optional[_Union[Features, _Mapping]] = ..., inputs: _Optional[_Union[PoolRange, _Mapping]] = ..., edges: _Optional[int] = ..., edges_squared: _Optional[bytes] = ..., by_class: _Optional[bool] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ...) -> None: ...
-
-class Neighbours(_message.Message):
-    __slots__ = ("queries", "classes", "counts")
-    QUERIES_FIELD_NUMBER: _ClassVar[int]
-    CLASSES_FIELD_NUMBER: _ClassVar[int]
-    COUNTS_FIELD_NUMBER: _ClassVar[int]
-    queries: int
-    classes: int
-    counts: bytes
-    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
-
-class KernelSpec(_message.Message):
-    __slots__ = ("features", "landmarks", "bandwidth_squared", "ridge")
-    FEATURES_FIELD_NUMBER: _ClassVar[int]
-    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
-    BANDWIDTH_SQUARED_FIELD_NUMBER: _ClassVar[int]
-    RIDGE_FIELD_NUMBER: _ClassVar[int]
-    features: Features
-    landmarks: _containers.RepeatedScalarFieldContainer[int]
-    bandwidth_squared: int
-    ridge: float
-    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., bandwidth_squared: _Optional[int] = ..., ridge: _Optional[float] = ...) -> None: ...
-
-class SumClassesRequest(_message.Message):
-    __slots__ = ("terms", "round_id", "ledger_id", "kernel", "pool_sha256", "per_party", "number")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    KERNEL_FIELD_NUMBER: _ClassVar[int]
-    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
-    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    round_id: str
-    ledger_id: str
-    kernel: KernelSpec
-    pool_sha256: str
-    per_party: bool
-    number: int
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., kernel: _Optional[_Union[KernelSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ..., per_party: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
-
-class EvaluateRequest(_message.Message):
-    __slots__ = ("terms", "round_id", "ledger_id", "per_party", "students", "number_of_classes")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
-    STUDENTS_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_OF_CLASSES_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    round_id: str
-    ledger_id: str
-    per_party: bool
-    students: _containers.RepeatedScalarFieldContainer[bytes]
-    number_of_classes: int
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ..., students: _Optional[_Iterable[bytes]] = ..., number_of_classes: _Optional[int] = ...) -> None: ...
-
-class CoverageSpec(_message.Message):
-    __slots__ = ("features", "landmarks", "regions", "edges_squared")
-    FEATURES_FIELD_NUMBER: _ClassVar[int]
-    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
-    REGIONS_FIELD_NUMBER: _ClassVar[int]
-    EDGES_SQUARED_FIELD_NUMBER: _ClassVar[int]
-    features: Features
-    landmarks: _containers.RepeatedScalarFieldContainer[int]
-    regions: _containers.RepeatedScalarFieldContainer[int]
-    edges_squared: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, features: _Optional[_Union[Features, _Mapping]] = ..., landmarks: _Optional[_Iterable[int]] = ..., regions: _Optional[_Iterable[int]] = ..., edges_squared: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class CountCoverageRequest(_message.Message):
-    __slots__ = ("terms", "round_id", "ledger_id", "per_party", "coverage", "pool_sha256")
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
-    PER_PARTY_FIELD_NUMBER: _ClassVar[int]
-    COVERAGE_FIELD_NUMBER: _ClassVar[int]
-    POOL_SHA256_FIELD_NUMBER: _ClassVar[int]
-    terms: Terms
-    round_id: str
-    ledger_id: str
-    per_party: bool
-    coverage: CoverageSpec
-    pool_sha256: str
-    def __init__(self, terms: _Optional[_Union[Terms, _Mapping]] = ..., round_id: _Optional[str] = ..., ledger_id: _Optional[str] = ..., per_party: _Optional[bool] = ..., coverage: _Optional[_Union[CoverageSpec, _Mapping]] = ..., pool_sha256: _Optional[str] = ...) -> None: ...
-
-class ShowEvaluationRequest(_message.Message):
-    __slots__ = ("round_id", "counts", "noise_variance")
-    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     round_id: str
+    kind: str
     counts: _containers.RepeatedScalarFieldContainer[float]
     noise_variance: float
-    def __init__(self, round_id: _Optional[str] = ..., counts: _Optional[_Iterable[float]] = ..., noise_variance: _Optional[float] = ...) -> None: ...
-
-class Sums(_message.Message):
-    __slots__ = ("queries", "classes", "counts")
-    QUERIES_FIELD_NUMBER: _ClassVar[int]
-    CLASSES_FIELD_NUMBER: _ClassVar[int]
-    COUNTS_FIELD_NUMBER: _ClassVar[int]
-    queries: int
-    classes: int
-    counts: bytes
-    def __init__(self, queries: _Optional[int] = ..., classes: _Optional[int] = ..., counts: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, round_id: _Optional[str] = ..., kind: _Optional[str] = ..., counts: _Optional[_Iterable[float]] = ..., noise_variance: _Optional[float] = ...) -> None: ...

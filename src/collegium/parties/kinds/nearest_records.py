@@ -1,4 +1,4 @@
-"""Counts of sampled records around public inputs, by distance and by class, and the party's own coins that sample them.
+"""Counts sampled records around public inputs, by distance and class; the party's own coins sample them.
 
 A coin is a keyed function of the question and of the person alone, known to nobody outside. So a question that comes
 again finds the same sample and cannot be averaged, another question (another stage, ledger, run, input or features) a
@@ -6,7 +6,8 @@ fresh one, and a person who comes or goes changes nobody else's coin.
 """
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,37 +18,14 @@ from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
-from collegium.parties.gate import pool_asked
-from collegium.parties.handlers import VotesHandler
+from collegium.parties.kind import Asked, PartyKind, check_classes, register
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
-from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request
-from collegium.protocol.requests import CountNearest
+from collegium.protocol.kinds.nearest_records import CountNearest
 
 _NAME_BYTES = 16
-
-
-def sample_names(run_id: str, body: CountNearest, x: NDArray[Any]) -> list[bytes]:
-    """What names the sample of each of the inputs ``x``: all that a label is released under, and its content.
-
-    Neither the round nor distances: the counts by distance and by class of one query are about the same people. Nor
-    where the input stands in which pool: an input that stands in several places has one sample.
-    """
-    common = "|".join(
-        (
-            "collegium-sample-v2",
-            run_id,
-            body.ledger_id,
-            body.terms.stage,
-            body.terms.mechanism,
-            repr(sorted(body.terms.parameters.items())),
-            body.features.digest(),
-        )
-    )
-    return [common.encode() + b"|" + content for content in contents_of(x)]
 
 
 class Sampler:
@@ -106,25 +84,25 @@ class SampledRecords:
         """
         rate = body.terms.parameters["sampling_rate"]
         views = self._searches.under(body.features).views(self._searches.features_of(body.features, x))
-        for name, view in zip(sample_names(run_id, body, x), views, strict=True):
-            yield view, self._one_each(view, self._sampler.drawn(name, rate))
+        for content, view in zip(contents_of(x), views, strict=True):
+            yield view, self._one_each(view, self._sampler.drawn(body.sample(run_id, content), rate))
 
-    def counts(self, run_id: str, body: CountNearest, x: NDArray[Any], classes: int) -> IntArray:
-        """What `CountNearest` asks, shape ``[queries, body.width(classes)]``."""
-        counts = np.empty((len(x), body.width(classes)), dtype=np.int64)
-        votes = None if body.tau is None else clipped_votes(held_in(self.labels, classes), body.tau)
+    def counts(self, run_id: str, body: CountNearest, x: NDArray[Any]) -> IntArray:
+        """What `CountNearest` asks, of its shape: per interval the classes, or records and parts of votes by label."""
+        counts = np.empty((len(x), body.intervals, body.per_interval), dtype=np.int64)
+        votes = None if body.tau is None else clipped_votes(held_in(self.labels, body.classes), body.tau)
         for row, (view, sampled) in enumerate(self.samples(run_id, body, x)):
             intervals = view.intervals(sampled, body.edges_squared[row])
-            if body.by_class and votes is not None:
-                parts = (votes[sampled[intervals == place]] for place in (0, 1))
-                counts[row] = np.concatenate([_sum_of_at_most(part, body.k) for part in parts])
+            if votes is None:
+                cells = intervals * body.classes + self.labels[sampled]
+                of_cells = np.bincount(cells, minlength=body.intervals * body.classes)
+                # Of more than k of one kind, the k-th is the last that can count; the range of a sum is public.
+                counts[row] = np.minimum(of_cells, body.k).reshape(body.intervals, body.classes)
                 continue
-            if body.by_class:
-                inside = intervals < 2
-                intervals = intervals[inside] * classes + self.labels[sampled[inside]]
-            counts[row] = np.bincount(intervals, minlength=counts.shape[1])
-        # Of more than k of one kind, the k-th is the last that can count; the range of a sum is public.
-        return np.minimum(counts, body.highest)
+            for interval in range(body.intervals):
+                inside = votes[sampled[intervals == interval]]
+                counts[row, interval] = [min(len(inside), body.k), *_sum_of_at_most(inside, body.k)]
+        return counts.reshape(len(x), -1)
 
     def _one_each(self, view: DistanceView, drawn: NDArray[np.bool_]) -> IntArray:
         person = self._sampler.person
@@ -143,14 +121,20 @@ def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:
     return total if len(votes) <= k else total * k // len(votes)
 
 
-class CountNearestHandler(VotesHandler[CountNearest, Callable[[], SampledRecords]]):
+@register
+class NearestRecords(PartyKind[CountNearest]):
     """Answers `CountNearest`."""
 
-    def _answer(self, request: Request, body: CountNearest) -> IntArray:
-        check_task(mechanism_of(body), self._task)
-        classes = len(self._task.classes)
-        asked = pool_asked(self._pools, body.inputs, body.width(classes))[np.array(body.inputs.indices)]
-        dimensions(body.features, self._task.inputs)  # raises for features that do not fit, before anything is counted
-        records = self._voters()
-        self._gate.check(request)
-        return records.counts(request.run_id, body, asked, classes)
+    question = CountNearest
+
+    @cached_property
+    def records(self) -> SampledRecords:
+        """The records, looked at when they are first asked."""
+        return SampledRecords(self.own.examples, self.own.task.inputs, self.own.key, self.own.device)
+
+    def validate(self, question: CountNearest) -> None:
+        check_classes(self.own.task, question.classes)
+        dimensions(question.features, self.own.task.inputs)
+
+    def compute(self, question: CountNearest, asked: Asked) -> IntArray:
+        return self.records.counts(asked.run_id, question, self.own.inputs_of(question.inputs))

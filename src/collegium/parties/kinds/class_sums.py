@@ -1,4 +1,4 @@
-"""Answers requests for class sums: what all of the party's records add up to under a public kernel map.
+"""Answers questions for class sums: what all of the party's records add up to under a public kernel map.
 
 `privacy.mechanisms.class_sums` proves by how much a record, a person or the party can move the sum. The proof needs
 three things of this file: a record's part depends on that record (and on how many its person has) and on public facts
@@ -6,20 +6,16 @@ alone, no record is left out or counted twice, and no part is longer than the bo
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.features import dimensions
 from collegium.data.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.data.task import Task
-from collegium.parties.handlers import VotesHandler
-from collegium.parties.terms import check_task, mechanism_of
+from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.privacy.mechanisms.class_sums import bound_squared, count_of_one
 from collegium.privacy.mechanisms.record_counts import records_of_person
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request
-from collegium.protocol.replies import Sums
-from collegium.protocol.requests import SumClasses
+from collegium.protocol.kinds.class_sums import SumClasses
 
 _FINE = 2.0**40
 """The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""
@@ -63,18 +59,22 @@ class RecordsOfClasses:
         return np.append(of_length(fine.reshape(1, -1), bound_squared(classes))[0], 0)
 
 
-class ClassSumsHandler(VotesHandler[SumClasses, RecordsOfClasses]):
+@register
+class ClassSums(PartyKind[SumClasses]):
     """Sums the records under the kernel map that is asked for."""
 
-    reply = Sums
+    question = SumClasses
 
-    def _answer(self, request: Request, body: SumClasses) -> NDArray[np.int64]:
-        check_task(mechanism_of(body), self._task)
-        inputs = self._task.inputs
-        dimensions(body.kernel.features, inputs)  # raises for features that do not fit, before anything is counted
-        self._gate.check(request)
-        pool = self._pools.open(body.pool_sha256)
-        kernel = KERNEL_MAPS.of(body.kernel, body.pool_sha256, pool, inputs, self._voters.device)
-        vector = self._voters.direction(kernel) if body.per_party else self._voters.sums(kernel)
-        # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
-        return np.clip(vector, -body.highest, body.highest)[None]
+    def __init__(self, own: Institution) -> None:
+        super().__init__(own)
+        self._records = RecordsOfClasses(own.examples, own.task, own.device)
+
+    def validate(self, question: SumClasses) -> None:
+        check_classes(self.own.task, question.classes)
+        dimensions(question.kernel.features, self.own.task.inputs)
+
+    def compute(self, question: SumClasses, asked: Asked) -> IntArray:
+        pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
+        kernel = KERNEL_MAPS.of(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
+        vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel)
+        return vector[None]

@@ -1,4 +1,4 @@
-"""Counts of the party's own records, for the sum of all parties: of what classifiers make of them, and of a pool.
+"""Counts what classifiers make of the party's own records.
 
 What enters the sum is counted as `privacy.evaluation_cells` says, so that it does not matter which classifiers are
 asked about. The party's own figure never leaves it: it is written to the log and to a file that `party show` reads,
@@ -15,24 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data import Examples
-from collegium.data.features import dimensions
-from collegium.data.task import Task
-from collegium.errors import DataError, MechanismRefused, StorageError
+from collegium.errors import DataError, StorageError
 from collegium.logs import event
 from collegium.models.devices import each_alone
 from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
-from collegium.parties.handlers import VotesHandler
-from collegium.parties.terms import check_task, mechanism_of
+from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
 from collegium.privacy.units import IntArray
-from collegium.protocol.messages import Request
-from collegium.protocol.replies import Prepared, Sums
-from collegium.protocol.requests import CountCoverage, Evaluate, ShowEvaluation
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.requests import ShowReleased
 from collegium.whole_files import write_whole
 
 _log = logging.getLogger(__name__)
@@ -43,69 +38,61 @@ _FAR = 0.1
 _ERRORS = 4.0
 
 
-class OwnEvaluation:
-    """A party's records, and what classifiers made of them.
+@register
+class Evaluation(PartyKind[Evaluate]):
+    """Answers `Evaluate`, and keeps the own figure."""
 
-    Parameters
-    ----------
-    folder : where the own figure is kept; None keeps it nowhere.
-    device : where a network computes.
-    """
+    question = Evaluate
 
-    def __init__(self, name: str, examples: Examples, task: Task, folder: Path | None, device: str) -> None:
-        self._name, self._examples, self._task = name, examples, task
-        self._folder, self._device = folder, device
+    def __init__(self, own: Institution) -> None:
+        super().__init__(own)
         self._confusion: tuple[str, IntArray] | None = None
 
-    def counts(self, body: Evaluate) -> IntArray:
-        """The party's counts for every candidate, one after the other, int64 ``[length]``.
+    def validate(self, question: Evaluate) -> None:
+        check_classes(self.own.task, question.classes)
+
+    def compute(self, question: Evaluate, asked: Asked) -> IntArray:
+        """The party's counts for every candidate, one after the other.
 
         Raises DataError, of constant text, for a file that holds no classifier of this task.
         """
-        classes, labels, x = len(self._task.classes), self._examples.labels(), self._examples.x
-        layout, others = Layout(classes), other_classes(x, labels, classes)
-        weights = weights_of(self._examples.groups, len(labels), per_party=body.per_party)
+        examples, classes = self.own.examples, question.classes
+        labels = examples.labels()
+        layout, others = Layout(classes), other_classes(examples.x, labels, classes)
+        weights = weights_of(examples.groups, len(labels), per_party=question.per_party)
         parts = []
-        for number, student in enumerate(body.students):
-            shares = self._probabilities(student)
+        for number, student in enumerate(question.students):
+            shares = self._probabilities(student, classes)
             parts.append(counts_of(layout.cells(labels, shares, others), weights, layout.length))
             if number == 0:
                 confusion = np.zeros((classes, classes), dtype=np.int64)
                 np.add.at(confusion, (labels, shares.argmax(axis=1)), 1)
-                self._confusion = body.round_id.partition(".")[0], confusion
-        return np.concatenate(parts)
+                self._confusion = asked.round_id.partition(".")[0], confusion
+        return np.concatenate(parts)[None]
 
-    def covered(self, body: CountCoverage, pool: NDArray[Any]) -> IntArray:
-        """The party's counts of how well a pool covers its records, int64 ``[length]``."""
-        cells = body.coverage.cells_of(self._examples.x, pool, self._task.inputs, self._device)
-        weights = weights_of(self._examples.groups, len(cells), per_party=body.per_party)
-        return counts_of(cells[:, None], weights, body.length)
+    def shown(self, released: ShowReleased) -> None:
+        """Compare the own figure with what an evaluation came to."""
+        kept = self._confusion
+        whole = len(released.counts) == Layout(len(self.own.task.classes)).length
+        if whole and kept is not None and kept[0] == released.round_id:
+            self._keep(released, kept[1])
 
-    def compare(self, request: Request) -> Prepared:
-        """Take in what an evaluation came to; the reply tells nothing of what the own records say to it."""
-        shown, kept = request.body, self._confusion
-        assert isinstance(shown, ShowEvaluation)
-        whole = len(shown.counts) == Layout(len(self._task.classes)).length
-        if whole and kept is not None and kept[0] == shown.round_id:
-            self._keep(shown, kept[1])
-        return Prepared(shown.round_id)
-
-    def _keep(self, shown: ShowEvaluation, confusion: IntArray) -> None:
+    def _keep(self, shown: ShowReleased, confusion: IntArray) -> None:
         """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
-        classes = self._task.classes
+        classes = self.own.task.classes
         whole = measures(np.array(shown.counts), shown.noise_variance, classes)
         own = float(np.trace(confusion) / confusion.sum())
         warning = _warning(own, confusion, whole, classes)
         if warning:
-            fields = event("evaluation-differs", party=self._name)
-            _log.warning("party %s: %s", self._name, warning, extra=fields)
+            fields = event("evaluation-differs", party=self.own.name)
+            _log.warning("party %s: %s", self.own.name, warning, extra=fields)
         else:
-            _log.info("party %s: the student is right for %.1f %% of the own records", self._name, 100 * own)
-        if self._folder is not None:
+            _log.info("party %s: the student is right for %.1f %% of the own records", self.own.name, 100 * own)
+        if self.own.folder is not None:
             kept = {"own": own, "consortium": None if whole.accuracy is None else whole.accuracy.value}
-            write_whole(self._folder / KEPT_AS, json.dumps(kept | {"warning": warning}), mode=0o600)
+            write_whole(self.own.folder / KEPT_AS, json.dumps(kept | {"warning": warning}), mode=0o600)
 
-    def _probabilities(self, file: bytes) -> NDArray[np.float64]:
+    def _probabilities(self, file: bytes, classes: int) -> NDArray[np.float64]:
         """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1].
 
         A record's row depends on that record and on the file alone, and no record raises an error.
@@ -114,19 +101,19 @@ class OwnEvaluation:
             path = Path(folder) / "student.safetensors"
             path.write_bytes(file)
             try:
-                student = read_student(path, device=self._device)
+                student = read_student(path, device=self.own.device)
             except StorageError:
                 raise DataError(
                     "the classifier cannot be read: it is damaged, or of a method not installed here"
                 ) from None
-        if student.task != self._task:
+        if student.task != self.own.task:
             raise DataError("the classifier to evaluate is for another task")
         if isinstance(student, Forest) or (isinstance(student, KernelStudent) and student.network is None):
             # Their answers are exact: a record's is the same beside whichever others.
             with np.errstate(all="ignore"):
-                found = student.probabilities(self._examples.x)
+                found = student.probabilities(self.own.examples.x)
         else:
-            found = each_alone(student.probabilities, self._examples.x, len(self._task.classes))
+            found = each_alone(student.probabilities, self.own.examples.x, classes)
         return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
 
 
@@ -164,30 +151,3 @@ def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[st
     if moved and exchanged - own > _FAR:
         text += f"; if they write {', '.join(moved[:5])}, it is right for {100 * exchanged:.1f} %"
     return text
-
-
-class EvaluateHandler(VotesHandler[Evaluate, OwnEvaluation]):
-    """Counts what classifiers make of the own records."""
-
-    reply = Sums
-
-    def _answer(self, request: Request, body: Evaluate) -> NDArray[np.int64]:
-        check_task(mechanism_of(body), self._task)
-        if body.number_of_classes != len(self._task.classes):
-            raise MechanismRefused("the evaluation is about another number of classes than the task has")
-        self._gate.check(request)
-        # Cutting off moves two neighbouring sums no further apart, and the range of a sum is public.
-        return np.clip(self._voters.counts(body), -body.highest, body.highest)[None]
-
-
-class CountCoverageHandler(VotesHandler[CountCoverage, OwnEvaluation]):
-    """Counts how well a pool covers the own records."""
-
-    reply = Sums
-
-    def _answer(self, request: Request, body: CountCoverage) -> NDArray[np.int64]:
-        mechanism_of(body)
-        dimensions(body.coverage.features, self._task.inputs)  # raises for features that do not fit the task
-        self._gate.check(request)
-        counts = self._voters.covered(body, self._pools.open(body.pool_sha256))
-        return np.clip(counts, -body.highest, body.highest)[None]

@@ -1,0 +1,46 @@
+"""Asks what all records add up to, class by class, under a public kernel map."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collegium import limits
+from collegium.data.kernels import KernelSpec
+from collegium.data.values import SHA256, require
+from collegium.protocol.question import RecordsQuestion, register
+
+
+@register
+@dataclass(frozen=True)
+class SumClasses(RecordsQuestion):
+    """Ask for the class sums of the party's records (`mechanisms.class_sums`), ``[classes, dimensions]``, and a count.
+
+    Parameters
+    ----------
+    terms : with the parameter ``classes``.
+    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
+    per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
+        contributions.
+    number : which of the sums that the terms name (``rounds``) this is, from 1 on.
+    """
+
+    kind: ClassVar[str] = "class-sums"
+
+    kernel: KernelSpec
+    pool_sha256: str
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(1 <= self.number <= self.terms.parameters.get("rounds", 1.0), "the terms name so many class sums")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of the task, as the terms have it."""
+        classes = self.terms.parameters.get("classes", 0.0)
+        require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
+        return int(classes)
+
+    @property
+    def length(self) -> int:
+        return self.classes * self.kernel.dimensions + 1

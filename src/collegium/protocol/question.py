@@ -1,0 +1,412 @@
+"""A question: what all parties are asked at once, and what both sides must know about it.
+
+A kind of question is a frozen dataclass derived from `Question` and registered under a name. It says on which terms it
+is asked, which entries an answer has, within which bounds they lie and what an answer costs. Nothing else in the
+protocol, at the coordinator or in the template of a party knows one kind from another. A kind from another package
+names its module under the entry-point group ``collegium.questions``.
+"""
+
+import dataclasses
+import hashlib
+import math
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from collegium import limits
+from collegium.data.values import IDENTIFIER, SHA256, require
+from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.extras import load_plugin
+from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, AnsweredBy, Mechanism
+from collegium.privacy.mechanisms.registry import from_numbers
+from collegium.privacy.noise.distributed import NoiseShare
+from collegium.privacy.units import Adjacency, IntArray, Unit
+
+ENTRY_POINT_GROUP = "collegium.questions"
+
+QuestionClass = TypeVar("QuestionClass", bound="type[Question]")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What will be done with the answers. The party's policy decides on the basis of these terms.
+
+    Parameters
+    ----------
+    mechanism : its registered name.
+    parameters : all of its parameters, by name.
+    adjacency : under which the coordinator accounts for it.
+    sum_mode : how the answers are added up.
+    stage : the stage of the mechanism that the sum serves; empty where one sum serves all of them.
+    """
+
+    mechanism: str
+    parameters: Mapping[str, float]
+    adjacency: str = "replace"
+    sum_mode: str = "clear"
+    stage: str = WHOLE_MECHANISM
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
+        require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
+        require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
+        require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
+        require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
+        require(len(self.stage) <= 64, "the name of a stage is short")
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM) -> "Terms":
+        """The terms under which parties are asked to answer for ``mechanism``."""
+        return cls(mechanism.name, mechanism.numbers(), mechanism.adjacencies[0].value, sum_mode, stage)
+
+    def described(self) -> Mechanism:
+        """The mechanism that the terms describe, from which check, charge and noise of an answer follow.
+
+        Raises ConfigurationError for an unknown mechanism and for a wrong, missing or surplus parameter.
+        """
+        return from_numbers(self.mechanism, self.parameters)
+
+    def share(self) -> NoiseShare | None:
+        """The noise that each party adds to the sum; None where the coordinator adds the noise."""
+        return self.described().stages_asked(self.stage)[0].share
+
+    @property
+    def noised(self) -> bool:
+        """Whether every answer carries fresh noise of its party, so that none is ever repeated."""
+        return self.sum_mode == "masked+noised"
+
+
+@dataclass(frozen=True)
+class PoolRange:
+    """Inputs of a pool, named by their positions."""
+
+    pool_sha256: str
+    indices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
+        require(0 < len(self.indices) <= limits.MAX_QUERIES_PER_ROUND, "a round has 1 to 100,000 queries")
+        require(min(self.indices) >= 0, "positions in a pool are numbered from 0")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one row of an answer costs those who gave it; it follows from the question alone.
+
+    Parameters
+    ----------
+    per_party : whether the party's own ledger is charged, in place of that of any one record.
+    unit : how far the voters of that ledger can move the row.
+    record : how far one record can move it.
+    budgets_pay : each record near an input pays from its own budget instead; nothing is charged to a ledger.
+    """
+
+    per_party: bool
+    unit: Unit
+    record: Unit
+    budgets_pay: bool = False
+
+
+ONE_RECORD = Unit(1, Adjacency.ADD_REMOVE)
+"""A record that is there or not."""
+TURNED = Unit(1, Adjacency.REPLACE)
+"""A record that turns one vote, or the one vector of its party, into another."""
+
+
+@dataclass(frozen=True)
+class Question(ABC):
+    """What all parties are asked at once; derive a frozen dataclass and `register` it.
+
+    Parameters
+    ----------
+    terms : what is done with the sum of the answers.
+    ledger_id : the ledger and the study under which the sum is released and, for sums over all records whose noise the
+        coordinator adds, the entry that pays: under another one, the same question has another answer.
+    """
+
+    kind: ClassVar[str]
+    """The registered name."""
+    answered_by: ClassVar[AnsweredBy]
+    """Who answers at a party; a mechanism for others does not fit."""
+    gives_labels: ClassVar[bool] = True
+    """Whether labels follow from the sum; must be so of the mechanism as well."""
+    needs_labels: ClassVar[bool] = True
+    """Whether the answer depends on the classes of records; else it suits a task of any kind of labels."""
+    whole_vector: ClassVar[bool] = False
+    """Whether the sum is one vector about all records, rather than counts about inputs of a pool."""
+    several_sums: ClassVar[bool] = False
+    """Whether parties answer several sums about the same records, which only the complete graph keeps equal."""
+    per_row: ClassVar[tuple[str, ...]] = ("inputs",)
+    """Fields with one value for each row of the answer; `detail` tells them row by row."""
+
+    terms: Terms
+    ledger_id: str
+
+    def __post_init__(self) -> None:
+        require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and entries per row of one party's answer; public."""
+
+    @property
+    @abstractmethod
+    def high(self) -> int:
+        """The largest entry of one party's answer; public. Larger ones are cut off there."""
+
+    @property
+    def low(self) -> int:
+        """The smallest entry of one party's answer; public. Smaller ones are cut off there."""
+        return 0
+
+    @abstractmethod
+    def cost(self) -> Cost:
+        """What one row of an answer costs."""
+
+    @property
+    def queries(self) -> PoolRange | None:
+        """The inputs that the rows are about, one each; None for a vector about all records."""
+        inputs: PoolRange | None = getattr(self, "inputs", None)
+        return inputs
+
+    @property
+    def pool(self) -> str | None:
+        """The pool that the question names, by its SHA-256; None where it needs none."""
+        named: str | None = getattr(self, "pool_sha256", None)
+        return named if self.queries is None else self.queries.pool_sha256
+
+    def detail(self, row: int) -> bytes:
+        """What this row is asked besides its input and what all rows are asked."""
+        return b""
+
+    @property
+    def step(self) -> str:
+        """Names this sum among those that are asked about one input on purpose: other steps are no repetitions."""
+        return self.terms.stage
+
+    def check(self, counts: IntArray, teachers: int) -> None:
+        """Raise ProtocolViolation unless ``counts``, of `shape`, can be an exact answer, or an exact sum of answers.
+
+        Parameters
+        ----------
+        counts : one party's counts, or the total of several.
+        teachers : that stand behind them; 0 where records answered.
+        """
+        require(int(counts.min()) >= min(self.low, 0), "a count is too small")
+
+    @property
+    def name(self) -> str:
+        """The same name for the same question, so that a round that is taken up again is recognised."""
+        return "round-" + hashlib.sha256(encode(self)).hexdigest()[:32]
+
+    @property
+    def asked(self) -> bytes:
+        """What is asked of every row, whatever the terms and the release: 32 bytes over all other fields."""
+        apart = {"terms", "ledger_id", *self.per_row}
+        names = sorted(field.name for field in dataclasses.fields(self) if field.name not in apart)
+        return hashlib.sha256(_encoder.encode([self.kind, [(name, getattr(self, name)) for name in names]])).digest()
+
+
+@dataclass(frozen=True)
+class RecordsQuestion(Question):
+    """Asks for one vector of whole numbers: what all of the party's records add up to.
+
+    Parameters
+    ----------
+    per_party : whether the answer protects the party as a whole, and costs it what the mechanism charges, in place of
+        each of its records.
+    """
+
+    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
+    whole_vector: ClassVar[bool] = True
+    several_sums: ClassVar[bool] = True
+
+    per_party: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.length <= limits.MAX_SUM_LENGTH, f"a sum has 1 to {limits.MAX_SUM_LENGTH} entries")
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The entries of the vector."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 1, self.length
+
+    @property
+    def high(self) -> int:
+        return limits.MAX_SUM_ENTRY
+
+    @property
+    def low(self) -> int:
+        return -limits.MAX_SUM_ENTRY
+
+    def cost(self) -> Cost:
+        # A record may turn the one vector of a party as far as another party's would: shares change with the number of
+        # records.
+        return Cost(self.per_party, ONE_RECORD, TURNED if self.per_party else ONE_RECORD)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What one question is, in the relations in which both sides know it again; 32 bytes each.
+
+    Parameters
+    ----------
+    subjects : of each row, its input's content and the step: whatever the terms, a second answer repeats the first.
+    rows : of each row, everything that its answer depends on: the same row has the same answer.
+    samples : what these and other sums tell about the same records: masked sums that share one are opened with the
+        same parties, as the difference would show a single party.
+    """
+
+    subjects: tuple[bytes, ...]
+    rows: tuple[bytes, ...]
+    samples: tuple[bytes, ...]
+
+
+def keys(question: Question, contents: Sequence[bytes], run_id: str, roster: bytes = b"") -> Keys:
+    """The keys of a question that is asked within a run.
+
+    Parameters
+    ----------
+    contents : digest of the input of each row, by what it is: a pool that was reversed, or changed in another place,
+        holds the same inputs. Empty for a vector about all records.
+    roster : digest of the parties with which exact answers are summed.
+    """
+    about = list(contents) or [question.asked]
+    step = question.step.encode()
+    subjects = tuple(hashlib.sha256(b"%s:%s" % (row, step)).digest() for row in about)
+    samples = [b"sample near %s" % row for row in about] if question.several_sums and not question.whole_vector else []
+    terms = question.terms
+    if terms.noised:
+        # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
+        roster, terms = b"", replace(terms, parameters={**terms.parameters, "honest_survivors": 0.0})
+    common = _encoder.encode([run_id, question.ledger_id, terms]) + question.asked + roster
+    rows = [hashlib.sha256(common + subject + question.detail(row)).digest() for row, subject in enumerate(subjects)]
+    return Keys(subjects, tuple(rows), () if terms.sum_mode != "masked" else tuple(samples))
+
+
+# The wire.
+
+
+def _encoded(value: Any) -> object:
+    if isinstance(value, np.ndarray):
+        little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+        return {"dtype": value.dtype.name, "shape": value.shape, "data": little.tobytes()}
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    raise TypeError(f"a question holds no {type(value).__name__}")
+
+
+def _decoded(kind: Any, value: Any) -> object:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        require(isinstance(value, str) and len(value) <= limits.MAX_JSON_BYTES, "settings are a short JSON text")
+        return kind.model_validate_json(value)
+    array: _Array = msgspec.convert(value, _Array)
+    return array.read()
+
+
+@dataclass(frozen=True)
+class _Array:
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def read(self) -> NDArray[Any]:
+        require(self.dtype in ("float32", "int64"), "an array holds float32 or int64")
+        require(len(self.shape) <= limits.MAX_DIMENSIONS and all(size >= 0 for size in self.shape), "an array's sizes")
+        dtype = np.dtype(self.dtype)
+        size = math.prod(self.shape) * dtype.itemsize
+        require(len(self.data) == size, "an array of another size than it announces")
+        return np.frombuffer(self.data, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(self.shape)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded, order="deterministic")
+
+
+def encode(question: Question) -> bytes:
+    """The one encoding of a question: MessagePack, fields by name in sorted order."""
+    return _encoder.encode(question)
+
+
+def decode(kind: str, data: bytes) -> Question:
+    """The question that ``data`` holds; ProtocolViolation where it is none, or is not written as `encode` writes it."""
+    require(len(data) <= limits.MAX_MESSAGE_BYTES, f"a question has at most {limits.MAX_MESSAGE_BYTES} bytes")
+    asked = question_named(kind)
+    try:
+        question: Question = _decoder(asked).decode(data)
+    except CollegiumError:
+        raise
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+        raise ProtocolViolation(f"bytes that are no question of the kind {kind}: {str(error)[:200]}") from error
+    require(encode(question) == data, f"a question of the kind {kind} in another form than the only one")
+    return question
+
+
+@cache
+def _decoder(kind: type[Question]) -> "msgspec.msgpack.Decoder[Question]":
+    return msgspec.msgpack.Decoder(kind, dec_hook=_decoded)
+
+
+# Kinds by name.
+
+_by_name: dict[str, type[Question]] = {}
+
+
+def register(kind: QuestionClass) -> QuestionClass:
+    """Class decorator: make a kind of question known by its ``kind``.
+
+    Raises ConfigurationError when the class is no frozen dataclass derived from `Question`, or another one has the
+    name already.
+    """
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or not IDENTIFIER.fullmatch(getattr(kind, "kind", "")):
+        raise ConfigurationError(f"{kind.__qualname__} is no kind of question: a frozen dataclass with a name (kind)")
+    known = _by_name.get(kind.kind)
+    if known is not None and known.__qualname__ != kind.__qualname__:
+        raise ConfigurationError(f"two kinds of questions are called {kind.kind!r}")
+    _by_name[kind.kind] = kind
+    return kind
+
+
+def question_named(name: str) -> type[Question]:
+    """The kind registered as ``name``; ProtocolViolation where this installation has none."""
+    load_kinds()
+    require(name in _by_name, f"a question of the unknown kind {name[:64]!r}: update Collegium, or install its package")
+    return _by_name[name]
+
+
+def own_kinds() -> tuple[str, ...]:
+    """The kinds of this package, sorted: what a policy agrees to unless it names others."""
+    load_kinds()
+    return tuple(sorted(name for name, kind in _by_name.items() if kind.__module__.partition(".")[0] == "collegium"))
+
+
+@cache
+def load_kinds() -> None:
+    """Import every module of `protocol.kinds` and of installed packages that name one."""
+    import_all("collegium.protocol.kinds", ENTRY_POINT_GROUP, "the question")
+
+
+def import_all(package: str, group: str, what: str, found: Callable[[object], None] | None = None) -> None:
+    """Import the modules of ``package`` and what other packages name under the entry-point ``group``."""
+    for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
+        import_module(module.name)
+    for point in entry_points(group=group):
+        loaded = load_plugin(point, f"{what} {point.name!r}")
+        if found is not None:
+            found(loaded)
