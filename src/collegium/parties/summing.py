@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.terms import mechanism_of
+from collegium.privacy.noise.sources import source_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import SecureSumAnswer
-from collegium.protocol.requests import CastNeighbours, CastVotes, SecureSumStep, VoteRequest, lowest
+from collegium.protocol.requests import (
+    CastNeighbours,
+    CastVotes,
+    SecureSumStep,
+    SumRecords,
+    VoteRequest,
+    lowest,
+)
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.setup import SumSetup
@@ -40,6 +48,8 @@ class Membership:
     used_rounds : rounds begun before; durable where a restart must not run one again.
     random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
     unnamed : the parties for whom the coordinator's newest roster was refused.
+    noise_seed : for research: this party's noise follows from it, its name and the question, and protects nobody. None,
+        as anybody with records of real persons has it, draws from the operating system.
     """
 
     consortium: str
@@ -50,6 +60,7 @@ class Membership:
     used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
     unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
+    noise_seed: int | None = field(default=None, repr=False)
 
 
 PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
@@ -115,7 +126,7 @@ class SumHandler:
             member.sign,
             leaving.counts.reshape(-1),
             member.used_rounds,
-            noise=_noise_share(asked, setup),
+            noise=_noise_share(asked, setup, member.noise_seed, self._name),
             random_bytes=member.random_bytes(setup.round_id),
         )
         self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, asked)
@@ -123,7 +134,7 @@ class SumHandler:
             self._sums.popitem(last=False)
 
 
-def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | None:
+def _noise_share(asked: VoteRequest, setup: SumSetup, seed: int | None, name: str) -> NDArray[np.int64] | None:
     """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
@@ -141,4 +152,15 @@ def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | Non
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
     if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
-    return share.draw(setup.length)
+    if seed is None:
+        return share.draw(setup.length, source_of(None))
+    # Each query has noise of its own, so that it is the same however a run is cut into batches or resumed.
+    terms = repr(
+        (type(asked).__name__, asked.terms.mechanism, sorted(asked.terms.parameters.items()), asked.terms.stage)
+    )
+    if isinstance(asked, SumRecords):
+        queries = [asked.question.hex()]
+    else:
+        queries = [f"{asked.inputs.pool_sha256}:{index}" for index in asked.inputs.indices]
+    width = setup.length // len(queries)
+    return np.concatenate([share.draw(width, source_of(seed, name, terms, query)) for query in queries])

@@ -26,8 +26,9 @@ from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.analysis.pool_fit import pool_fit
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
+from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
+from collegium.privacy.noise.sources import source_of
 from collegium.privacy.renyi import FloatArray
 from collegium.protocol.requests import CountCoverage, CountRecords, Evaluate, ShowEvaluation, Terms
 
@@ -192,7 +193,7 @@ class RecordCounting(ABC):
         counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
         if share is None:
             spend(result.answered)
-            counts = noisy(counts, sigma, SystemNoise())
+            counts = noisy(counts, sigma, source_of(self._config.seed, self.part, str(about)))
         variance = counts_variance(mechanism, share, len(result.answered))
         return name, counts / ONE, variance, result.answered
 

@@ -18,7 +18,7 @@ from collegium.coordinator.label_jobs.queue import JobQueue, QueuedJob
 from collegium.coordinator.label_jobs.service import LabelJobService
 from collegium.coordinator.label_jobs.servicer import LabelServicer
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
@@ -111,7 +111,7 @@ class CoordinatorService:
     def run(self) -> RunRecord:
         """The whole run of the consortium's own, or what is left of it; returns its record.
 
-        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Unless there are students to serve, parties
+        Raises BudgetExceeded and whatever else `CoordinatorRun.run` raises. Unless there are students to serve, parties
         are told farewell by that end; all others come back when this is started again.
         """
         try:
@@ -246,7 +246,7 @@ class CoordinatorService:
                 raise
             logger.warning("%s; inputs that have a label are still given out", error)
 
-    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes], work: _Work) -> Coordinator:
+    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes], work: _Work) -> CoordinatorRun:
         settings = self._config.consortium
 
         def progress(step: Progress) -> None:
@@ -258,7 +258,7 @@ class CoordinatorService:
             revoked = work.job is not None and bool(self._why_not(work.job))
             return revoked or self._roster(self._sessions.members()) != roster
 
-        return Coordinator(
+        return CoordinatorRun(
             work.config,
             Reach(self._sessions.parties, roster.admitted(), signing_keys),
             Storage(work.folder, ledger=self._folder.ledger, signer=self._sessions.signing_key, study=self._study),
