@@ -102,9 +102,9 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     agreed = "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items()) + "record_rho = inf\n"
     if kinds := own_kinds(run.config):
         agreed += f"teacher_imports = {toml_value(kinds)}\n"
-    (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     if run.config.seed is not None:
         agreed += "seeded_noise = true\n"
+    (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
         "credentials": str(member.credentials),
