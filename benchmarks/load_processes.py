@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
 from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, RoundResult, VoteRound, VoteSum
-from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.factories import vote_sum_of
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
@@ -158,7 +158,7 @@ def label(
     """A whole labelling run over ``parties``; what its round cost, and the run's other seconds."""
     keys = Roster.load(run.folder / ROSTER).signing_keys()
     measured = MeasuredSum(vote_sum_of(run.config, parties, keys, BegunSums()), groups, port)
-    coordinator = Coordinator(
+    coordinator = CoordinatorRun(
         run.config,
         Reach(parties, [member.name for member in run.cohort], vote_sum=measured),
         Storage(run.folder, signer=None if credentials is None else credentials.signing_key),

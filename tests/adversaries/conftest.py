@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.scripted_parties import LocalParties, ScriptedParty, images
 
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import CoordinatorRun
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Reach, Storage
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -60,7 +60,7 @@ class Study:
         """The labels of the consortium's own run, of a named study, or of given positions in another folder."""
         if positions is not None:
             changes["queries__count"] = len(positions)
-        return Coordinator(
+        return CoordinatorRun(
             configuration(**changes),
             Reach(self.parties, signing_keys=self.keys),
             Storage(self.folder / folder, ledger=self.ledger, study=study),

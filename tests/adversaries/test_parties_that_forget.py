@@ -97,7 +97,7 @@ class Clinics:
                 before, parties._parties[NAMES[0]] = self._spent(), self._party(0, NAMES[0])
             return False
 
-        done = run.Coordinator(
+        done = run.CoordinatorRun(
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(parties, roster=NAMES, signing_keys=self.roster),
             run.Storage(self.folder / study, ledger=self.folder / "ledger.sqlite", study=study),

@@ -53,7 +53,7 @@ def parties() -> cg.LocalParties:
     return institutions()
 
 
-def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: Any) -> run.Coordinator:
+def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: Any) -> run.CoordinatorRun:
     values = {
         "name": "local",
         "task": parties.task,
@@ -71,7 +71,7 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
     if "mechanism" in changes:
         del values["teachers"]
     config = validate_config(values | changes, RunConfig, "test")
-    return run.Coordinator(config, reach, run.Storage(folder), public=public)
+    return run.CoordinatorRun(config, reach, run.Storage(folder), public=public)
 
 
 def charged(folder: Path, prefix: str, file: str = "ledger.sqlite") -> list[Law]:

@@ -70,7 +70,7 @@ def serve(tmp_path: Path) -> Serve:
         config = validate_config(values, RunConfig, "test")
         storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
         reach = run.Reach(parties[times], signing_keys=parties[times].signing_keys)
-        return run.Coordinator(config, reach, storage, public=PUBLIC).label()
+        return run.CoordinatorRun(config, reach, storage, public=PUBLIC).label()
 
     return served
 

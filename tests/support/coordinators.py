@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import Parties
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 
 REACH = ("roster", "signing_keys", "vote_sum")
@@ -22,7 +22,7 @@ def coordinator_for(
     public: PublicData | None = None,
     positions: list[int] | None = None,
     **others: Any,
-) -> Coordinator:
+) -> CoordinatorRun:
     """The coordinator of one run on the CPU; ``others`` are fields of `Reach`, `Storage` and `Watch`."""
     unknown = others.keys() - {*REACH, *STORAGE, *WATCH}
     assert not unknown, unknown
@@ -30,7 +30,7 @@ def coordinator_for(
     def given(names: tuple[str, ...]) -> dict[str, Any]:
         return {name: others[name] for name in names if name in others}
 
-    return Coordinator(
+    return CoordinatorRun(
         config,
         Reach(parties, **given(REACH)),
         Storage(folder, **given(STORAGE)),

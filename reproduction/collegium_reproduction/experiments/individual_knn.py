@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.data import DataSource, Examples, PoolStore, load
@@ -152,7 +152,7 @@ def _student(plan: Plan, seed: int, public: PublicData, setting: Setting) -> flo
     """Accuracy of the student from labels that are there already: nobody is asked again."""
     nobody = Reach(InProcessParties([], "individual-knn"))
     folder = Storage(_folder(plan, seed, 1, setting))
-    run = Coordinator(plan.config(seed), nobody, folder, public=public, watch=Watch(setting.progress)).fit()
+    run = CoordinatorRun(plan.config(seed), nobody, folder, public=public, watch=Watch(setting.progress)).fit()
     return reached(run.student_accuracy)
 
 
@@ -177,7 +177,7 @@ def _measure(
         for name, part in zip(names, parts, strict=True)
     ]
     began_s = time.process_time()
-    coordinator = Coordinator(
+    coordinator = CoordinatorRun(
         config,
         Reach(InProcessParties(members, config.name)),
         Storage(folder),

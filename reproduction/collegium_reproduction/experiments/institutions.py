@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
@@ -97,7 +97,7 @@ def together(
     student: bool,
 ) -> dict[str, Any]:
     """One run over all institutions: how good labels and student are, and ε per record and per institution."""
-    coordinator = Coordinator(
+    coordinator = CoordinatorRun(
         config,
         Reach(everyone),
         Storage(folder),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from collegium.parties.terms import DEFAULT_RECORD_RHO
 
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import reached
@@ -157,7 +157,7 @@ def _iteration(
 ) -> dict[str, Any]:
     began_s = time.process_time()
     public = load_public(config, setting.data_root)
-    run = Coordinator(
+    run = CoordinatorRun(
         config,
         Reach(parties),
         Storage(folder, cache=_cache(setting)),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.run_config import RunConfig, load_public
 from collegium.data import Examples, PoolStore, load
@@ -287,7 +287,7 @@ class _RecordRuns:
 
     def measure(self, plan: RecordPlan) -> dict[str, Any]:
         config = self._config(plan)
-        run = Coordinator(
+        run = CoordinatorRun(
             config,
             Reach(self._records),
             Storage(self._setting.folder / f"{plan.key}-seed-{self._seed}", cache=_cache(self._setting)),

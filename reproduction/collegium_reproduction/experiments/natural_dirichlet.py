@@ -61,6 +61,7 @@ class NaturalDirichlet:
         private = load(PRIVATE, config.task, data_root=setting.data_root)
         rows = []
         for seed in setting.seeds:
+            assert config.teachers is not None  # CONFIG names them
             teacher = config.teachers.model_copy(update={"seed": seed})
             pooled = None
             for alpha in ALPHAS:

@@ -70,6 +70,8 @@ class PartyConfig(Frozen):
     data_root: Path | None = None
     teacher: OwnTeacher | None = None
     """What it fits where the consortium's kind of teacher is ``own-choice``."""
+    noise_seed: int | None = None
+    """For research, where the policy allows it: the party's share of noise follows from this, and protects nobody."""
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
     """CPU cores: for predicting, and for fitting several teachers side by side."""
@@ -106,6 +108,7 @@ def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRos
         len(set(config.parties)),
         RoundLog(config.folder / "rounds.log"),
         unnamed=lambda: known.unnamed,
+        noise_seed=config.noise_seed,
     )
 
 
@@ -163,6 +166,12 @@ def serve(
     membership = membership_of(config, credentials, known)
     policy = policy_of(config)
     require_limits(policy, len(set(config.parties)))
+    if config.noise_seed is not None:
+        if not policy.seeded_noise:
+            raise ConfigurationError(
+                f"{config_file}: noise_seed protects nobody: the policy must set seeded_noise = true"
+            )
+        log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
     account = Account(config.folder, credentials.name, policy, credentials.signing_key)
 
     from collegium.parties.session import Answers, PartySession

@@ -66,6 +66,8 @@ class PolicyConfig(Frozen):
     spend where it is one voter. What began with voters of one kind goes on with that kind."""
     record_epsilon: float | None = Field(default=None, gt=0)
     """What sampled neighbours (knn) may cost one record altogether."""
+    seeded_noise: bool = False
+    """Whether party.toml may set ``noise_seed``: for research on records that need no protection."""
     hours_utc: tuple[int, int] | None = None
     """Answers only from the first to before the second hour of the day, UTC; may span midnight."""
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.policy import described
+from collegium.privacy.noise.sources import source_of
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import SecureSumAnswer
@@ -41,6 +42,8 @@ class Membership:
     used_rounds : rounds begun before; durable where a restart must not run one again.
     random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
     unnamed : the parties for whom the coordinator's newest roster was refused.
+    noise_seed : for research: this party's noise follows from it, its name and the question, and protects nobody. None,
+        as anybody with records of real persons has it, draws from the operating system.
     """
 
     consortium: str
@@ -51,6 +54,7 @@ class Membership:
     used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
     unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
+    noise_seed: int | None = field(default=None, repr=False)
 
 
 PreparedAnswer = Callable[[str, str], tuple[Ask, NDArray[np.int64]]]
@@ -117,7 +121,7 @@ class SumHandler:
             member.sign,
             leaving.counts.reshape(-1),
             member.used_rounds,
-            noise=_noise_share(question, setup),
+            noise=_noise_share(question, setup, member.noise_seed, self._name),
             random_bytes=member.random_bytes(setup.round_id),
         )
         self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, ask)
@@ -125,7 +129,7 @@ class SumHandler:
             self._sums.popitem(last=False)
 
 
-def _noise_share(question: Question, setup: SumSetup) -> NDArray[np.int64] | None:
+def _noise_share(question: Question, setup: SumSetup, seed: int | None, name: str) -> NDArray[np.int64] | None:
     """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
@@ -143,4 +147,11 @@ def _noise_share(question: Question, setup: SumSetup) -> NDArray[np.int64] | Non
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
     if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
-    return share.draw(setup.length)
+    if seed is None:
+        return share.draw(setup.length, source_of(None))
+    # Each query has noise of its own, so that it is the same however a run is cut into batches or resumed.
+    terms, inputs = question.terms, question.queries
+    asked = repr((terms.mechanism, sorted(terms.parameters.items()), terms.stage, question.asked.hex()))
+    queries = [""] if inputs is None else [f"{inputs.pool_sha256}:{index}" for index in inputs.indices]
+    width = setup.length // len(queries)
+    return np.concatenate([share.draw(width, source_of(seed, name, asked, query)) for query in queries])

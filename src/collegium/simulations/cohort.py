@@ -72,7 +72,7 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
     StorageError
         If a file cannot be written.
     """
-    if (kind := config.teachers.kind) not in BUILT_IN:  # a mistake in its name is told here, and not by every party
+    for kind in own_kinds(config):  # a mistake in its name is told here, and not by every party
         try:
             find_kind(kind, allowed_imports=(kind,))
         except ConfigurationError as error:
@@ -90,6 +90,11 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
     cohort = find(folder)
     _enrol(cohort, config.name).save(folder / ROSTER)
     return cohort, private
+
+
+def own_kinds(config: SimulationConfig) -> tuple[str, ...]:
+    """The kind of teacher, if the run has one that is not built in: whoever wrote the file plays the parties too."""
+    return () if config.teachers is None or config.teachers.kind in BUILT_IN else (config.teachers.kind,)
 
 
 def find(folder: Path) -> Cohort:
@@ -172,15 +177,15 @@ def virtual_party(folder: Path, index: int) -> Party:
         pools=PoolStore(folder / "pools"),
         device=config.engine.device,
         threads=config.engine.threads,
-        allowed_imports=(config.teachers.kind,),  # whoever wrote the configuration plays the institutions too
+        allowed_imports=own_kinds(config),
         record_rho=math.inf,  # a simulation asks what a run would give; the run's own budget per record holds
         split_key=None if config.seed is None else simulated_key(config.seed, member.name),
-        membership=_membership(folder, member, config.votes.collusion),
+        membership=_membership(folder, member, config),
         policy=unrestricted,
     )
 
 
-def _membership(folder: Path, member: CohortMember, collusion: float) -> Membership:
+def _membership(folder: Path, member: CohortMember, config: SimulationConfig) -> Membership:
     """The virtual party among the others.
 
     Its secrets of a round follow from its key and the round's id, so that whichever process plays the
@@ -199,7 +204,14 @@ def _membership(folder: Path, member: CohortMember, collusion: float) -> Members
 
         return draw
 
-    return Membership(roster.consortium, roster.signing_keys(), key.sign, collusion, random_bytes=random_bytes)
+    return Membership(
+        roster.consortium,
+        roster.signing_keys(),
+        key.sign,
+        config.votes.collusion,
+        random_bytes=random_bytes,
+        noise_seed=config.seed,
+    )
 
 
 OnProgress = Callable[[Progress], None]
@@ -238,10 +250,10 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
     fitted. Real parties cannot do this: it needs the records of all parties in one process. On other devices, and for
     kinds that no GPU helps, nothing is done, and the parties fit their own.
     """
-    config = run.config
-    if config.neighbours is not None or config.teachers.kind not in {*BUILT_IN, *installed_kinds()}:
+    config, teachers = run.config, run.config.teachers
+    if teachers is None or teachers.kind not in {*BUILT_IN, *installed_kinds()}:
         return 0
-    factory = TeacherFactory(config.teachers.kind, config.teachers.options, config.task, (config.teachers.kind,))
+    factory = TeacherFactory(teachers.kind, teachers.options, config.task, own_kinds(config))
     if not on_cuda(factory, config.engine.device):
         return 0
     missing = []
@@ -249,7 +261,7 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
         store = TeacherStore(member.folder / "teachers")
-        for spec in specs_of(member.name, records, factory, config.teachers, key=key, store=store):
+        for spec in specs_of(member.name, records, factory, teachers, key=key, store=store):
             if not store.load_into(spec.unfitted(factory), spec.name, device="cpu"):
                 missing.append(spec)
     for done, _ in enumerate(fit_teachers(factory, missing, device=config.engine.device, threads=1), start=1):

@@ -46,7 +46,7 @@ def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | N
         changed = config.queries.model_dump() | {"count": queries, "sizes": None}
         config = config.model_copy(update={"queries": validate_config(changed, QueriesConfig, "--queries")})
     if seed is not None:
-        teachers = config.teachers.model_copy(update={"seed": seed})
-        partition = config.partition.model_copy(update={"seed": seed})
-        config = config.model_copy(update={"seed": seed, "teachers": teachers, "partition": partition})
+        seeded = {"partition": config.partition.model_copy(update={"seed": seed})}
+        teachers = config.teachers and config.teachers.model_copy(update={"seed": seed})
+        config = config.model_copy(update={"seed": seed, "teachers": teachers, **seeded})
     return config

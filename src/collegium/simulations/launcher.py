@@ -16,7 +16,6 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
-from collegium.data.teacher_kinds import BUILT_IN
 from collegium.errors import CollegiumError, QuorumNotReached
 from collegium.parties.policy import FEW_PARTIES
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
@@ -24,7 +23,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
-from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun
+from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun, own_kinds
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
@@ -101,8 +100,10 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     values["sum_modes"] = [terms.sum_mode, *values["sum_modes"][1:]]  # records made for it may be summed in the clear
     values["few_parties"] = len(run.cohort) < FEW_PARTIES
     agreed = "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items()) + "record_rho = inf\n"
-    if run.config.teachers.kind not in BUILT_IN:
-        agreed += f"teacher_imports = [{toml_value(run.config.teachers.kind)}]\n"
+    if kinds := own_kinds(run.config):
+        agreed += f"teacher_imports = {toml_value(kinds)}\n"
+    if run.config.seed is not None:
+        agreed += "seeded_noise = true\n"
     (member.folder / POLICY).write_text(agreed, encoding="utf-8")
     settings: dict[str, object] = {
         "coordinator": f"{HOST}:{port}",
@@ -113,8 +114,9 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
         "folder": str(member.folder),
         "device": run.config.engine.device,
         "threads": run.config.engine.threads,
+        "noise_seed": run.config.seed,
     }
-    lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
+    lines = [f"{key} = {toml_value(value)}" for key, value in settings.items() if value is not None]
     lines += ["[data]", *(f"{key} = {toml_value(value)}" for key, value in source.items())]
     path = member.folder / "party.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -31,6 +31,7 @@ from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.protocol.messages import Request
@@ -91,6 +92,9 @@ class LocalParties(InProcessParties):
         Where the institutions keep what they answered; a temporary folder by default.
     device : str
         Where teachers compute: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+    seed : int, optional
+        Fixes every random choice of a run with them, all noise included: to reproduce it, never to publish it. A
+        simulation of the same parties with the same seed gives the same labels.
 
     Raises
     ------
@@ -108,8 +112,9 @@ class LocalParties(InProcessParties):
         policy: PolicyConfig | None = None,
         folder: Path | None = None,
         device: str = "auto",
+        seed: int | None = None,
     ) -> None:
-        self.task = task
+        self.task, self.seed = task, seed
         base = folder or _temporary_folder(self)
         keys = {name: Ed25519PrivateKey.generate() for name in records}
         self.signing_keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
@@ -123,7 +128,8 @@ class LocalParties(InProcessParties):
                 agreed["policy"], agreed["allowed_imports"] = Policy(policy), policy.teacher_imports
                 agreed["account"] = Account(own, name, policy, keys[name])
                 agreed["record_rho"] = policy.record_rho
-            member = Membership(_NAME, self.signing_keys, keys[name].sign)
+            member = Membership(_NAME, self.signing_keys, keys[name].sign, noise_seed=seed)
+            agreed["split_key"] = None if seed is None else simulated_key(seed, name)
             return Party(name, examples, task, folder=own, pools=pools, device=device, membership=member, **agreed)
 
         super().__init__([party(name, examples_of(x, y, task)) for name, (x, y) in records.items()], _NAME)
@@ -132,7 +138,7 @@ class LocalParties(InProcessParties):
 class Coordinator:
     """The coordinator of parties in this process: asks for labels, then fits the student that is published.
 
-    It makes the settings of one run and leaves the run to `collegium.coordinator.run.coordinator.Coordinator`. The
+    It makes the settings of one run and leaves the run to `collegium.coordinator.run.coordinator.CoordinatorRun`. The
     privacy unit is one record. Votes are summed under masks, so that it sees their exact sum alone.
 
     Parameters
@@ -192,6 +198,7 @@ class Coordinator:
         self._folder = RunFolder(folder or _temporary_folder(self))
         self._asked: dict[str, Any] = {
             "name": _NAME,
+            "seed": parties.seed,
             "task": parties.task,
             "pool": {"source": _PUBLIC_ARRAY},
             "teachers": {
@@ -297,8 +304,8 @@ class Coordinator:
         """The ε that may be published for one record, at the budget's δ; ConfigurationError before `label`."""
         return reached(self.record.privacy).epsilon
 
-    def _run(self) -> run.Coordinator:
-        return run.Coordinator(
+    def _run(self) -> run.CoordinatorRun:
+        return run.CoordinatorRun(
             validate_config(self._asked, RunConfig, "the coordinator's settings"),
             run.Reach(self._parties, signing_keys=self._parties.signing_keys),
             run.Storage(self._folder.path),

@@ -6,15 +6,15 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.rounds import Parties
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
+from collegium.coordinator.rounds.rounds import OnReply, Parties
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
@@ -22,6 +22,8 @@ from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
 from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import (
     ROSTER,
@@ -33,7 +35,6 @@ from collegium.simulations.cohort import (
     read_settings,
 )
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.local import InProcessParties
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 
 def coordinator_of(
     run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
-) -> Coordinator:
+) -> CoordinatorRun:
     """The coordinator that drives the run over ``parties``."""
     on_progress = on_progress or (lambda step: None)
     engine = run.config.engine
-    return Coordinator(
+    return CoordinatorRun(
         run.config,
         Reach(
             parties,
@@ -64,18 +65,37 @@ def coordinator_of(
     )
 
 
+class EngineParties:
+    """`Parties` that can be asked while Flower's engine is up, for a run that begins before it and ends after it."""
+
+    engine: Parties | None = None
+
+    def names(self) -> list[str]:
+        """Nobody while there is no engine."""
+        return [] if self.engine is None else self.engine.names()
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """See `Parties.ask`; Unreachable while there is no engine."""
+        if self.engine is None:
+            raise Unreachable("Flower's engine is not up")
+        return self.engine.ask(requests, timeout_s=timeout_s, on_reply=on_reply)
+
+
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
     """Run it with one virtual party per member of the cohort; returns the run's record."""
-    nobody = InProcessParties([], run.config.name)  # no party can be asked before and after the engine is up
-    coordinator = coordinator_of(run, nobody, on_progress)
+    parties = EngineParties()
+    coordinator = coordinator_of(run, parties, on_progress)
     coordinator.check()
     fit_cohort(run, on_progress)
 
     def drive(engine: Parties) -> None:
-        driver = coordinator_of(run, engine, on_progress)
-        driver.label()
+        parties.engine = engine
+        coordinator.label()
         if run.config.evaluation is not None:
-            driver.evaluate()
+            coordinator.evaluate()
+        parties.engine = None
 
     on_engine(run, drive)
     # The engine's threads slow torch down several times: the student is fitted once they are gone.

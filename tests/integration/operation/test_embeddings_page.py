@@ -43,7 +43,7 @@ def test_five_institutions_with_embeddings_of_abstracts_learn_more_than_the_cons
         records[name] = (mine.x, mine.labels())
     parties = LocalParties(records, asked.task)
     reach = run.Reach(parties, signing_keys=parties.signing_keys)
-    record = run.Coordinator(asked, reach, run.Storage(tmp_path / "run"), public=load_public(asked, tmp_path)).run()
+    record = run.CoordinatorRun(asked, reach, run.Storage(tmp_path / "run"), public=load_public(asked, tmp_path)).run()
     assert record.privacy is not None and record.privacy.epsilon <= 1.0
     from collegium.coordinator.students.published import load_student
 

@@ -18,7 +18,7 @@ from support.runs import InProcess, but_for_time, failures, labels_csv, paid, ti
 from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run import open_run
-from collegium.coordinator.run.coordinator import Coordinator
+from collegium.coordinator.run.coordinator import CoordinatorRun
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.cli import LEDGER_HEAD
@@ -82,7 +82,7 @@ class Leaving(InProcess):
 class InTurn:
     """Coordinators of several runs, one after the other in the place of one."""
 
-    def __init__(self, folder: Path, coordinators: list[Coordinator]) -> None:
+    def __init__(self, folder: Path, coordinators: list[CoordinatorRun]) -> None:
         self.folder, self._coordinators = folder, coordinators
 
     def check(self) -> None:

@@ -99,7 +99,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
             "votes": {"mode": mode, "quorum": 0.6},
         }
         keys = dict(clinics.signing_keys)
-        return run.Coordinator(
+        return run.CoordinatorRun(
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(clinics, roster=sorted(keys), signing_keys=keys),
             run.Storage(tmp_path / folder, ledger=tmp_path / "ledger.sqlite", study=study),

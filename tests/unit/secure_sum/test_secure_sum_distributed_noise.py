@@ -10,6 +10,7 @@ import pytest
 from benchmarks.local_sums import local_round, run_sum
 from collegium.errors import ConfigurationError
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium.privacy.noise.sources import SystemNoise
 from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.errors import WrongLength
 
@@ -90,7 +91,7 @@ def test_noise_that_cannot_be_shared_out_is_refused(sigma: float) -> None:
 
 def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:
     """20,000 draws at σ = 3.7: the sample variance lies within 5.5 of its standard errors (two-sided α < 1e-6)."""
-    draws = NoiseShare(3.7, 1).draw(20_000)
+    draws = NoiseShare(3.7, 1).draw(20_000, SystemNoise())
     error = 3.7**2 * math.sqrt(2 / 20_000)
     assert abs(float(np.var(draws)) - 3.7**2) < 5.5 * error
     assert abs(float(np.mean(draws))) < 5.5 * 3.7 / math.sqrt(20_000)
@@ -100,7 +101,7 @@ def test_the_noised_sum_holds_everyones_noise_and_nothing_else() -> None:
     parties, length = 6, 400
     votes = np.random.default_rng(2).integers(0, 2, (parties, length))
     share = NoiseShare(4.0, plan_graph(parties).honest_survivors)
-    noises = [share.draw(length) for _ in range(parties)]
+    noises = [share.draw(length, SystemNoise()) for _ in range(parties)]
     reach = share.reach(parties, length)
     bare = local_round(votes, 0, 1)
     setup = SumSetup("local", "noised", bare.setup.roster, length, 0, 1, bare.setup.plan, reach)

@@ -67,8 +67,8 @@ def config(**changes: Any) -> RunConfig:
     return validate_config(values | changes, RunConfig, "test")
 
 
-def driven(asked: RunConfig, parties: LocalParties, public: PublicData, folder: Path) -> run.Coordinator:
-    return run.Coordinator(
+def driven(asked: RunConfig, parties: LocalParties, public: PublicData, folder: Path) -> run.CoordinatorRun:
+    return run.CoordinatorRun(
         asked, run.Reach(parties, signing_keys=parties.signing_keys), run.Storage(folder), public=public
     )
 
@@ -106,7 +106,7 @@ def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
     reach = run.Reach(parties, roster=sorted(parties.names()), signing_keys=parties.signing_keys)
 
     def start() -> None:
-        run.Coordinator(asked, reach, run.Storage(tmp_path), public=public).label()
+        run.CoordinatorRun(asked, reach, run.Storage(tmp_path), public=public).label()
 
     def charges() -> int:
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
@@ -147,7 +147,7 @@ def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
     for study, sums in (("one", {}), ("two", {}), ("three", {"bandwidth": 0.5}), ("four", {})):
         storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
         reach = run.Reach(parties, signing_keys=parties.signing_keys)
-        record = run.Coordinator(config(**terms, sums=sums), reach, storage, public=public).label()
+        record = run.CoordinatorRun(config(**terms, sums=sums), reach, storage, public=public).label()
         assert record.labels is not None and record.labels.answered == 300
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
             spent.append(ledger.epsilon())
@@ -166,7 +166,7 @@ def test_sums_that_the_budget_did_not_take_leave_labels_of_paid_ones_free(
     for study, sums in (("one", {}), ("two", {"bandwidth": 0.5}), ("three", {})):
         storage = run.Storage(tmp_path / study, ledger=tmp_path / "ledger.sqlite", study=study)
         reach = run.Reach(parties, signing_keys=parties.signing_keys)
-        record = run.Coordinator(config(**terms, sums=sums), reach, storage, public=public).label()
+        record = run.CoordinatorRun(config(**terms, sums=sums), reach, storage, public=public).label()
         assert record.labels is not None
         given[study] = record.labels.answered
     assert given == {"one": 300, "two": 0, "three": 300}
@@ -179,7 +179,7 @@ def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
     def study(name: str, **budget: float) -> float:
         storage = run.Storage(tmp_path / name, ledger=tmp_path / "ledger.sqlite", study=name)
         reach = run.Reach(parties, signing_keys=parties.signing_keys)
-        record = run.Coordinator(config(budget=budget), reach, storage, public=public).label()
+        record = run.CoordinatorRun(config(budget=budget), reach, storage, public=public).label()
         assert len(record.rounds) == 1, "it asks for sums of its own noise, as it pays for them"
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
             return ledger.epsilon()

@@ -11,7 +11,7 @@ from support.liar import Liar
 from support.sums_scene import LENGTH, SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
-from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.open_run import StudentTrainer
 from collegium.coordinator.run.query_runner import QueryRunner
 from collegium.coordinator.run.run_folder import RunFolder
@@ -97,7 +97,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     student.save(tmp_path / "copy.safetensors")
     assert (tmp_path / "copy.safetensors").read_bytes() == folder.student.read_bytes()
     study = Storage(tmp_path / "two", ledger=tmp_path / "ledger.sqlite", study="two")
-    other = Coordinator(asked, Reach(parties, signing_keys=parties.signing_keys), study, public=public)
+    other = CoordinatorRun(asked, Reach(parties, signing_keys=parties.signing_keys), study, public=public)
     other.label()
     again = other.fit()
     assert not again.rounds and charges(tmp_path) == 6, "its evaluation, and its labels, which cost nothing"

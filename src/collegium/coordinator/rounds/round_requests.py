@@ -114,11 +114,11 @@ class TeacherRequests(RoundRequests):
     ledger_id : as for `RecordRequests`.
     """
 
-    def __init__(self, config: RunConfig, ledger_id: str) -> None:
-        self._teacher = self.teacher = config.teachers
-        self._classes = len(config.task.classes)
+    def __init__(self, teacher: TeacherSettings, classes: int, ledger_id: str) -> None:
+        self._teacher = self.teacher = teacher
+        self._classes = classes
         self._ledger_id = ledger_id
-        self.votes_per_unit = {"record": 1, "party": config.teachers.per_party}
+        self.votes_per_unit = {"record": 1, "party": teacher.per_party}
 
     def request(self, mechanism: Mechanism, mode: str, asked: PoolRange, stage: str) -> CastVotes:
         return CastVotes(Terms.of(mechanism, mode, stage), self._ledger_id, self._teacher, asked, self._classes)
@@ -263,8 +263,9 @@ def build_requests(
     if config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
         return SumRequests(config, pool, pool_sha256, ledger_id, noise)
     own = ledger_id if study is None else f"{ledger_id}:{study}"
-    if config.neighbours is None:
-        return TeacherRequests(config, own)
+    if config.teachers is not None:
+        return TeacherRequests(config.teachers, len(config.task.classes), own)
+    assert config.neighbours is not None  # the configuration's own checks
     if config.mechanism.kind.answered_by is AnsweredBy.SAMPLED_RECORDS:
         return NearestRequests(config, config.neighbours, pool, own, pretrained)
     return NeighbourRequests(config, config.neighbours, pool, own, pretrained)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.class_sums import noise_on_entries
-from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode, counts_variance
 from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
@@ -136,16 +136,15 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     ConfigurationError, DataError, BudgetExceeded
         If no run can come of the configuration.
     """
-    names, votes = config.consortium.parties, config.votes
-    answered_by = config.mechanism.kind.answered_by
-    if answered_by is AnsweredBy.TEACHERS and config.teachers.kind != OWN_CHOICE:
+    names, votes, teachers = config.consortium.parties, config.votes, config.teachers
+    if teachers is not None and teachers.kind != OWN_CHOICE:
         try:
-            import_path(config.teachers.kind)
+            import_path(teachers.kind)
         except ConfigurationError as error:
             raise ConfigurationError(f"teachers.kind: {error}") from None
-        if config.teachers.kind in OF_IMAGES and not isinstance(config.task.inputs, ImageInputs):
+        if teachers.kind in OF_IMAGES and not isinstance(config.task.inputs, ImageInputs):
             raise ConfigurationError(
-                f"teachers.kind: {config.teachers.kind} learns from images alone: name random-forest, mlp or linear"
+                f"teachers.kind: {teachers.kind} learns from images alone: name random-forest, mlp or linear"
             )
     if votes.mode != SumMode.CLEAR and len(names) < SMALLEST_SUM:
         raise ConfigurationError(
@@ -154,11 +153,12 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
         stand_ins = dict.fromkeys(names, b"")
         reach = Reach(_Nobody(), names, stand_ins)
-        trial = Coordinator(config.run, reach, _storage(config, Path(folder)), public=public)
+        trial = CoordinatorRun(config.run, reach, _storage(config, Path(folder)), public=public)
         affordable = trial.check(thrown_away=True)
-    summed = answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
+    summed = config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
-    forecasts = _forecasts(config) if answered_by is AnsweredBy.TEACHERS and not config.task.multilabel else ()
+    voting = 0 if teachers is None else len(names) * teachers.per_party
+    forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()
     needed = _needed(config, public) if summed else None
     return Findings(
         choice=config.choice,
@@ -166,7 +166,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         holdout_records=None if public.holdout is None else len(public.holdout),
         queries=queries,
         affordable=affordable,
-        votes=len(names) * config.teachers.per_party * (answered_by is AnsweredBy.TEACHERS),
+        votes=voting,
         forecasts=forecasts,
         needed=needed,
         measured=_measured(config) if config.run.evaluation is not None else None,
@@ -200,8 +200,7 @@ class _Nobody:
         raise AssertionError("a check asks no party")
 
 
-def _forecasts(config: ConsortiumConfig) -> tuple[Forecast, ...]:
-    votes = len(config.consortium.parties) * config.teachers.per_party
+def _forecasts(config: ConsortiumConfig, votes: int) -> tuple[Forecast, ...]:
     histograms = np.zeros((len(SHARES), len(config.task.classes)), dtype=np.int64)
     histograms[:, 0] = [round(share * votes) for share in SHARES]
     histograms[:, 1] = votes - histograms[:, 0]
@@ -271,9 +270,9 @@ def _warnings(
             "sums.rounds = 2 with votes.mode = 'masked': each institution must set times_per_query = 2 in its policy, "
             "which lets two exact sums be taken"
         )
-    kind = config.teachers.kind
-    if config.mechanism.kind.answered_by is AnsweredBy.TEACHERS and kind not in (*BUILT_IN, OWN_CHOICE):
-        found.append(f"teachers.kind: each institution must allow {kind} in its policy (teacher_imports)")
+    teachers = config.teachers
+    if teachers is not None and teachers.kind not in (*BUILT_IN, OWN_CHOICE):
+        found.append(f"teachers.kind: each institution must allow {teachers.kind} in its policy (teacher_imports)")
     if public.holdout is not None:
         known = Counter(public.holdout.labels().tolist())
         lacking = [name for number, name in enumerate(config.task.classes) if not known[number]]

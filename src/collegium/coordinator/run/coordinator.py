@@ -17,10 +17,10 @@ from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger.chain import Head
 from collegium.whole_files import remove_stale_temp_files
 
-__all__ = ["Compute", "Coordinator", "Progress", "Reach", "Storage", "Watch"]
+__all__ = ["Compute", "CoordinatorRun", "Progress", "Reach", "Storage", "Watch"]
 
 
-class Coordinator:
+class CoordinatorRun:
     """Drives one run: `prepare` it, `label` queries, `fit` the student; or `run`, which does all three.
 
     Parameters

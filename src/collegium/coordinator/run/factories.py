@@ -107,15 +107,14 @@ def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed2
     ``mechanism`` is as it runs. Raises LedgerCorrupt, StorageError, and ConfigurationError where the terms cannot
     follow those that the ledger holds.
     """
-    budget = config.budget
-    of_records = mechanism.answered_by is not AnsweredBy.TEACHERS
+    budget, teachers = config.budget, config.teachers
     return Ledger.open(
         file,
         signer=signer,
         delta=budget.delta,
         terms=LedgerTerms(
             unit=budget.unit,
-            votes_per_unit={budget.unit: 1} if of_records else {"record": 1, "party": config.teachers.per_party},
+            votes_per_unit={budget.unit: 1} if teachers is None else {"record": 1, "party": teachers.per_party},
             adjacency=mechanism.unit(1).adjacency.value,
             noise="seeded" if config.seed is not None else "parties" if mechanism.stages[0].share else "system",
             epsilon_budget=budget.epsilon,

@@ -6,7 +6,6 @@ than paid twice: nothing had been released under it. A sum that parties made noi
 """
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +24,10 @@ from collegium.privacy.mechanisms import (
     AnsweredBy,
     IntArray,
     Mechanism,
-    SeededNoise,
     Stage,
-    SystemNoise,
     Unit,
 )
+from collegium.privacy.noise.sources import source_of
 from collegium.privacy.renyi import WIDE_ORDERS
 
 _PASSED = 0
@@ -55,13 +53,11 @@ class NoiseStrategy:
     ) -> IntArray:
         """Outcome per query, shape ``[queries]``, for ``counts`` of shape ``[queries, classes]``."""
         if self.seed is None:
-            return stage.run(counts, SystemNoise(), predictions)
+            return stage.run(counts, source_of(None), predictions)
         outcomes = np.empty(len(queries), dtype=np.int64)
         for row, query in enumerate(queries):
-            name = hashlib.sha256(f"{self.seed}|{stage.name}|{query}".encode()).digest()
-            noise = SeededNoise(int.from_bytes(name[:16], "big"))
             own = None if predictions is None else predictions[row : row + 1]
-            outcomes[row] = stage.run(counts[row : row + 1], noise, own)[0]
+            outcomes[row] = stage.run(counts[row : row + 1], source_of(self.seed, stage.name, query), own)[0]
         return outcomes
 
 

@@ -49,7 +49,7 @@ _UNCHOSEN = "a query that is not chosen yet"
 
 
 class OpenRun:
-    """The state of a run that is open; made by `Coordinator.prepare`.
+    """The state of a run that is open; made by `CoordinatorRun.prepare`.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class OpenRun:
         return self._notes.record
 
     def check(self, *, thrown_away: bool = False) -> int:
-        """See `coordinator.Coordinator.check`."""
+        """See `CoordinatorRun.check`."""
         if thrown_away:
             self._pay_for_counts()
         self._trainer.check()

@@ -25,8 +25,9 @@ from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.analysis.pool_fit import pool_fit
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
+from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.mechanisms.record_counts import ONE, noisy
+from collegium.privacy.noise.sources import source_of
 from collegium.privacy.renyi import FloatArray
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
@@ -192,7 +193,7 @@ class RecordCounting(ABC):
         counts, sigma = result.counts[0], float(mechanism.parameters()["sigma"])
         if share is None:
             spend(result.answered)
-            counts = noisy(counts, sigma, SystemNoise())
+            counts = noisy(counts, sigma, source_of(self._config.seed, self.part, question.asked.hex()))
         variance = counts_variance(mechanism, share, len(result.answered))
         return question.name, counts / ONE, variance, result.answered
 

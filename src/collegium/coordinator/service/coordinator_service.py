@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.run.coordinator import Compute, Coordinator, Progress, Reach, Storage, Watch
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
@@ -71,8 +71,8 @@ class CoordinatorService:
     def run(self) -> RunRecord:
         """The whole run, or what is left of it; returns its record.
 
-        Raises BudgetExceeded and whatever else `Coordinator.run` raises. Parties are told farewell where it is finished
-        or the budget ends; after any other error they come back when this is started again.
+        Raises BudgetExceeded and whatever else `CoordinatorRun.run` raises. Parties are told farewell where it is
+        finished or the budget ends; after any other error they come back when this is started again.
         """
         try:
             result = self._complete()
@@ -142,13 +142,13 @@ class CoordinatorService:
         stand_ins = dict.fromkeys(members.expected(), b"")
         self._coordinator(members.roster(), stand_ins).check()
 
-    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes]) -> Coordinator:
+    def _coordinator(self, roster: Roster, signing_keys: Mapping[str, bytes]) -> CoordinatorRun:
         settings, place = self._config.consortium, self._folder
 
         def should_stop() -> bool:
             return self._roster(self._sessions.members()) != roster
 
-        return Coordinator(
+        return CoordinatorRun(
             self._config.run,
             Reach(self._sessions.parties, roster.admitted(), signing_keys),
             Storage(place.run, ledger=place.ledger, signer=self._sessions.signing_key, study=self._study),

@@ -9,6 +9,7 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.loading.sources import data_root as find_data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
+from collegium.privacy.mechanisms import SumMode
 from collegium.protocol.channels import is_loopback, split_address
 from collegium.protocol.roster import PartyName
 from collegium.settings import Frozen, line_of, read_config, read_toml, validate_config
@@ -72,6 +73,14 @@ class ConsortiumConfig(RunConfig):
     """One run, and the consortium that does it."""
 
     consortium: ConsortiumSettings
+
+    @model_validator(mode="after")
+    def _seed_fits(self) -> "ConsortiumConfig":
+        counted = self.evaluation is not None or self.pool_check is not None
+        noised = self.votes.mode == SumMode.MASKED_AND_NOISED or (counted and self.votes.mode != SumMode.CLEAR)
+        if self.seed is not None and noised:
+            raise ValueError("seed: institutions draw their noise from no seed of the coordinator: leave seed out")
+        return self
 
     @property
     def place(self) -> "ConsortiumFolder":

@@ -226,8 +226,10 @@ class RunConfig(Frozen):
     holdout: DataSource | None = None
     """Public labelled inputs on which the student is measured."""
     seed: int | None = None
-    """Fixes every random choice, the noise included: to reproduce a run, never to publish one."""
-    teachers: TeacherSettings = TeacherSettings()
+    """Fixes every random choice, the noise of parties on this machine included: to reproduce a run, never to publish
+    one."""
+    teachers: TeacherSettings | None = None
+    """What every party fits; None where the mechanism asks no teachers."""
     votes: VotesConfig = VotesConfig()
     mechanism: MechanismConfig = MechanismConfig()
     budget: BudgetConfig
@@ -253,13 +255,16 @@ class RunConfig(Frozen):
         mechanism = values.get("mechanism", {})
         if not isinstance(mechanism, dict):
             return values
-        votes_asked = not {"teachers", "neighbours"}.isdisjoint(values)
+        votes_asked = any(values.get(section) is not None for section in ("teachers", "neighbours"))
         name = mechanism.get("name", AUTO)
         if name == AUTO:
             name = "gnmax" if votes_asked else "class-sums"
         usual: dict[str, dict[str, Any]] = {"mechanism": {"name": name}, "student": {"method": "consistency"}}
-        if name in known_names() and mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS:
+        voters = mechanism_named(name).answered_by if name in known_names() else None
+        if voters is AnsweredBy.ALL_RECORDS:
             usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
+        if voters is AnsweredBy.TEACHERS and values.get("teachers") is None:
+            values = values | {"teachers": {}}
         given = {section: values.get(section, {}) for section in usual}
         filled = {
             section: usual[section] | {key: value for key, value in own.items() if value != AUTO}

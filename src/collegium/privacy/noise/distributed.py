@@ -49,7 +49,7 @@ import numpy as np
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.laws import Law, discrete_vector
-from collegium.privacy.noise.sources import SystemNoise
+from collegium.privacy.noise.sources import SeededNoise, SystemNoise
 from collegium.privacy.renyi import RenyiCurve, check_orders
 from collegium.privacy.units import IntArray
 
@@ -145,6 +145,6 @@ class NoiseShare:
             raise ConfigurationError(f"the overflow probability must lie in (0, 1), got {failure}")
         return math.ceil(self.sigma_share * math.sqrt(2.0 * parties * math.log(2.0 * length / failure)))
 
-    def draw(self, length: int) -> IntArray:
-        """One party's noise, shape ``[length]``: exact discrete Gaussian draws from the system's randomness."""
-        return SystemNoise().gaussian(self.sigma_share, (length,))
+    def draw(self, length: int, noise: SystemNoise | SeededNoise) -> IntArray:
+        """One party's noise, shape ``[length]``: discrete Gaussian draws, exact from the system's randomness."""
+        return np.asarray(noise.gaussian(self.sigma_share, (length,)), dtype=np.int64)

@@ -5,6 +5,7 @@ discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on
 imported by the first draw: most of what the package computes draws nothing.
 """
 
+import hashlib
 import math
 from functools import cache
 from typing import Any
@@ -78,6 +79,18 @@ class SeededNoise:
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         noisy = counts + self.generator.gumbel(0.0, _positive(scale), counts.shape)
         return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+def source_of(seed: int | None, *question: str) -> SystemNoise | SeededNoise:
+    """Where the noise of one draw comes from: the operating system, or, with a seed, what names the draw.
+
+    With a seed the noise follows from it and from ``question`` alone, so that it is the same in whatever order and
+    process it is drawn, and is never private.
+    """
+    if seed is None:
+        return SystemNoise()
+    name = hashlib.sha256("|".join((str(seed), *question)).encode()).digest()
+    return SeededNoise(int.from_bytes(name[:16], "big"))
 
 
 @cache
