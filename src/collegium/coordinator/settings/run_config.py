@@ -362,7 +362,7 @@ class RunConfig(Frozen):
     def _answers_fit(self) -> "RunConfig":
         counts = len(self.task.classes)
         if self.neighbours is not None and self.neighbours.k is not None:
-            counts = max(2 * counts, self.neighbours.bins)
+            counts = self.neighbours.bins * (counts + self.task.multilabel)
         most = MAX_COUNTS_PER_ANSWER // counts
         if min(self.queries.batch, self.queries.count) > most:
             raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
@@ -370,8 +370,6 @@ class RunConfig(Frozen):
 
     def _sampling_fits(self, settings: NeighboursConfig) -> None:
         name, k = self.mechanism.name, settings.k or 0
-        if 2 * len(self.task.classes) > MAX_CLASSES:
-            raise ValueError(f"{name} works with at most {MAX_CLASSES // 2} classes")
         if self.task.multilabel and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
             raise ValueError(f"neighbours.k is at most {MAX_NEIGHBOUR_COUNT // RESOLUTION} with {name}")
         rate = self.mechanism.parameters.get("sampling_rate", 1.0)
