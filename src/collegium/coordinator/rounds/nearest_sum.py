@@ -141,20 +141,20 @@ class NearestSum:
         assert isinstance(request, CountNearest)
         asked, outcomes = dict(teachers), dict[str, str]()
 
-        def added(body: CountNearest, quorum: int, again: bool) -> RoundResult:
+        def added(body: CountNearest, quorum: int) -> RoundResult:
             width = body.width(classes)
-            part = replace(round_, request=body, teachers=asked, width=width, quorum=quorum, second_sum=again)
+            part = replace(round_, request=body, teachers=asked, width=width, quorum=quorum)
             result = self.counts.sum_votes(part)
             outcomes.update(result.outcomes)
             return result
 
-        for attempt in range(_ATTEMPTS):
-            far = added(request, round_.quorum, attempt > 0)
+        for _ in range(_ATTEMPTS):
+            far = added(request, round_.quorum)
             asked = {name: teachers[name] for name in far.answered}
             edges = edges_of_cut(far.counts, request.edges_squared, request.k)
             by_class = replace(request, edges_squared=edges, by_class=True, round_id=f"{request.round_id}.classes")
             try:
-                near = added(by_class, len(asked), attempt > 0)
+                near = added(by_class, len(asked))
             except QuorumNotReached as error:
                 outcomes.update(error.outcomes)
                 asked = {name: teachers[name] for name in asked if error.outcomes.get(name) == ANSWERED}
