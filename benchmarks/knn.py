@@ -33,7 +33,6 @@ from collegium.coordinator.rounds.rounds import OnReply, VoteRound, round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
-from collegium.data.pools import contents_of
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party, unrestricted
@@ -186,9 +185,8 @@ def federated(parties: int, records: int, queries: int) -> Federated:
         asked = PoolRange(spec.sha256, tuple(positions.tolist()))
         named = round_id(spec.sha256, asked.indices, terms)
         body = CountNearest(terms, Features("raw"), asked, edges, False, named, "ledger")
-        contents = contents_of(pool[positions])
         result = adding.sum_votes(
-            VoteRound(body, dict.fromkeys(names, 0), CLASSES, deadline_s=60.0, quorum=parties, contents=contents)
+            VoteRound(body, dict.fromkeys(names, 0), CLASSES, deadline_s=60.0, quorum=parties)
         )
         if not (result.counts.sum(axis=1) == K).all():
             raise AssertionError("other than k neighbours voted")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
-from collegium.coordinator.rounds.masked_sum import BegunSums
 from collegium.coordinator.rounds.rounds import Parties, RoundResult, VoteRound, VoteSum
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.factories import vote_sum_of
@@ -157,7 +156,7 @@ def label(
 ) -> dict[str, Any]:
     """A whole labelling run over ``parties``; what its round cost, and the run's other seconds."""
     keys = Roster.load(run.folder / ROSTER).signing_keys()
-    measured = MeasuredSum(vote_sum_of(run.config, parties, keys, BegunSums()), groups, port)
+    measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
     coordinator = CoordinatorRun(
         run.config,
         Reach(parties, [member.name for member in run.cohort], vote_sum=measured),

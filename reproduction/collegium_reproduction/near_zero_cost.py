@@ -105,7 +105,7 @@ class BoostedRelease(Stage):
         """Infinite: no budget lets it pass."""
         return RenyiCurve(check_orders(orders), np.full(len(orders), np.inf))
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         votes = checked_counts(counts)
         raised = votes.astype(np.float64)
         raised[np.arange(votes.shape[0]), winners(votes)] += self.constant

@@ -86,7 +86,7 @@ class StableRelease(Stage):
         """The probability with which an unstable winner of the unit leaves, at most."""
         return unit.votes * self.delta * math.exp(min((unit.votes - 1) * self.epsilon, 700.0))
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         votes = checked_counts(counts)
         noisy = votes_to_change(votes) + noise.laplace(1.0 / self.epsilon, (votes.shape[0],))
         return np.where(noisy > self.cut, winners(votes), ABSTAIN).astype(np.int64)

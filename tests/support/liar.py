@@ -13,7 +13,7 @@ from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import RequestBody, SecureSumStep, SumRecords, VoteRequest
+from collegium.protocol.requests import RequestBody, SecureSumStep, VoteRequest
 from collegium.protocol.secure_sum import GraphPlan, plan_graph
 
 
@@ -72,8 +72,7 @@ class Liar:
         names = sorted(self.roster if among is None else among)
         adding = MaskedSum(self, self.consortium, self.roster, self.plan)
         teachers = dict.fromkeys(names, getattr(request, "highest", 1))
-        contents = [] if isinstance(request, SumRecords) else [b"%d" % at for at in request.inputs.indices]
-        return adding.sum_votes(VoteRound(request, teachers, width, 20.0, self.plan.quorum, contents=contents))
+        return adding.sum_votes(VoteRound(request, teachers, width, 20.0, self.plan.quorum))
 
     def refusals(self) -> dict[str, str]:
         """The code of each party's latest refusal."""

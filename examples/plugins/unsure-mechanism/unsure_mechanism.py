@@ -38,6 +38,6 @@ class UnlessUnsure(Mechanism):
 class ReleaseUnlessUnsure(GaussianRelease):
     """The noisy argmax, or no label. It costs what the noisy argmax costs."""
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
-        labels = super().run(counts, noise, predictions)
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
+        labels = super().run(counts, noise)
         return np.where(labels == counts.shape[1] - 1, ABSTAIN, labels)

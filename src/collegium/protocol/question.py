@@ -207,8 +207,8 @@ class Question(ABC):
 
     @property
     def name(self) -> str:
-        """The same name for the same question, so that a round that is taken up again is recognised."""
-        return "round-" + hashlib.sha256(encode(self)).hexdigest()[:32]
+        """The same name for the same question under whatever ledger: a round that is taken up again is recognised."""
+        return "round-" + hashlib.sha256(encode(replace(self, ledger_id="any"))).hexdigest()[:32]
 
     @property
     def asked(self) -> bytes:

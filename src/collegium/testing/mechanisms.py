@@ -152,7 +152,7 @@ def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
     kept = votes.copy()
 
     def released(counts: IntArray) -> IntArray:
-        return mechanism.release(counts, noise=SystemNoise(), predictions=np.zeros(len(counts), dtype=np.int64))
+        return mechanism.release(counts, noise=SystemNoise())
 
     labels = released(votes)
     promise((votes == kept).all(), f"{mechanism.name} changes the votes that it is given")
@@ -175,7 +175,7 @@ def _check_refusals(mechanism: Mechanism, teachers: int, classes: int) -> None:
     ):
         refuses(
             DataError,
-            lambda wrong=wrong: [stage.run(wrong, SystemNoise(), None) for stage in mechanism.stages[:1]],  # type: ignore[misc]
+            lambda wrong=wrong: [stage.run(wrong, SystemNoise()) for stage in mechanism.stages[:1]],  # type: ignore[misc]
             f"{mechanism.name} must refuse {what} with DataError",
         )
 
@@ -199,7 +199,7 @@ def _check_ties(mechanism: Mechanism, teachers: int, classes: int) -> None:
     """Discrete noise makes ties, and the exact accounting counts them for the lowest class."""
     half = max(1, teachers // 2)
     tied = np.array([[half] * classes, [0] * (classes - 2) + [half, half]], dtype=np.int64)
-    labels = mechanism.release(tied, noise=_Noiseless(), predictions=np.zeros(len(tied), dtype=np.int64))
+    labels = mechanism.release(tied, noise=_Noiseless())
     if labels.ndim > 1:
         return  # one bit per class: no class wins over another
     for row, label in zip(tied, labels.tolist(), strict=True):

@@ -66,12 +66,12 @@ class Planted(GNMax):
 
 
 class HalfTheNoise(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return GaussianRelease(self.name, self.sigma / 2).run(counts, noise)
 
 
 class NoNoise(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return GaussianRelease(self.name, 1e-9).run(counts, noise)
 
 
@@ -87,32 +87,32 @@ class LawTooSmall(GaussianRelease):
 
 
 class HighestOfTies(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         turned = np.ascontiguousarray(counts[:, ::-1]) if np.ndim(counts) == 2 else counts
         return np.shape(counts)[-1] - 1 - super().run(turned, noise)
 
 
 class OneDrawPerRelease(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         super().run(counts, noise)  # refuses wrong votes
         drawn = noise.gaussian(self.sigma, (1, counts.shape[1]))
         return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
 
 
 class SameDrawsAgain(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         super().run(counts, noise)
         drawn = np.rint(np.random.default_rng(5).normal(0, self.sigma, counts.shape)).astype(np.int64)
         return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
 
 
 class OwnRandomness(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return super().run(counts, SeededNoise(secrets.randbits(64)))
 
 
 class AnyVotes(GaussianRelease):
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         counts = np.atleast_2d(counts).astype(np.int64)
         return np.asarray((counts + noise.gaussian(self.sigma, counts.shape)).argmax(axis=1), dtype=np.int64)
 

@@ -14,7 +14,7 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.labeller import NoiseStrategy
+from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.run.run_folder import RunFolder, read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.run_config import PublicData

@@ -23,10 +23,11 @@ from support.party_requests import KEY, Asker
 from support.sums_scene import SPEC
 
 import collegium as cg
+from collegium.coordinator.kinds.evaluation import PrivateEvaluation
+from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.coordinator.run.counts_terms import announced_counts, counted_unit, counts_mechanism
-from collegium.coordinator.run.record_counting import PrivateEvaluation
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Compute, Reach, RunSetup, Storage, Watch
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
@@ -181,11 +182,11 @@ def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> N
     assert after.evaluation == before.evaluation and measured.coordinator.epsilon == before.privacy.epsilon  # type: ignore[union-attr]
 
 
-def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, RunRecord, Any]:
-    """The evaluation of the run, opened once more, beside its record and its context."""
+def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, Releases, RunRecord, Any]:
+    """The evaluation of the run, opened once more, beside its releases, its record and its context."""
     context = measured.coordinator._run().prepare()
     opened = context.__enter__()
-    return opened._evaluation, opened.record, context
+    return opened._evaluation, opened._releases, opened.record, context
 
 
 def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_path: Path) -> None:
@@ -195,10 +196,10 @@ def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_pa
     share = np.tile([0.0, 1.0], (len(lazy.student.share), 1))
     replace(lazy.student, share=share).save(tmp_path / "lazy.safetensors")
     paid = len(evaluations_paid(measured))
-    evaluation, _, context = open_evaluation(measured)
+    evaluation, releases, _, context = open_evaluation(measured)
     sigma = evaluation.mechanism(2, 2 * Layout(2).length).parameters()["sigma"]
     try:
-        found = evaluation.released([good, (tmp_path / "lazy.safetensors").read_bytes()])
+        found = evaluation.released(releases, [good, (tmp_path / "lazy.safetensors").read_bytes()])
     finally:
         context.__exit__(None, None, None)
     assert [one.accuracy is not None for one in found] == [True, True]
@@ -210,7 +211,7 @@ def test_several_candidates_are_measured_in_one_round(measured: Measured, tmp_pa
 
 
 def test_figures_are_released_under_the_noise_that_was_paid_whatever_is_configured_since(measured: Measured) -> None:
-    evaluation, record, context = open_evaluation(measured)
+    evaluation, _, record, context = open_evaluation(measured)
     try:
         assert record.evaluation is not None and record.evaluation.paid
         budget = evaluation._config.budget.model_copy(update={"epsilon": 100.0})
@@ -230,18 +231,27 @@ def evaluations_paid(measured: Measured) -> list[Any]:
     return [(name, terms.blocks[name].laws["record"]) for name, terms in paid if name.startswith("evaluation")]
 
 
-def test_an_attempt_that_was_interrupted_is_paid_again(measured: Measured) -> None:
-    before = evaluations_paid(measured)
-    evaluation, record, context = open_evaluation(measured)
-    try:
-        assert record.evaluation is not None
-        record.evaluation = record.evaluation.model_copy(update={"fitted_from": ""})
-        evaluation.measure(measured.folder / "run" / "student.safetensors", "the same student")
-    finally:
-        context.__exit__(None, None, None)
-    after = evaluations_paid(measured)
-    assert after[: len(before)] == before
-    assert [purpose for purpose, _ in after[len(before) :]] == ["evaluation once more"]
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_attempt_that_was_interrupted_is_paid_again_only_if_its_counts_were_lost(
+    measured: Measured, kept: bool
+) -> None:
+    """run.json says nothing of it: the process died before."""
+    before, student = evaluations_paid(measured), measured.folder / "run" / "student.safetensors"
+    measures = []
+    for number in (1, 2):
+        evaluation, releases, record, context = open_evaluation(measured)
+        try:
+            assert record.evaluation is not None
+            record.evaluation = record.evaluation.model_copy(update={"fitted_from": "", "measures": None})
+            for file in (measured.folder / "run").glob("released-*") if number == 2 and not kept else ():
+                file.unlink()
+            evaluation.measure(releases, student, "the same student")
+            measures.append(record.evaluation.measures)
+        finally:
+            context.__exit__(None, None, None)
+    assert (measures[0] == measures[1]) == kept
+    after = evaluations_paid(measured)[len(before) :]
+    assert [purpose for purpose, _ in after] == ["evaluation once more"] * (not kept)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -255,22 +265,22 @@ VOTED = {"mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "mode", "parties"), [(SAMPLED, "clear", 4), (SAMPLED, "masked", 4), (VOTED, "masked", 300)]
+    ("settings", "mode", "parties"), [(SAMPLED, "clear", 4), (SAMPLED, "masked+noised", 4), (VOTED, "masked+noised", 300)]
 )
 def test_counts_beside_labels_have_a_sum_that_parties_open(
     settings: dict[str, Any], mode: str, parties: int, tmp_path: Path
 ) -> None:
     """The sum of the labels is none for counts: it adds up neighbours, or is on a sparse graph."""
     config = run_config(
-        {"budget": {"epsilon": 10}}, {**settings, "votes": {"mode": mode}, "evaluation": {"mode": mode}}
+        {"budget": {"epsilon": 10}}, {**settings, "votes": {"mode": mode.partition("+")[0]}, "evaluation": {"mode": mode}}
     )
     keys = {f"party-{number}": bytes(32) for number in range(parties)}
     reach = Reach(cg.LocalParties(records(), TASK), signing_keys=keys)
     setup = RunSetup(config, reach, Storage(tmp_path), None, Compute(), Watch())
     notes: Any = None
-    added = PrivateEvaluation(setup, notes, notes, "ledger", config.evaluation, lambda: None).sum
+    added = PrivateEvaluation(setup, notes, "ledger", config.evaluation).sum
     assert added.mode == mode and isinstance(added, ClearSum if mode == "clear" else MaskedSum)
-    assert not isinstance(added, MaskedSum) or (added.plan.complete and added.begun is setup.begun)
+    assert not isinstance(added, MaskedSum) or added.noised
 
 
 def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
@@ -403,7 +413,7 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
     """Over 320 counts the sum's variance is at least σ² but once in a million. Planted: shares a quarter as large."""
     sigma = 3.0
     student = (measured.folder / "run" / "student.safetensors").read_bytes()
-    evaluation, _, context = open_evaluation(measured)
+    evaluation, *_, context = open_evaluation(measured)
     context.__exit__(None, None, None)
     x, y = (np.concatenate(part) for part in zip(*records().values(), strict=True))
     shares = measured.student.predict_proba(x)

@@ -152,13 +152,12 @@ def test_the_bound_covers_every_code(classes: int) -> None:
     assert longest == bound_squared(classes)
 
 
-def test_masked_and_clear_sums_are_the_sum_of_all_records(
+def test_clear_sums_are_the_sum_of_all_records(
     consortium: Callable[..., Consortium], kernel: KernelMap
 ) -> None:
     parties = consortium()
     exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
     assert (parties.asks(parties.request("clear")) == exact).all()
-    assert (parties.asks(parties.request("masked")) == exact).all()
 
 
 def noise_found(parties: Consortium, kernel: KernelMap, sigma: float) -> np.ndarray:
@@ -199,13 +198,13 @@ def _made(folder: Path) -> Path:
 def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
-    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=1.0)
+    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=1.0, sum_modes=("clear",))
     parties = consortium(**accounted(tmp_path, policy))
-    first = parties.asks(parties.request("masked"))
+    first = parties.asks(parties.request("clear"))
     account = Account(tmp_path / "alpha", "alpha", policy, None)
     spent = account.record_spent()
     assert 0.7 < spent < 0.9 and account.queries_answered() == 1 and account.spent() == 0.0
-    again = parties.asks(parties.request("masked"))  # a round that is repeated
+    again = parties.asks(parties.request("clear"))  # a round that is repeated
     assert (again == first).all() and account.record_spent() == spent
 
 
@@ -213,12 +212,12 @@ def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
 def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_a_replaced_party_does(
     consortium: Callable[..., Consortium], tmp_path: Path, kind: str
 ) -> None:
-    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=100.0, epsilon=100.0)
+    policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=100.0, epsilon=100.0, sum_modes=("clear",))
     parties = consortium(**accounted(tmp_path, policy))
-    asked: Any = parties.request("masked", per_party=True)
+    asked: Any = parties.request("clear", per_party=True)
     if kind == "shares of records":
         cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
-        counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
+        counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "clear")
         asked = CountCoverage(counted, "round-1", "ledger", True, cells, parties.pool_sha256)
     parties.asks(asked)
     account, stage = Account(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
@@ -232,8 +231,9 @@ def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_
     ("changed", "code"),
     [
         ({"sigma": 1.5}, "refused-noise"),
-        ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-queries"),
-        ({"per_party": True}, "refused-queries"),
+        ({"mode": "masked"}, "refused-mode"),
+        ({"kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
+        ({"per_party": True}, "refused-cost"),
         ({"mode": "masked+noised", "kernel": replace(SPEC, bandwidth_squared=7)}, "refused-cost"),
         ({"mode": "masked+noised", "per_party": True}, "refused-cost"),
     ],
@@ -243,12 +243,13 @@ def test_weak_noise_and_further_sums_are_refused(
 ) -> None:
     """Another kernel is another question, and so is a whole party's vector: both cost again, to records or party.
 
-    Exact sums are given once, whatever the question: two of them over other parties would differ by one party's.
+    Under masks they are given with the parties' noise alone: the whole vector is released, and nobody need see a clean one.
     """
-    policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1)
+    modes = ("clear", "masked+noised")
+    policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1, sum_modes=modes)
     parties = consortium(**accounted(tmp_path, policy))
-    parties.asks(parties.request("masked"))
-    asked = parties.request(**({"mode": "masked", "round_id": "round-2"} | changed))
+    parties.asks(parties.request("clear"))
+    asked = parties.request(**({"mode": "clear", "round_id": "round-2"} | changed))
     reply = parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"]
     assert isinstance(reply, Failure) and reply.code == code
 
@@ -256,12 +257,12 @@ def test_weak_noise_and_further_sums_are_refused(
 def test_a_request_that_does_not_fit_the_task_is_refused(consortium: Callable[..., Consortium]) -> None:
     parties = consortium()
     for asked in (
-        parties.request("masked", terms=parties.request("masked").terms.of(ClassSums(5.0, 4), "masked")),
-        parties.request("masked", pool_sha256="0" * 64),
+        parties.request("clear", terms=parties.request("clear").terms.of(ClassSums(5.0, 4), "clear")),
+        parties.request("clear", pool_sha256="0" * 64),
     ):
         assert isinstance(parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"], Failure)
     with pytest.raises(ProtocolViolation, match="64 hexadecimal digits"):
-        parties.request("masked", pool_sha256="0")
+        parties.request("clear", pool_sha256="0")
 
 
 def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.liar import Liar
-from support.sums_scene import LENGTH, SPEC, Consortium
+from support.sums_scene import SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
+from collegium.coordinator.asking import Asking
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.open_run import StudentTrainer
-from collegium.coordinator.run.query_runner import QueryRunner
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData
@@ -63,12 +62,12 @@ def dies(*_: Any, **__: Any) -> Any:
 
 
 def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = QueryRunner.ask_sum
+    honest = Asking.total
 
-    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
-        return honest(self, requests, before) if requests.network is None else dies()
+    def total(self: Asking, question: Any, *told: Any) -> Any:
+        return honest(self, question, *told) if getattr(question.request, "number", 1) == 1 else dies()
 
-    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+    monkeypatch.setattr(Asking, "total", total)
 
 
 @pytest.mark.slow
@@ -80,7 +79,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
         dies_at_the_second(patched)
         driven(asked, parties, public, tmp_path).run()
     (kept,) = tmp_path.glob("class-sums-network-*")
-    (sums,) = tmp_path.glob("class-sums-[0-9a-f]*")
+    (sums,) = tmp_path.glob("released-*")
     first, network = sums.read_bytes(), kept.read_bytes()
     assert charges(tmp_path) == 3
     with monkeypatch.context() as patched:
@@ -115,15 +114,7 @@ def second_of(record: RunRecord) -> str:
 def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By parties, which give one exact sum or have no torch; by the budget, which is lowered after the first."""
-    once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
-    asked = config(**SETTINGS | {"votes": {"mode": "masked"}, "sums": {"landmarks": 20, "rounds": 2}})
-    record = driven(asked, once, public, tmp_path / "parties").run()
-    assert (
-        "first of two class sums alone: 5 institutions gave none (refused-queries" in second_of(record)
-        and len(record.rounds) == 1
-    )
-    assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
+    """By parties, which have no torch; by the budget, which is lowered after the first."""
 
     def without_torch(features: Any, inputs: Any) -> int:
         if features.name == "network":
@@ -163,7 +154,7 @@ def test_another_network_is_another_question_and_paid_as_such(
     change: Callable[[Path], None],
 ) -> None:
     sigma: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 0.7}}}
-    sigma |= {"budget": {"epsilon": 30.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "masked"}}
+    sigma |= {"budget": {"epsilon": 30.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "clear"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
@@ -191,8 +182,7 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
     """It names the same entry of its ledger with two maps, draws noise once, and has two exact sums."""
-    policy = POLICY.model_copy(update={"record_epsilon": 9.0})
-    accounts = {}
+    policy, accounts = POLICY.model_copy(update={"record_epsilon": 9.0}), {}
 
     def account(name: str) -> Account:
         (tmp_path / name).mkdir()
@@ -200,12 +190,11 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
         return accounts[name]
 
     parties = consortium(account=account)
-    liar = Liar(parties.parties, parties.roster, parties.plan, "trial")
     spent = [0.0]
     for number in (1, 2):
         kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
-        asked = parties.request("masked", kernel=kernel, ledger_id="ledger:7", round_id=f"round-{number}")
-        liar.total(asked, LENGTH)
+        asked = parties.request("clear", kernel=kernel, ledger_id="ledger:7", round_id=f"round-{number}")
+        parties.asks(asked)
         spent.append(accounts["beta"].record_spent())
     assert spent[2] > 1.4 * spent[1] > 0.0
 
@@ -230,7 +219,6 @@ def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, 
     [
         ({}, 2),
         ({"votes": {"mode": "clear"}}, 2),
-        ({"votes": {"mode": "masked"}}, 1),
         ({"budget": {"epsilon": 1.0, "unit": "party"}}, 1),
         ({"student": {"method": "kernel", "options": {"steps": 0}}}, 1),
         ({"student": {"method": "random-forest"}}, 1),
@@ -240,21 +228,21 @@ def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, 
 )
 def test_public_facts_alone_decide_how_many_sums_there_are(changes: dict[str, Any], rounds: int) -> None:
     asked = config(**{"student": {"method": "kernel"}} | changes)
-    assert asked.sums.rounds == rounds and ("two sums" in asked.choice) == (rounds == 2)
+    assert asked.class_sums == rounds and ("two sums" in asked.choice) == (rounds == 2)
 
 
 def test_parties_that_are_away_at_the_second_sum_are_waited_for(
     parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels of the first sum would stay for good."""
-    honest = QueryRunner.ask_sum
+    honest = Asking.total
 
-    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
-        if requests.network is None:
-            return honest(self, requests, before)
+    def total(self: Asking, question: Any, *told: Any) -> Any:
+        if question.request.number == 1:
+            return honest(self, question, *told)
         raise QuorumNotReached("too few are ready", {"alpha": "unreachable", "beta": "refused-queries"})
 
-    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+    monkeypatch.setattr(Asking, "total", total)
     with pytest.raises(QuorumNotReached, match="too few are ready"):
         driven(config(**SETTINGS), parties, public, tmp_path).label()
     assert charges(tmp_path) == 2
@@ -267,14 +255,14 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
     asked, dead = config(**SETTINGS | {"budget": {"epsilon": 0.2}}), list[int]()
 
-    def ask(self: QueryRunner, requests: Any, before: Any) -> Any:
-        if requests.number == 2 and not dead:
+    def total(self: Asking, question: Any, *told: Any) -> Any:
+        if question.request.number == 2 and not dead:
             dead.append(1)
             dies()
-        return honest(self, requests, before)
+        return honest(self, question, *told)
 
-    honest = QueryRunner.ask_sum
-    monkeypatch.setattr(QueryRunner, "ask_sum", ask)
+    honest = Asking.total
+    monkeypatch.setattr(Asking, "total", total)
     with pytest.raises(KeyboardInterrupt):
         driven(asked, once, public, tmp_path).label()
     record = driven(asked, once, public, tmp_path).label()
@@ -282,7 +270,7 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     assert record.labels.stopped is None and record.labels.answered == 40
     (network,) = tmp_path.glob("class-sums-network-*")
     assert not network.read_bytes()
-    one, two = (load_arrays(path, "class sums", {"values": np.int64}) for path in tmp_path.glob("class-sums-[0-9a-f]*"))
+    one, two = (load_arrays(path, "released vector", {"values": np.int64}) for path in tmp_path.glob("released-*"))
     assert one[1]["question"] != two[1]["question"] and not np.array_equal(one[0]["values"], two[0]["values"])
 
 
@@ -294,7 +282,7 @@ def test_the_mean_of_two_sums_has_the_mean_of_their_values_and_less_noise() -> N
 
 def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[..., Consortium]) -> None:
     with pytest.raises(ProtocolViolation, match="so many class sums"):
-        consortium().request("masked", number=2)
-    twice = Terms.of(ClassSums(5.0, 3, 2), "masked", "")
-    first, second = (consortium().request("masked", terms=twice, number=number) for number in (1, 2))
+        consortium().request("clear", number=2)
+    twice = Terms.of(ClassSums(5.0, 3, 2), "clear", "")
+    first, second = (consortium().request("clear", terms=twice, number=number) for number in (1, 2))
     assert first.question != second.question

@@ -1,18 +1,19 @@
-"""The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone."""
+"""The sum of votes under masks: the coordinator asks for votes, gets none, and then opens the total alone.
+
+A sum is taken in three steps, between which the caller writes down what must not be forgotten: `MaskedSum.begin` has
+the votes prepared and keys exchanged, `MaskedTotal.collect` has the masked votes sent, `MaskedTotal.open` opens their
+total. No number about records leaves a party before `collect`, and nobody can read one before `open`.
+"""
 
 import hashlib
-import json
+import math
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
-    InputsLost,
-    OpenedApart,
     Parties,
     RoundResult,
     VoteRound,
@@ -20,75 +21,11 @@ from collegium.coordinator.rounds.rounds import (
     outcome_of,
     require_quorum,
 )
-from collegium.errors import CollegiumError, ProtocolViolation, QueriesRefused, QuorumNotReached, StorageError
-from collegium.protocol.question import Question
+from collegium.errors import CollegiumError, ProtocolViolation
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
-from collegium.whole_files import exclusive, write_whole
-
-_ALL_RECORDS = "records"
-"""Stands for what sums over all records are about, where others are about an input."""
-
-
-_Begun = tuple[str, tuple[str, ...] | None]
-"""The roster of a sum, and its parties, sorted, once its opening began; on a sparse graph none of them."""
-
-
-class BegunSums:
-    """What exact sums were about, each with its roster and, once its opening began, its parties.
-
-    Parties open all exact sums about an input over one roster and with the same parties, whatever the stage, the batch
-    or the run.
-
-    Parameters
-    ----------
-    path : of the file that keeps it, on the disk before `note` returns; runs share it. None keeps it in memory.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be read or written.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path, self._begun = path, dict[str, _Begun]()
-
-    def about(self, subjects: Sequence[str]) -> list[_Begun | None]:
-        """What is known now of the sums about each of ``subjects``; None where there were none."""
-        if self._path is not None and self._path.exists():
-            try:
-                for roster, parties, noted in json.loads(self._path.read_text(encoding="utf-8")):
-                    self._begun |= dict.fromkeys(noted, (roster, None if parties is None else tuple(parties)))
-            except (OSError, ValueError, TypeError) as error:
-                mend = "restore it from a copy, or remove it where no policy takes a second sum"
-                raise StorageError(f"cannot read {self._path}: {error}; {mend}") from error
-        return [self._begun.get(subject) for subject in subjects]
-
-    def note(
-        self,
-        subjects: Sequence[str],
-        roster: str,
-        parties: Sequence[str] | None,
-        known: Sequence[_Begun | None] | None = None,
-    ) -> None:
-        """Note sums about ``subjects``, before vectors are sent, or, with their parties, before the opening begins.
-
-        Raises QuorumNotReached where another run has begun to open them since `about` told what is ``known``.
-        """
-        with nullcontext() if self._path is None else exclusive(self._path.with_name(f".{self._path.stem}.lock")):
-            held = self.about(subjects)
-            if known is not None and [one and one[1] for one in held] != [one and one[1] for one in known]:
-                raise QuorumNotReached("another run under this ledger opens these sums: start this run again")
-            if parties is None:
-                subjects = [subject for subject, one in zip(subjects, held, strict=True) if one is None]
-            self._begun |= dict.fromkeys(subjects, (roster, None if parties is None else tuple(parties)))
-            if self._path is not None:
-                alike: dict[_Begun, list[str]] = {}
-                for subject, one in self._begun.items():
-                    alike.setdefault(one, []).append(subject)
-                write_whole(self._path, json.dumps([(*one, noted) for one, noted in alike.items()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +38,6 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
-    begun : what exact sums were about; a durable one outlives a crash. What a sum was about whose opening began is
-        asked again of the same parties, also where others have joined. Inputs are lost where that cannot be: on a
-        sparse graph parties open a sum in one round alone, and where the roster has changed they refuse, unless their
-        policies take a second sum.
     """
 
     parties: Parties
@@ -112,136 +45,109 @@ class MaskedSum:
     roster: Mapping[str, bytes]
     plan: GraphPlan
     noised: bool = False
-    begun: BegunSums = field(default_factory=BegunSums)
 
     @property
     def mode(self) -> str:
         return "masked+noised" if self.noised else "masked"
 
-    def sum_votes(self, round_: VoteRound) -> RoundResult:
-        """See `VoteSum.sum_votes`; every attempt is a round of its own, since a round's masks serve once.
+    @cached_property
+    def roster_sha256(self) -> str:
+        """Tells this roster from others, in 16 hexadecimal digits."""
+        return hashlib.sha256(repr(sorted(self.roster.items())).encode()).hexdigest()[:16]
 
-        Raises ProtocolViolation when the total is not one that the answering teachers can have: one of the
-        parties lied about its votes, and masks do not show which.
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
+        """See `VoteSum.sum_votes` and `MaskedTotal`."""
+        total = self.begin(round_)
+        total.collect()
+        return total.open()
+
+    def begin(self, round_: VoteRound) -> "MaskedTotal":
+        """Have the parties of a round prepare their votes, and exchange keys.
+
+        Every attempt is a round of its own, since a round's masks serve once. Raises QuorumNotReached.
         """
-        once = not self.noised and not self.plan.complete
-        question = round_.question
-        inputs = [] if question.queries is None else list(question.queries.indices)
-        subjects, roster = _subjects(round_, self.plan.complete), self._named
-        held = [None] * len(subjects) if self.noised else self.begun.about(subjects)
-        if once and (lost := [at for at, one in zip(inputs, held, strict=True) if one is not None and one[1] == ()]):
-            raise InputsLost(f"{len(lost)} inputs cannot be asked again: a round failed while it was opened", lost)
-        # A mask must never serve twice, so a repeated round gets another name.
-        ask, teachers = Ask(f"{question.name}.{secrets.token_hex(8)}", question), round_.teachers
-        quorum, before, able = max(round_.quorum, self.plan.quorum), self._before(held), len(self.roster)
-        missing = sorted(set(before or ()) - teachers.keys())
-        if missing and not round_.second_sum:
-            raise QuorumNotReached(
-                f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
-                "others open none without them; bring them back and start the run again (nothing is paid twice), or "
-                "begin a study in which the parties add the noise (votes.mode)",
-                dict.fromkeys(missing, "unreachable"),
-            )
-        if before is not None and not missing:
-            teachers, able = {name: teachers[name] for name in before}, len(before)
-            quorum = max(quorum, able)
-        replies = ask_each(self.parties, teachers, ask, round_.deadline_s, round_.on_answer)
+        question, quorum = round_.question, max(round_.quorum, self.plan.quorum)
+        ask = Ask(f"{question.name}.{secrets.token_hex(8)}", question)
+        replies = ask_each(self.parties, round_.teachers, ask, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}
-        refused = sum(outcome.startswith(QueriesRefused.code) for outcome in outcomes.values())
-        moved = [row for row, one in enumerate(held) if one is not None and one[0] != roster]
-        if moved and able - refused < quorum:
-            raise InputsLost(
-                f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
-                "joined or left since they were asked for, and too few open a second sum (times_per_query)",
-                [inputs[row] for row in moved] if inputs else (),
-            )
         require_quorum(outcomes, quorum)
-        coordinator = CoordinatorSum(self._setup(ask))
+        share, length = question.terms.share(), math.prod(question.shape)
+        reach = 0 if share is None else share.reach(self.plan.parties, length)
+        range_ = question.low, question.high
+        setup = SumSetup(self.consortium, ask.round_id, self.roster, length, *range_, self.plan, reach)
+        total = MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum(setup), outcomes)
+        total.advance_to(Phase.MASK)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedTotal:
+    """A sum that was begun: `collect`, then `open`; made by `MaskedSum.begin`."""
+
+    sum: MaskedSum
+    round: VoteRound
+    coordinator: CoordinatorSum
+    outcomes: dict[str, str]
+
+    def collect(self) -> tuple[str, ...]:
+        """Have the parties send their masked votes; returns whose are in the sum, sorted. Raises QuorumNotReached."""
+        self.advance_to(Phase.SIGN)
+        survivors = tuple(sorted(self.coordinator.requests()))
+        self._leave_out(survivors)
+        require_quorum(self.outcomes, self.round.quorum)
+        return survivors
+
+    def open(self) -> RoundResult:
+        """Open the sum of what was collected.
+
+        Raises
+        ------
+        QuorumNotReached
+            If too few parties sign or open.
+        ProtocolViolation
+            If the total is not one that the answering teachers can have: one of the parties lied about its votes, and
+            masks do not show which.
+        """
+        self.advance_to(Phase.DONE)
+        result, round_ = self.coordinator.result, self.round
+        self._leave_out(result.survivors)
+        total = result.total.reshape(round_.question.shape)
+        voting = sum(round_.teachers[name] for name in result.survivors)
         try:
-            while coordinator.phase is not Phase.DONE:
-                if coordinator.phase is Phase.MASK and not self.noised:
-                    self.begun.note(subjects, roster, None)
-                if coordinator.phase is Phase.SIGN:
-                    survivors = sorted(coordinator.requests())
-                    _leave_out(outcomes, survivors)
-                    require_quorum(outcomes, quorum)
-                    if not self.noised and before is None:
-                        self.begun.note(subjects, roster, () if once else survivors, held)
-                    if round_.before_opening is not None:
-                        round_.before_opening(survivors)
-                self._phase(coordinator, outcomes, round_.deadline_s)
-        except TooFewSurvivors:
-            require_quorum(outcomes, quorum)
-            raise
-        result = coordinator.result
-        _leave_out(outcomes, result.survivors)
-        if missing:  # parties that refuse a second sum still open the first
-            self.begun.note(subjects, roster, sorted(result.survivors))
-        total = result.total.reshape(question.shape)
-        voting = sum(teachers[name] for name in result.survivors)
-        try:
-            if not self.noised:
-                question.check(total, voting)
+            if not self.sum.noised:
+                round_.question.check(total, voting)
         except ProtocolViolation as error:
             raise ProtocolViolation(
                 f"{error}: a party sent counts that are none; masks hide which, so ask the parties, or run one round "
                 "in the mode 'clear' to find it"
             ) from error
-        return RoundResult(total, tuple(sorted(result.survivors)), outcomes, voting)
+        return RoundResult(total, tuple(sorted(result.survivors)), self.outcomes, voting)
 
-    @cached_property
-    def _named(self) -> str:
-        """Tells this roster from others."""
-        return hashlib.sha256(repr(sorted(self.roster.items())).encode()).hexdigest()[:16]
+    def advance_to(self, phase: Phase) -> None:
+        """Put the phases before this one to the parties. Raises QuorumNotReached where too few are left."""
+        try:
+            while self.coordinator.phase < phase:
+                self._put()
+        except TooFewSurvivors:
+            require_quorum(self.outcomes, self.round.quorum)
+            raise
 
-    def _before(self, held: Sequence[_Begun | None]) -> tuple[str, ...] | None:
-        """With whom sums noted so are all opened; None where that is open. Raises OpenedApart."""
-        apart: dict[tuple[str, ...] | None, list[int]] = {}
-        for row, one in enumerate(held):
-            # Once a party has left the roster, the parties that are left decide by their policies. A party that has
-            # joined is in no sum about what was opened without it: the difference of the two would be its votes.
-            kept = None if one is None or not self.roster.keys() >= set(one[1] or ()) else one[1]
-            apart.setdefault(kept, []).append(row)
-        if len(apart) > 1:
-            raise OpenedApart("sums about these inputs were begun with different parties", list(apart.values()))
-        return next(iter(apart))
-
-    def _setup(self, ask: Ask) -> SumSetup:
-        question, (rows, entries) = ask.question, ask.question.shape
-        share, length = question.terms.share(), rows * entries
-        reach = 0 if share is None else share.reach(self.plan.parties, length)
-        low, high = question.low, question.high
-        return SumSetup(self.consortium, ask.round_id, self.roster, length, low, high, self.plan, reach)
-
-    def _phase(self, coordinator: CoordinatorSum, outcomes: dict[str, str], deadline_s: float) -> None:
+    def _put(self) -> None:
         requests = {
             name: SecureSumStep(message)
-            for name, message in coordinator.requests().items()
-            if outcomes.get(name) == ANSWERED
+            for name, message in self.coordinator.requests().items()
+            if self.outcomes.get(name) == ANSWERED
         }
-        for name, reply in self.parties.ask(requests, timeout_s=deadline_s).items():
-            outcomes[name] = _accepted(coordinator, name, reply)
-        coordinator.close_phase()
+        replies = self.sum.parties.ask(requests, timeout_s=self.round.deadline_s)
+        for name, reply in replies.items():
+            self.outcomes[name] = _accepted(self.coordinator, name, reply)
+        self.coordinator.close_phase()
 
-
-def _subjects(round_: VoteRound, complete: bool) -> list[str]:
-    """What names each input of a request: its content, as the parties count it, in whichever pool it stands.
-
-    Where sums of it may be opened again, studies share it: two over other parties show the coordinator a party's votes,
-    also where the policies take both.
-    """
-    question: Question = round_.question
-    if question.whole_vector:
-        return [_ALL_RECORDS]
-    own = "" if complete else f"{question.ledger_id}:"
-    return [own + content.hex()[:16] for content in round_.contents]
-
-
-def _leave_out(outcomes: dict[str, str], survivors: Sequence[str]) -> None:
-    """Note who is not in the sum although it answered what it was asked."""
-    for name, outcome in outcomes.items():
-        if outcome == ANSWERED and name not in survivors:
-            outcomes[name] = "unreachable"
+    def _leave_out(self, survivors: Sequence[str]) -> None:
+        """Note who is not in the sum although it answered what it was asked."""
+        for name, outcome in self.outcomes.items():
+            if outcome == ANSWERED and name not in survivors:
+                self.outcomes[name] = "unreachable"
 
 
 def _prepared(reply: ReplyBody, round_id: str) -> str:

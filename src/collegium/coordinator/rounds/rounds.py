@@ -4,13 +4,13 @@ How the votes are added up is behind `VoteSum`; what is said of a party that doe
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Counts, Failure, ReplyBody
@@ -73,10 +73,6 @@ class VoteRound:
     deadline_s : seconds for each exchange of messages.
     quorum : parties that must count.
     on_answer : called as parties answer.
-    before_opening : called with the parties of a masked sum before it is opened; what it raises leaves the sum closed.
-    second_sum : another sum about inputs of which one was opened with parties that are gone; those that are left decide
-        by their policies whether they open it.
-    contents : names each input by what it is, in the request's order (`contents_of`); empty for a sum over all records.
     """
 
     question: Question
@@ -84,34 +80,6 @@ class VoteRound:
     deadline_s: float
     quorum: int
     on_answer: OnAnswer | None = None
-    before_opening: Callable[[Sequence[str]], None] | None = None
-    second_sum: bool = False
-    contents: Sequence[bytes] = ()
-
-
-class InputsLost(QuorumNotReached):
-    """The parties open no sum of these ``inputs``, positions in the pool: a round failed while they were opened."""
-
-    code = "inputs-lost"
-
-    def __init__(self, message: str, inputs: Collection[int] = ()) -> None:
-        super().__init__(message)
-        self.inputs = frozenset(inputs)
-
-
-class OpenedApart(CollegiumError):
-    """The parties open no one sum of all these inputs, as earlier ones had other parties: ask for each part by itself.
-
-    Parameters
-    ----------
-    parts : rows of the inputs that are asked together.
-    """
-
-    code = "opened-apart"
-
-    def __init__(self, message: str, parts: Sequence[Sequence[int]] = ()) -> None:
-        super().__init__(message)
-        self.parts = parts
 
 
 class VoteSum(Protocol):
@@ -129,10 +97,6 @@ class VoteSum(Protocol):
         ------
         QuorumNotReached
             If fewer parties than the quorum count.
-        InputsLost
-            If there are inputs that the parties open no more; nobody was asked.
-        OpenedApart
-            If the inputs cannot be in one sum; nobody was asked.
         """
         ...
 

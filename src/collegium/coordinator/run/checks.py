@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
+from collegium.coordinator.noise import noise_on_entries
+from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
-from collegium.coordinator.run.class_sums import noise_on_entries
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
-from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode, counts_variance
+from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
@@ -32,6 +32,7 @@ from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import AnsweredBy, SumMode
+from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
@@ -229,19 +230,18 @@ def _measured(config: ConsortiumConfig) -> int:
     assert settings is not None
     parties, layout, mode = dict.fromkeys(config.consortium.parties, b""), Layout(classes), counts_mode(run, settings)
     mechanism = counts_mechanism(run, settings, layout.parts, layout.length)
-    summed = sum_in(mode, run, _Nobody(), parties, BegunSums())
-    share = None
+    summed = sum_in(mode, run, _Nobody(), parties)
     if isinstance(summed, MaskedSum) and summed.noised:
-        share = mechanism.noised_by_parties(summed.plan.honest_survivors).stages[0].share
-    return records_needed(classes, counts_variance(mechanism, share, len(parties)))
+        mechanism = mechanism.noised_by_parties(summed.plan.honest_survivors)
+    return records_needed(classes, (noise_on_entries(mechanism.stages[0], len(parties)) / ONE) ** 2)
 
 
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:
     run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
-    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b""), BegunSums()))
+    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b"")))
     spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes, run.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
-    needed = spectrum.contributions_needed(noise_on_entries(mechanism, len(names)), len(task.classes))
+    needed = spectrum.contributions_needed(noise_on_entries(mechanism.stages[0], len(names)), len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))
 
 
@@ -264,11 +264,6 @@ def _warnings(
         whom = "parties" if budget.unit == "party" else "records in all"
         found.append(
             f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
-        )
-    if config.sums.rounds == 2 and config.votes.mode == SumMode.MASKED:
-        found.append(
-            "sums.rounds = 2 with votes.mode = 'masked': each institution must set times_per_query = 2 in its policy, "
-            "which lets two exact sums be taken"
         )
     teachers = config.teachers
     if teachers is not None and teachers.kind not in (*BUILT_IN, OWN_CHOICE):

@@ -11,8 +11,6 @@ from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.accounting.game.recursion import gaussian_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import Mechanism, SumMode, Unit, create
-from collegium.privacy.mechanisms.record_counts import ONE
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.roster import AnnouncedCounts
 
 
@@ -65,13 +63,6 @@ def _mu(mechanism: Mechanism, config: RunConfig) -> float:
 def counted_unit(config: RunConfig) -> Unit:
     """What one neighbour changes: a record, or the shares of one party, under the adjacency of the run's labels."""
     return Unit(1, config.mechanism.kind.adjacencies[0])
-
-
-def counts_variance(mechanism: Mechanism, share: NoiseShare | None, answered: int) -> float:
-    """The variance of the noise in every count; ``share`` is that of each of ``answered`` parties, if they add it."""
-    if share is None:
-        return float(mechanism.parameters()["sigma"]) ** 2
-    return answered * (share.sigma_share / ONE) ** 2
 
 
 def counts_mode(config: RunConfig, settings: CountsConfig) -> SumMode:

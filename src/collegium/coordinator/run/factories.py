@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
+from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.counts_terms import announced_counts, left_for_labels
@@ -21,35 +21,22 @@ from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 
 
-def vote_sum_of(
-    config: RunConfig,
-    parties: Parties,
-    signing_keys: Mapping[str, bytes] | None,
-    begun: BegunSums,
-) -> VoteSum:
-    """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys.
-
-    ``begun`` keeps what is known of sums whose opening began; see `MaskedSum`.
-    """
+def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
+    """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
     kind = config.mechanism.kind
     once = kind.answered_by in (AnsweredBy.TEACHERS, AnsweredBy.RECORDS_WITHIN_A_RADIUS) and not kind.sum_per_stage
-    counts = sum_in(config.votes.mode, config, parties, signing_keys, begun, once=once)
+    counts = sum_in(config.votes.mode, config, parties, signing_keys, once=once)
     return NearestSum(counts) if kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
 
 
 def sum_in(
-    mode: str,
-    config: RunConfig,
-    parties: Parties,
-    signing_keys: Mapping[str, bytes] | None,
-    begun: BegunSums,
-    *,
-    once: bool = False,
+    mode: str, config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None, *, once: bool = False
 ) -> VoteSum:
     """How counts of any kind are added up in this mode; see `vote_sum_of`.
 
     ``once`` : there is one sum about each input. Without the parties' noise that may be over a sparse graph, at the
-    price that a round which fails while it is opened costs its inputs: a large roster has one for that reason.
+    price that inputs cannot be asked about again where their round fails while it is opened: a large roster has one for
+    that reason.
     """
     votes = config.votes
     if mode == SumMode.CLEAR:
@@ -59,7 +46,7 @@ def sum_in(
     noised = mode == SumMode.MASKED_AND_NOISED
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised, begun)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised)
 
 
 def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
@@ -93,7 +80,7 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
     """What the task and the sections neighbours and sums decide is filled in where it is a parameter."""
     classes = len(config.task.classes)
     decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
-    decided["rounds"] = int(config.sums.rounds)
+    decided["rounds"] = config.class_sums
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     given, budget = config.mechanism.parameters | known, config.budget

@@ -1,18 +1,20 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import logging
+from collections.abc import Mapping
 
 import numpy as np
 
+from collegium.coordinator.asking import Asking
+from collegium.coordinator.kinds.class_sums import SumsOfRun
+from collegium.coordinator.kinds.evaluation import PrivateEvaluation
+from collegium.coordinator.kinds.labels import Labels
+from collegium.coordinator.kinds.pool_check import PoolCheck
+from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
-from collegium.coordinator.rounds.rounds import ANSWERED, InputsLost
-from collegium.coordinator.run.class_sums import SumsOfRun
+from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
-from collegium.coordinator.run.labeller import Labeller
-from collegium.coordinator.run.query_runner import Ending, QueryRunner
-from collegium.coordinator.run.record_counting import PoolCheck, PrivateEvaluation
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
     RunRecord,
@@ -22,9 +24,10 @@ from collegium.coordinator.run.run_record import (
 )
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
-from collegium.coordinator.selection.queries import query_key, sure_answers
+from collegium.coordinator.selection.queries import query_key
 from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.run_config import PublicData
+from collegium.coordinator.statement import Statement
 from collegium.errors import (
     BudgetExceeded,
     CollegiumError,
@@ -43,6 +46,8 @@ from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import IntArray
+
+logger = logging.getLogger("collegium.coordinator")
 
 _UNCHOSEN = "a query that is not chosen yet"
 """In place of a key: whether the budget takes one more query does not depend on which query it is."""
@@ -77,23 +82,21 @@ class OpenRun:
         self._plan = Plan(config, public.spec, setup.positions)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
-        named = ledger_id(ledger)
-        self._evaluation = PrivateEvaluation(setup, ledger, self._notes, named, config.evaluation, lambda: self._runner)
-        self._pool_check = PoolCheck(setup, ledger, self._notes, named, config.pool_check, lambda: self._runner)
-        pretrained, study = self._trainer.pretrained_network, setup.storage.study
-        noise = setup.mechanism.noise_votes
+        named, study = ledger_id(ledger), setup.storage.study
+        self._evaluation = PrivateEvaluation(setup, self._notes, named, config.evaluation)
+        self._pool_check = PoolCheck(setup, self._notes, named, config.pool_check)
+        pretrained, noise = self._trainer.pretrained_network, setup.mechanism.noise_votes
         self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
+        statement = self._stated()
+        asking = Asking(setup, public, statement, ledger, self._notes, self._requests.teacher)
+        self._releases = Releases(statement, asking, setup.noise)
+        self._labels = Labels(setup, public, self._releases, ledger)
         self._sums = (
-            SumsOfRun(setup, self._requests, self._trainer.networks_of)
+            SumsOfRun(setup, self._releases, self._requests, self._trainer, public.spec.sha256)
             if isinstance(self._requests, SumRequests)
             else None
         )
-        self._labeller = self._new_labeller()
-        self._runner = QueryRunner(
-            setup, public, self._labeller, ledger, self._notes, self._remember, self._requests.teacher
-        )
-        study = setup.storage.study
-        self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
+        self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, self._labels.all(), study)
 
     @property
     def record(self) -> RunRecord:
@@ -108,14 +111,14 @@ class OpenRun:
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
         self._why_nothing_to_ask(keys, keys)
-        return len(self._labeller.worth_asking([f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes))]))
+        return len(self._labels.worth_asking([f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes))]))
 
     def evaluate(self) -> None:
         """Have the parties measure the student of the labels so far, where that is configured."""
         with self._notes.errors_noted():
             self._fit_student()
             assert self.record.student is not None
-            self._evaluation.measure(self._folder.student, self.record.student.fitted_from)
+            self._evaluation.measure(self._releases, self._folder.student, self.record.student.fitted_from)
 
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
@@ -125,8 +128,8 @@ class OpenRun:
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
-        self._evaluation.pay(self._labeller)
-        self._pool_check.pay(self._labeller)
+        self._evaluation.pay(self._releases)
+        self._pool_check.pay(self._releases)
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
@@ -136,14 +139,14 @@ class OpenRun:
             self._measure_baseline()
             self._report()
 
-    def _new_labeller(self) -> Labeller:
+    def _stated(self) -> Statement:
+        """What this run states to the ledger: labels, sums and counts."""
         mechanism = self._setup.mechanism
         units = {name: mechanism.unit(votes) for name, votes in self._requests.votes_per_unit.items()}
-        return Labeller(
+        return Statement(
             self._ledger,
             mechanism,
             units.pop(self._config.budget.unit),
-            self._setup.noise,
             others=units,
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
@@ -158,25 +161,23 @@ class OpenRun:
     def _held(self, indices: IntArray) -> LabelSet:
         """The labels that the ledger has for these inputs of the pool."""
         keys = self._keys_of(indices)
-        return LabelSet.of(indices, keys, self._labeller.labels(keys))
+        return LabelSet.of(indices, keys, self._labels.held(keys))
 
     def _why_nothing_to_ask(self, keys: list[str], so_far: list[str]) -> str | None:
         """Why the budget takes none of ``keys`` any more, None where it does or all have a label.
 
         BudgetExceeded when it never took any of those chosen ``so_far``.
         """
-        if not self._labeller.pending(keys) or self._labeller.worth_asking(keys):
+        if not self._labels.pending(keys) or self._labels.worth_asking(keys):
             return None
-        stopped = self._labeller.why_stopped(self._config.budget.epsilon)
-        if not self._labeller.labels(so_far):
+        stopped = self._why_stopped()
+        if not self._labels.held(so_far):
             raise BudgetExceeded(stopped)
         return stopped
 
     def _label(self) -> None:
         self.record.state = "labelling"
-        if self._pool_check.due:
-            self._runner.ready()
-            self._pool_check.check(self._public.pool.x, self._public.spec.sha256)
+        self._pool_check.check(self._releases, self._public.pool.x, self._public.spec.sha256)
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self.record, number, self._label_set)
@@ -196,45 +197,71 @@ class OpenRun:
             if stopped is None and self._sums is not None:
                 with self._notes.timed("labels"):
                     stopped = self._label_by_sums(self._sums, queries)
-            elif stopped is None and self._labeller.pending(queries):
-                requests, predictions = self._informed_requests(queries)
+            elif stopped is None and self._labels.pending(queries):
+                requests = self._informed_requests()
                 with self._notes.timed("labels"):
-                    ending = self._runner.ask(requests, queries, predictions, self._note_batch)
-                if ending is Ending.TOLD_TO_STOP:
+                    told_to_stop = self._ask(requests, queries)
+                if told_to_stop:
                     self._notes.write()
                     return
-                if ending is Ending.BUDGET:
-                    stopped = self._labeller.why_stopped(self._config.budget.epsilon)
+                if set(self._labels.pending(queries)) - self._labels.lost(list(queries)):
+                    stopped = self._why_stopped()
             self._label_set = self._label_set.followed_by(self._held(indices))
             if stopped is not None:
                 break
         self._note_labels(stopped)
+
+    def _ask(self, requests: RoundRequests, queries: Mapping[str, int]) -> bool:
+        """Have labels of ``queries``, batch by batch, until the budget ends; True where the run was told to stop."""
+        if lost := self._labels.lost(list(queries)):
+            logger.warning(
+                "%d inputs cannot be asked again: their one exact sum was begun, and since then parties have joined or "
+                "left, or it failed while it was opened, or it is another study's",
+                len(lost),
+            )
+        keys, size = [key for key in queries if key not in lost], self._config.queries.batch
+        for start in range(0, len(keys), size):
+            batch = {key: queries[key] for key in keys[start : start + size]}
+            if not self._labels.worth_asking(list(batch)):
+                continue
+            fitted = self._labels.ask(requests, batch)
+            if self._setup.watch.research:
+                self._folder.keep_votes(self._labels.exact)
+            self._note_batch()
+            self._releases.asking.show_ledger()
+            if not fitted:
+                break
+            if self._setup.watch.should_stop():
+                return True
+        return False
 
     def _label_by_sums(self, sums: SumsOfRun, queries: Mapping[str, int]) -> str | None:
         """Label all queries that have no label from sums over all records; returns why labels or a sum are missing.
 
         Where the budget, the parties' policies or the first sum itself leave no second one, the first labels all.
         """
-        pending, pool, missing = self._labeller.pending(queries), self._public.pool.x, ""
+        pending, pool, missing = self._labels.pending(queries), self._public.pool.x, ""
         if pending:
             try:
-                pay = partial(self._labeller.pay_for_sum, self._runner.ready)
-                sums.take(pay, self._runner.ask_sum, self._runner.spend)
+                sums.take()
             except CollegiumError as error:
                 if not sums.held and isinstance(error, BudgetExceeded):
-                    return self._labeller.why_stopped(self._config.budget.epsilon)
+                    return self._why_stopped()
                 if not sums.held or (why := _for_good(error)) is None:
                     raise
                 missing = f": {why}"
             self._note_head()
             shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device)[1]
             outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
-            if not self._labeller.give(pending, outcomes, len(sums.held)):
-                return self._labeller.why_stopped(self._config.budget.epsilon)
+            if not self._labels.give(pending, outcomes, len(sums.held)):
+                return self._why_stopped()
             self._note_batch()
-            self._runner.show_ledger()
+            self._releases.asking.show_ledger()
         one = f"labels and student follow from the first of two class sums alone{missing}"
         return one if sums.held and sums.lacking else None
+
+    def _why_stopped(self) -> str:
+        return self._releases.statement.why_stopped(self._config.budget.epsilon)
 
     def _choose(self, number: int) -> IntArray:
         with self._notes.timed("choosing"):
@@ -243,21 +270,12 @@ class OpenRun:
         self._notes.write()
         return indices
 
-    def _informed_requests(self, queries: Mapping[str, int]) -> tuple[RoundRequests, dict[str, int]]:
-        """The requests as the student of the labels so far shapes them, and its own sure answers by query."""
-        needs_predictions = any(stage.needs_prediction for stage in self._setup.mechanism.stages)
-        requests = self._requests
-        if not self._label_set.teaches or not (needs_predictions or requests.want_student):
-            return requests, {}
+    def _informed_requests(self) -> RoundRequests:
+        """The requests as the student of the labels so far shapes them."""
+        if not (self._label_set.teaches and self._requests.want_student):
+            return self._requests
         with self._notes.timed("choosing"):
-            student = self._trainer.interim(self._label_set)
-            if requests.want_student:
-                requests = requests.informed_by(student)
-            if not needs_predictions:
-                return requests, {}
-            probabilities = student.probabilities(self._public.pool.x[list(queries.values())])
-        answers = sure_answers(probabilities, self._config.queries.confidence)
-        return requests, dict(zip(queries, answers.tolist(), strict=True))
+            return self._requests.informed_by(self._trainer.interim(self._label_set))
 
     def _note_labels(self, stopped: str | None) -> None:
         indices, labels, record = self._label_set.indices, self._label_set.labels, self.record
@@ -286,12 +304,7 @@ class OpenRun:
         self._notes.write()
         distinct = list(dict.fromkeys(self._keys))
         unchosen = sum(self._plan.sizes) - len(self._keys)
-        self._notes.tell("labels", len(self._labeller.labels(distinct)), len(distinct) + unchosen)
-
-    def _remember(self, keys: Sequence[str], counts: IntArray) -> None:
-        """Keep the histograms of a batch, in a simulation that wants them."""
-        if self._setup.watch.research:
-            self._folder.keep_votes(dict(zip(keys, counts, strict=True)))
+        self._notes.tell("labels", len(self._labels.held(distinct)), len(distinct) + unchosen)
 
     def _fit_student(self) -> None:
         origin = self._trainer.origin(self._label_set)
@@ -353,7 +366,7 @@ class OpenRun:
 
 def _for_good(error: CollegiumError) -> str | None:
     """Why another try fails too: the budget, nothing to learn, or that each party which failed refused; else None."""
-    if isinstance(error, BudgetExceeded | DataError | InputsLost):
+    if isinstance(error, BudgetExceeded | DataError):
         return str(error)
     if not isinstance(error, QuorumNotReached):
         return None

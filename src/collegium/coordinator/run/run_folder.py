@@ -35,8 +35,6 @@ class RunFolder:
         self.labels_csv = path / "labels.csv"
         self.student = path / "student.safetensors"
         self.report = path / "report.html"
-        self.begun_sums = path / "begun-sums.json"
-        """Which parties the sums about each input are opened with; see `BegunSums`. It lies beside the ledger."""
         self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
         self.secret_votes = path / "SECRET-votes"

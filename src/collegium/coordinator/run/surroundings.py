@@ -8,10 +8,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.masked_sum import BegunSums
+from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
 from collegium.coordinator.run.factories import mechanism_of, vote_sum_of
-from collegium.coordinator.run.labeller import NoiseStrategy
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.run_config import RunConfig
@@ -123,19 +122,16 @@ class RunSetup:
     """The pool's inputs to label, in this order; those that ``config`` asks where it is None."""
     compute: Compute
     watch: Watch
-    begun: BegunSums = field(init=False)
     vote_sum: VoteSum = field(init=False)
     mechanism: Mechanism = field(init=False)
-    noise: NoiseStrategy = field(init=False)
+    noise: CoordinatorNoise = field(init=False)
 
     def __post_init__(self) -> None:
-        # Beside the ledger: parties remember what any run under it asked.
-        reach, begun = self.reach, BegunSums(self.ledger_file.with_name(self.folder.begun_sums.name))
-        object.__setattr__(self, "begun", begun)
-        vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys, begun)
+        reach = self.reach
+        vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys)
         object.__setattr__(self, "vote_sum", vote_sum)
         object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
-        object.__setattr__(self, "noise", NoiseStrategy(self.config.seed))
+        object.__setattr__(self, "noise", CoordinatorNoise(self.config.seed))
 
     @property
     def folder(self) -> RunFolder:

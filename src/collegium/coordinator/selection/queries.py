@@ -52,12 +52,6 @@ def least_confident(probabilities: NDArray[np.float64], count: int, asked: IntAr
     return np.argsort(sureness, kind="stable")[:count].astype(np.int64)
 
 
-def sure_answers(probabilities: NDArray[np.float64], confidence: float) -> IntArray:
-    """The likeliest class of each row of ``[inputs, classes]`` where it is at least ``confidence``, -1 elsewhere."""
-    best = probabilities.argmax(axis=1)
-    return np.where(probabilities.max(axis=1) >= confidence, best, -1).astype(np.int64)
-
-
 def query_key(one_input: NDArray[Any], study: str | None = None) -> str:
     """The name of an input by its content, so that the same input asked again, from anywhere, is a repeat.
 
@@ -72,6 +66,11 @@ def query_key(one_input: NDArray[Any], study: str | None = None) -> str:
 def study_of(key: str) -> str | None:
     """The study that `query_key` was given."""
     return key.rpartition(":")[0] or None
+
+
+def content_of(key: str) -> str:
+    """The name of the input alone, which every study's key of it ends with."""
+    return key.rpartition(":")[2]
 
 
 _FEW_CLUSTERS = 256

@@ -107,8 +107,6 @@ class QueriesConfig(Frozen):
     tables raw). Where it is left out: hog for images, raw for tables."""
     pretraining: dict[str, float | int | str] = Field(default_factory=dict)
     """Settings of the pretraining other than the student's own, or than the usual ones where it has none."""
-    confidence: float = Field(default=0.9, gt=0, le=1)
-    """How sure a student must be of an answer to have the teachers confirm it (``interactive-gnmax``)."""
 
     @model_validator(mode="after")
     def _rounds_add_up(self) -> "QueriesConfig":
@@ -205,7 +203,7 @@ class CountsConfig(Frozen):
     """The part of ``budget.epsilon`` that the counts may cost; their noise follows from that."""
     sigma: float | None = Field(default=None, gt=0)
     """The noise on each count, in records, in place of the share."""
-    mode: SumMode | None = None
+    mode: Literal[SumMode.CLEAR, SumMode.MASKED_AND_NOISED] | None = None
     """How counts are summed: ``masked+noised`` where it is left out, and in the clear where votes are."""
 
 
@@ -281,32 +279,38 @@ class RunConfig(Frozen):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
         (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
-        sums = "one sum" if self.sums.rounds == 1 else "two sums, the second under features that the student learned,"
+        sums = "one sum" if self.class_sums == 1 else "two sums, the second under features that the student learned,"
         return (
             f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
             "public facts alone decide, at no ε"
         )
 
+    @property
+    def class_sums(self) -> int:
+        """How many class sums there are: those configured or, where that is `AUTO`, as public facts decide.
+
+        There are two of images where records are protected and the student has networks.
+        """
+        rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
+        return 1 + (self._networks and self.budget.unit == "record") if rounds == AUTO else int(rounds)
+
+    @property
+    def _networks(self) -> bool:
+        """Whether the student has networks, whose features a second sum may be taken under."""
+        learned = self.student.method == "kernel" and self.student.options.get("steps") != 0
+        return learned and self.task.inputs.kind == "image"
+
     @model_validator(mode="after")
     def _rounds_fit(self) -> "RunConfig":
-        """`AUTO` rounds of class sums: two of images where records are protected and the student has networks.
-
-        In the mode ``masked`` there is one, as policies there allow one exact sum over all records.
-        """
-        networks = self.student.method == "kernel" and self.student.options.get("steps") != 0
-        networks = networks and self.task.inputs.kind == "image"
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
         if self.sums.rounds not in (AUTO, rounds) or rounds not in (AUTO, 1, 2):
             raise ValueError("sums.rounds is 1 or 2, and mechanism.parameters.rounds the same or left out")
-        if rounds == AUTO:
-            rounds = 1 + (networks and self.budget.unit == "record" and self.votes.mode != SumMode.MASKED)
-        if rounds == 2 and not networks:
+        if rounds == 2 and not self._networks:
             raise ValueError(
                 "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
                 "whose features the second sum is taken under: set rounds = 1"
             )
-        object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": int(rounds)}))
         return self
 
     @model_validator(mode="after")

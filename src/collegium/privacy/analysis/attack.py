@@ -197,7 +197,7 @@ def outcomes(mechanism: Mechanism, noise: Noise, counts: IntArray) -> IntArray:
     Several bits of one release are read as a binary number. Class 0 stands for the student's prediction where a
     mechanism asks for one.
     """
-    released = mechanism.release(counts, noise=noise, predictions=np.zeros(len(counts), dtype=np.int64))
+    released = mechanism.release(counts, noise=noise)
     if released.ndim == 1:
         return released
     return np.asarray(released @ 2 ** np.arange(released.shape[1], dtype=np.int64), dtype=np.int64)

@@ -103,11 +103,16 @@ class LedgerReader:
         with self._reading() as chain:
             return dict(chain.untouched)
 
-    def unspent(self, name: str, laws: Laws) -> int | None:
-        """The charge under ``name`` that paid for one release by ``laws`` and is not spent; None without."""
-        digest = queries_digest([name])
+    def unspent(self, names: Sequence[str], laws: Laws, purpose: str | None = None) -> int | None:
+        """The charge for these names by ``laws`` under which nothing was released; None without.
+
+        ``purpose`` : of the charge, where it matters.
+        """
+        digest = queries_digest(names)
         for seq, (terms, paid) in self.untouched().items():
-            if paid.queries_sha256 == digest and _alike(terms.blocks[paid.purpose].laws, laws):
+            if paid.queries_sha256 != digest or purpose not in (None, paid.purpose):
+                continue
+            if _alike(terms.blocks[paid.purpose].laws, laws):
                 return seq
         return None
 

@@ -85,8 +85,6 @@ class Stage(ABC):
 
     name: str
     """What the ledger calls this step, e.g. ``threshold`` or ``release``."""
-    needs_prediction: ClassVar[bool] = False
-    """Whether the step has nothing to say about a query without a prediction by the student."""
 
     @property
     @abstractmethod
@@ -125,11 +123,8 @@ class Stage(ABC):
         return RenyiLaw.of(self.charge(WIDE_ORDERS, unit))
 
     @abstractmethod
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
-        """Outcome per query for ``counts`` of shape ``[queries, classes]``: a class, ABSTAIN or NEXT_STAGE.
-
-        ``predictions``, shape ``[queries]``, holds the student's own answer or -1 (interactive use only).
-        """
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
+        """Outcome per query for ``counts`` of shape ``[queries, classes]``: a class, ABSTAIN or NEXT_STAGE."""
 
 
 @dataclass(frozen=True)
@@ -230,9 +225,7 @@ class Mechanism(ABC):
 
     # Release.
 
-    def release(
-        self, votes: ArrayLike, *, noise: Noise | None = None, predictions: ArrayLike | None = None
-    ) -> IntArray:
+    def release(self, votes: ArrayLike, *, noise: Noise | None = None) -> IntArray:
         """Labels for vote histograms. Whoever releases labels pays `charge` for them.
 
         Parameters
@@ -241,8 +234,6 @@ class Mechanism(ABC):
             Whole numbers of votes, shape ``[queries, classes]``.
         noise : Noise or None
             Where the noise comes from; the operating system's randomness unless a seeded source is given.
-        predictions : array_like or None
-            The student's own answers, shape ``[queries]``, -1 where it has none; for interactive mechanisms.
 
         Returns
         -------
@@ -255,12 +246,11 @@ class Mechanism(ABC):
         """
         counts = checked_counts(votes)
         source = SystemNoise() if noise is None else noise
-        answers = None if predictions is None else np.asarray(predictions, dtype=np.int64)
         labels = np.full(len(counts), NEXT_STAGE, dtype=np.int64)
         for stage in self.stages:
             left = np.flatnonzero(labels == NEXT_STAGE)
             if len(left):
-                labels[left] = stage.run(counts[left], source, None if answers is None else answers[left])
+                labels[left] = stage.run(counts[left], source)
         return labels
 
     def noise_law(self, discrete: bool) -> NoiseLaw | None:

@@ -71,7 +71,7 @@ class ClassSums(Mechanism):
     source: ClassVar[str] = "Hall, Rinaldo and Wasserman, JMLR 2013; Balle and Wang, ICML 2018, Theorem 8"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
     answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
-    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
+    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
     charged_once: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = _NO_VOTES
 
@@ -134,7 +134,7 @@ class SumRelease(GaussianStage):
     def parts_of_a_vote(self) -> float:
         return self.bound
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         """The largest entry of each noisy row, one vote being a contribution of length 1."""
         votes = checked_counts(counts)
         return winners(votes + noise.gaussian(self.sigma, votes.shape))

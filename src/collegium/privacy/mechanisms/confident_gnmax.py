@@ -96,7 +96,7 @@ class ThresholdTest(GaussianStage):
             return RoundLaw("discrete-gaussian", self.sigma, Adjacency.ADD_REMOVE, sampling_rate=self.sampling_rate)
         return super().law(unit, classes)
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         votes = checked_counts(counts)
         noisy = votes.max(axis=1) + noise.gaussian(self.sigma, (votes.shape[0],))
         return np.where(noisy >= self.threshold, NEXT_STAGE, ABSTAIN).astype(np.int64)

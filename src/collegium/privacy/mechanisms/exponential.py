@@ -62,5 +62,5 @@ class GumbelRelease(Stage):
             return RoundLaw("gumbel", 1.0 / self.gamma, unit.adjacency)
         return super().law(unit, classes)
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return noise.gumbel_argmax(checked_counts(counts), 1.0 / self.gamma)

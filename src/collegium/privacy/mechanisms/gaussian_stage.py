@@ -138,7 +138,7 @@ class NoisedRelease(Stage):
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         return self.noise.law(self.plain.moved(unit) * self.plain.parts_of_a_vote, self.plain.entries(unit))
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return winners(counts)
 
 
@@ -148,7 +148,7 @@ class NoisedThreshold(NoisedRelease):
 
     threshold: float
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         passed = counts.max(axis=1) >= self.threshold
         outcome = winners(counts)
         outcome[passed], outcome[~passed] = NEXT_STAGE, ABSTAIN

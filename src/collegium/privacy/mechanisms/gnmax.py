@@ -64,7 +64,7 @@ class GaussianRelease(GaussianStage):
             return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes, self.sampling_rate)
         return super().law(unit, classes)
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         votes = checked_counts(counts)
         return winners(votes + noise.gaussian(self.sigma, votes.shape))
 

@@ -102,7 +102,7 @@ class IndividualRelease(GaussianStage):
             return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
         return super().law(unit, classes)
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         units = checked_counts(counts)
         return winners(units + noise.gaussian(self.sigma * self.levels, units.shape))
 

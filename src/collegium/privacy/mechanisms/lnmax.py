@@ -64,6 +64,6 @@ class LaplaceRelease(Stage):
             return RoundLaw("discrete-laplace", 1.0 / self.gamma, unit.adjacency, classes)
         return RenyiLaw.of(laplace_curve_of_counts(self.gamma, WIDE_ORDERS, unit))
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         votes = checked_counts(counts)
         return winners(votes + noise.laplace(1.0 / self.gamma, votes.shape))

@@ -70,7 +70,7 @@ class LabelsRelease(GaussianStage):
     def parts_of_a_vote(self) -> float:
         return RESOLUTION
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""
         sums = checked_counts(counts)
         noisy = sums + noise.gaussian(self.sigma * RESOLUTION, sums.shape)

@@ -86,7 +86,7 @@ class CountsRelease(GaussianStage):
     def parts_of_a_vote(self) -> float:
         return ONE
 
-    def run(self, counts: IntArray, noise: Noise, predictions: IntArray | None = None) -> IntArray:
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
         """The largest entry of each noisy row of records."""
         return winners(noisy(checked_counts(counts) * ONE, self.sigma, noise))
 
@@ -100,7 +100,7 @@ class RecordCounts(Mechanism):
     source: ClassVar[str] = SOURCE_OF_COUNTS
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
     answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
-    sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
+    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
     gives_labels: ClassVar[bool] = False
     no_votes_because: ClassVar[str] = _NO_VOTES
 

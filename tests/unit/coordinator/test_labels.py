@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.labels_at_hand import LabelsAtHand
 
-from collegium.coordinator.run.labeller import Labeller, NoiseStrategy, law_of, mark
+from collegium.coordinator.kinds.labels import mark
+from collegium.coordinator.noise import CoordinatorNoise
+from collegium.coordinator.statement import Slot, law_of
 from collegium.errors import ConfigurationError
 from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.entry import Charge, Terms
@@ -40,7 +43,7 @@ class Screen(Stage):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(unit.votes, self.sigma, orders)
 
-    def run(self, counts: NDArray[np.int64], noise: Noise, predictions: Any = None) -> NDArray[np.int64]:
+    def run(self, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         return np.where(counts.max(axis=1) > 7, NEXT_STAGE, ABSTAIN)
 
 
@@ -58,7 +61,7 @@ class Answer(Stage):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(unit.votes, self.sigma, orders)
 
-    def run(self, counts: NDArray[np.int64], noise: Noise, predictions: Any = None) -> NDArray[np.int64]:
+    def run(self, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         return counts.argmax(axis=1)
 
 
@@ -117,8 +120,8 @@ def stated(ledger: Ledger) -> float:
     return block_epsilon({b.laws["record"]: b.rounds or 0 for b in ledger.terms().blocks.values()}, 1e-5)
 
 
-def labeller(ledger: Ledger) -> Labeller:
-    return Labeller(ledger, TwoStages(), Unit(), NoiseStrategy(1))
+def labeller(ledger: Ledger) -> LabelsAtHand:
+    return LabelsAtHand(ledger, TwoStages(), Unit(), CoordinatorNoise(1))
 
 
 def expected() -> dict[str, int]:
@@ -128,16 +131,16 @@ def expected() -> dict[str, int]:
 def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) -> None:
     ledger = ledger_at()
     assert labeller(ledger).label(KEYS, COUNTS)
-    assert labeller(ledger).labels(KEYS) == expected()
+    assert labeller(ledger).labels.held(KEYS) == expected()
     assert rounds(ledger) == {"screen": 10, "answer": 5}
     assert ledger.epsilon() == stated(ledger) > 0.0
 
 
 def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledger_at: Open) -> None:
     """The same mechanism costs more with three classes; blocks of the same names are in force with room left."""
-    ledger, noise, gnmax = ledger_at(), NoiseStrategy(1), create("gnmax", sigma=4.0)
-    Labeller(ledger, gnmax, Unit(), noise, queries=50, classes=2).label(["other"], np.array([[9, 1]]))
-    assert Labeller(ledger, gnmax, Unit(), noise, queries=10, classes=3).label(KEYS, np.tile([9, 1, 0], (10, 1)))
+    ledger, noise, gnmax = ledger_at(), CoordinatorNoise(1), create("gnmax", sigma=4.0)
+    LabelsAtHand(ledger, gnmax, Unit(), noise, queries=50, classes=2).label(["other"], np.array([[9, 1]]))
+    assert LabelsAtHand(ledger, gnmax, Unit(), noise, queries=10, classes=3).label(KEYS, np.tile([9, 1, 0], (10, 1)))
     ((law, of_two),) = (
         (block.laws["record"], gnmax.stages[0].law(Unit(), 2)) for block in ledger.terms().blocks.values()
     )
@@ -146,24 +149,28 @@ def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledg
 
 
 def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_path: Path) -> None:
-    """While the first waited for its parties, the second stated blocks of the same names that cost less."""
+    """Between two stages of the first, the second stated blocks of the same names that cost less."""
     mechanism = create("confident-gnmax", sigma1=30.0, sigma2=4.0, threshold=10.0)
     terms = Terms(epsilon_budget=30.0)
     with (
         Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x") as one,
         Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x") as two,
     ):
-        first, second = (
-            Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=4, classes=classes)
-            for ledger, classes in ((one, 3), (two, 2))
-        )
 
-        def counts(stage: Stage, queries: Sequence[str], _: object) -> NDArray[np.int64]:
-            second.label(["other"], np.array([[60, 5]]))
-            return np.tile([90, 1, 0], (len(queries), 1))
+        class Interrupted(CoordinatorNoise):
+            def outcomes(self, stage: Stage, counts: Any, queries: Sequence[str]) -> Any:
+                second.label(["other"], np.array([[60, 5]]))
+                return super().outcomes(stage, counts, queries)
 
+        first = LabelsAtHand(one, mechanism, Unit(), Interrupted(1), queries=4, classes=3)
+        second = LabelsAtHand(two, mechanism, Unit(), CoordinatorNoise(1), queries=4, classes=2)
         with pytest.raises(ConfigurationError, match="another run uses this ledger"):
-            first.label_by_stage(["one", "two"], counts)
+            first.label(["one", "two"], np.tile([90, 1, 0], (2, 1)))
+
+
+def counts_of(sigma: float, parts: int = 1) -> Slot:
+    stage = create("record-counts", sigma=sigma, parts=parts, cells=20).stages[0]
+    return Slot("evaluation", stage, {"record": stage.law(Unit())})
 
 
 @pytest.mark.parametrize("same_mechanism", [True, False])
@@ -173,36 +180,36 @@ def test_what_is_paid_once_is_not_charged_by_the_law_of_another_run_either(
 ) -> None:
     """The second states its blocks, with a hundred times the noise, between the first one's look and its charge."""
 
-    def begun(sigma: float) -> tuple[Ledger, Labeller]:
+    def begun(sigma: float) -> tuple[Ledger, LabelsAtHand]:
         terms = Terms(epsilon_budget=30.0, mechanism={} if same_mechanism else {"sigma": sigma})
         ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
         mechanism, beside = create("gnmax", sigma=40.0), {}
         if what == "counts beside the labels":
-            beside = {"evaluation": create("record-counts", sigma=sigma, parts=1, cells=20).stages[0].law(Unit())}
+            beside = {"evaluation": counts_of(sigma).laws["record"]}
         elif what == "a run":
             mechanism = create("individual-knn", sigma=4 * sigma, participations=2)
         else:
             mechanism = create("class-sums", sigma=sigma, classes=3)
-        draw, unit = NoiseStrategy(1), mechanism.unit(1)
-        return ledger, Labeller(ledger, mechanism, unit, draw, queries=4, classes=3, beside=beside)
+        draw, unit = CoordinatorNoise(1), mechanism.unit(1)
+        return ledger, LabelsAtHand(ledger, mechanism, unit, draw, queries=4, classes=3, beside=beside)
 
     ledger, first = begun(2.0)
-    honest = ledger.charge
+    evaluation, honest = counts_of(2.0), ledger.charge
 
     def charge(*arguments: Any, **named: Any) -> int:
         other, second = begun(200.0)
-        second._allow(4)
+        second.statement._allow(4)
         other.close()
         return honest(*arguments, **named)
 
     monkeypatch.setattr(ledger, "charge", charge)
     with pytest.raises(ConfigurationError, match="another run uses this ledger"):
         if what == "counts beside the labels":
-            first.pay_beside("evaluation", "the first one's")
+            first.statement.pay(evaluation, ["the first one's"])
         elif what == "a run":
             first.label(["one"], np.array([[90, 1, 0]]))
         else:
-            first.pay_for_sum(list, "which sum", 0)
+            first.statement.pay(first.statement.sums, ["which sum"])
     assert ledger.epsilon() == 0.0
     ledger.close()
 
@@ -212,23 +219,23 @@ def test_an_unspent_charge_is_good_for_a_release_of_its_own_law_alone(ledger_at:
     ledger = ledger_at()
     cheap, dear = ({"record": VectorLaw(mu)} for mu in (0.01, 1.0))
     charge = ledger.charge("evaluation", ["mine"], cheap)
-    assert ledger.unspent("mine", cheap) == charge
-    assert ledger.unspent("mine", dear) is None and ledger.unspent("yours", cheap) is None
+    assert ledger.unspent(["mine"], cheap) == charge
+    assert ledger.unspent(["mine"], dear) is None and ledger.unspent(["yours"], cheap) is None
     ledger.spend(charge)
-    assert ledger.unspent("mine", cheap) is None
+    assert ledger.unspent(["mine"], cheap) is None
 
 
 def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path: Path) -> None:
     mechanism = create("confident-gnmax", sigma1=30.0, sigma2=20.0, threshold=10.0)
 
-    def begun(mechanism: Mechanism, queries: int) -> tuple[Ledger, Labeller]:
+    def begun(mechanism: Mechanism, queries: int) -> tuple[Ledger, LabelsAtHand]:
         terms = Terms(epsilon_budget=30.0, mechanism={"name": mechanism.name})
         ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
-        return ledger, Labeller(ledger, mechanism, Unit(), NoiseStrategy(1), queries=queries, classes=2)
+        return ledger, LabelsAtHand(ledger, mechanism, Unit(), CoordinatorNoise(1), queries=queries, classes=2)
 
     for start in range(4):
         ledger, first = begun(mechanism, 20)
-        fresh = first.worth_asking([f"q{n}" for n in range(5 * start, 5 * start + 5)])
+        fresh = first.labels.worth_asking([f"q{n}" for n in range(5 * start, 5 * start + 5)])
         assert len(fresh) == 5 and first.label(fresh, np.tile([90, 1], (5, 1)))
         assert {block.rounds for block in ledger.terms().blocks.values()} == {20}
         ledger.close()
@@ -237,22 +244,20 @@ def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path:
         ledger.close()
 
 
-BESIDE = {
-    name: create("record-counts", sigma=20.0, parts=parts, cells=20).stages[0].law(Unit())
-    for name, parts in (("evaluation", 3), ("pool_check", 1))
-}
+SLOTS = {"evaluation": counts_of(20.0, 3), "pool_check": replace(counts_of(20.0), purpose="pool_check")}
+BESIDE = {name: slot.laws["record"] for name, slot in SLOTS.items()}
 """Vectors that are fixed with the labels and released once each."""
 
 
-def start(path: Path, mechanism: Mechanism, beside: Sequence[str], epsilon: float = 30.0) -> tuple[Ledger, Labeller]:
+def start(path: Path, mechanism: Mechanism, beside: Sequence[str], epsilon: float = 30.0) -> tuple[Ledger, LabelsAtHand]:
     terms = Terms(epsilon_budget=epsilon, mechanism={"name": mechanism.name, **mechanism.parameters()})
     ledger = Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x")
     laws = {name: BESIDE[name] for name in beside}
-    unit, draw = mechanism.unit(1), NoiseStrategy(1)
-    return ledger, Labeller(ledger, mechanism, unit, draw, queries=5, bound="classic", classes=3, beside=laws)
+    unit, draw = mechanism.unit(1), CoordinatorNoise(1)
+    return ledger, LabelsAtHand(ledger, mechanism, unit, draw, queries=5, bound="classic", classes=3, beside=laws)
 
 
-def labelled(work: Labeller, number: int) -> bool:
+def labelled(work: LabelsAtHand, number: int) -> bool:
     return work.label([f"{number}-{n}" for n in range(5)], np.tile([90, 1, 0], (5, 1)))
 
 
@@ -263,8 +268,7 @@ def test_a_vector_that_is_wanted_after_labels_counts_apart_and_the_labels_go_on(
     for number, beside in enumerate(([], ["evaluation"], ["evaluation"])):
         ledger, work = start(tmp_path / "ledger.sqlite", gnmax, beside)
         if number == 1:
-            assert work.pay_beside("evaluation", "mine") is None
-            ledger.charge("evaluation", ["mine"], {"record": BESIDE["evaluation"]})
+            work.statement.pay(SLOTS["evaluation"], ["mine"])
         assert labelled(work, number)
         spent = ledger.epsilon()
         ledger.close()
@@ -279,11 +283,11 @@ def test_a_vector_that_was_paid_before_a_setting_was_edited_is_not_counted_again
     less = {"participations": 2} if name == "individual-knn" else {}
     first, then = (create(name, sigma=sigma, **less) for sigma in (20.0, 25.0))
     ledger, work = start(tmp_path / "ledger.sqlite", first, ["evaluation"])
-    assert work.pay_beside("evaluation", "mine") is not None
+    work.statement.pay(SLOTS["evaluation"], ["mine"])
     ledger.close()
     for number in range(2):
         ledger, work = start(tmp_path / "ledger.sqlite", then, ["evaluation"])
-        work.leave_paid("evaluation")
+        work.statement.take_apart("evaluation")
         assert labelled(work, number)
         spent = ledger.epsilon()
         ledger.close()
@@ -296,12 +300,13 @@ def test_a_vector_that_joins_one_which_was_paid_stops_no_label(tmp_path: Path) -
     """A pool check was paid, then an evaluation was set too: one of them was never paid beside these labels."""
     knn = create("individual-knn", sigma=60.0, participations=2)
     ledger, work = start(tmp_path / "ledger.sqlite", knn, ["pool_check"])
-    assert work.pay_beside("pool_check", "its own") is not None
+    paid = work.statement.pay(SLOTS["pool_check"], ["its own"])
     ledger.close()
     for number in range(2):
         ledger, work = start(tmp_path / "ledger.sqlite", knn, ["evaluation", "pool_check"])
-        assert (work.pay_beside("evaluation", "mine") is None) == (number == 1)
-        work.leave_paid("pool_check")
+        assert work.statement.pay(SLOTS["pool_check"], ["its own"]) == paid
+        work.statement.pay(SLOTS["evaluation"], ["mine"])
+        work.statement.take_apart("pool_check")
         assert labelled(work, number)
         ledger.close()
 
@@ -313,7 +318,7 @@ def test_a_budget_that_was_lowered_forbids_no_free_label_and_breaks_no_ledger(tm
     for epsilon, key in ((3.0, "one"), (0.1, "two"), (3.0, "three")):
         terms = Terms(epsilon_budget=epsilon, adjacency="add-remove", mechanism={"name": mechanism.name})
         with Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x") as ledger:
-            work = Labeller(ledger, mechanism, mechanism.unit(1), NoiseStrategy(), classes=2)
+            work = LabelsAtHand(ledger, mechanism, mechanism.unit(1), CoordinatorNoise(), classes=2)
             assert work.label([key], np.array([[60, 5]]))
             spent.append(ledger.epsilon())
         verify(path)
@@ -326,7 +331,7 @@ def test_a_label_released_before_is_free_and_does_not_change(ledger_at: Open) ->
     spent = ledger.epsilon()
     turned = COUNTS[:, ::-1].copy()
     assert labeller(ledger).label(KEYS, turned)
-    assert labeller(ledger).labels(KEYS) == expected()
+    assert labeller(ledger).labels.held(KEYS) == expected()
     assert ledger.epsilon() == spent
 
 
@@ -337,9 +342,9 @@ def test_a_query_enters_only_if_the_budget_takes_it_through_every_stage(ledger_a
     assert not work.label(KEYS, COUNTS)
     held = ledger.labels()
     halfway = [key for key in KEYS if mark(key, Screen()) in held and key not in held]
-    assert not halfway and 0 < len(work.labels(KEYS)) < 10
+    assert not halfway and 0 < len(work.labels.held(KEYS)) < 10
     assert ledger.epsilon() <= one * 1.5
-    assert work.worth_asking(KEYS) == []
+    assert work.labels.worth_asking(KEYS) == []
 
 
 def test_abstentions_leave_their_budget_to_the_queries_behind_them(ledger_at: Open) -> None:
@@ -383,8 +388,8 @@ def test_a_crash_around_any_write_pays_nothing_twice_and_loses_no_label(
     ledger.close()
     again = ledger_at()
     work = labeller(again)
-    assert work.label(work.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.worth_asking(KEYS)]])
-    assert work.labels(KEYS) == expected()
+    assert work.label(work.labels.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.labels.worth_asking(KEYS)]])
+    assert work.labels.held(KEYS) == expected()
     assert rounds(again) == {"screen": 10, "answer": 5}
 
 
@@ -401,65 +406,13 @@ def test_a_charge_for_other_queries_is_never_taken_up(ledger_at: Open, monkeypat
 def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> None:
     ledger = ledger_at()
 
-    class Overtaken(NoiseStrategy):
-        def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
+    class Overtaken(CoordinatorNoise):
+        def outcomes(self, stage: Stage, counts: Any, queries: Sequence[str]) -> Any:
             if stage.name == "screen":
                 charge = ledger.charge("other", 1, {"record": SCREEN})
                 ledger.release(charge, {queries[0]: 1})
-            return super().run(stage, counts, queries, predictions)
+            return super().outcomes(stage, counts, queries)
 
-    work = Labeller(ledger, TwoStages(), Unit(), Overtaken(1))
+    work = LabelsAtHand(ledger, TwoStages(), Unit(), Overtaken(1))
     assert work.label(KEYS[:1], COUNTS[:1])
-    assert work.labels(KEYS[:1]) == {"q0": 1}
-
-
-INTERACTIVE = create("interactive-gnmax", sigma1=0.01, sigma2=0.01, threshold=7.0)
-"""All but without noise: a prediction is confirmed where 7 of 10 votes agree with it."""
-GUESSES = np.array([0, 0, -1, -1, 1, 1, -1, -1, 1, 1])
-
-
-def test_a_query_without_a_prediction_pays_for_the_release_alone(ledger_at: Open) -> None:
-    """Right guesses of odd queries are confirmed; all others fall through to the release."""
-    ledger = ledger_at(1e9)
-    assert Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).label(KEYS, COUNTS, GUESSES)
-    confirmed = sum(guess == 0 and n % 2 == 1 for n, guess in enumerate(GUESSES))
-    assert confirmed == 1
-    assert rounds(ledger) == {"agreement": 6, "release": 10 - confirmed}
-    labels = Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).labels(KEYS)
-    assert all(labels[key] == 0 for n, key in enumerate(KEYS) if n % 2)
-
-
-def test_a_student_without_any_prediction_makes_it_plain_gnmax(ledger_at: Open) -> None:
-    ledger = ledger_at(1e9)
-    Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1)).label(KEYS, COUNTS, np.full(10, -1))
-    assert rounds(ledger) == {"release": 10}
-
-
-@pytest.mark.parametrize("death", range(3))
-def test_an_interactive_charge_that_was_interrupted_is_taken_up_and_not_paid_twice(death: int, ledger_at: Open) -> None:
-    """Three charges: for those without a prediction, for the test of the others, for what the test passed on."""
-    calls = [0]
-
-    class Dying(NoiseStrategy):
-        def run(self, stage: Stage, counts: Any, queries: Sequence[str], predictions: Any = None) -> Any:
-            calls[0] += 1
-            if calls[0] == death + 1:
-                raise KeyboardInterrupt
-            return super().run(stage, counts, queries, predictions)
-
-    whole = {key: 0 for n, key in enumerate(KEYS) if n % 2}
-    with pytest.raises(KeyboardInterrupt):
-        Labeller(ledger_at(1e9), INTERACTIVE, Unit(), Dying(1)).label(KEYS, COUNTS, GUESSES)
-    ledger = ledger_at(1e9)
-    work = Labeller(ledger, INTERACTIVE, Unit(), NoiseStrategy(1))
-    assert work.label(KEYS, COUNTS, GUESSES) and whole.items() <= work.labels(KEYS).items()
-    assert rounds(ledger) == {"agreement": 6, "release": 9}
-
-
-def test_a_budget_for_releases_alone_still_answers_queries_without_a_prediction(ledger_at: Open) -> None:
-    loud = create("interactive-gnmax", sigma1=1.0, sigma2=4.0, threshold=7.0)
-    budget = block_epsilon({loud.stages[1].law(Unit()): 5}, 1e-5)
-    ledger = ledger_at(budget)
-    work = Labeller(ledger, loud, Unit(), NoiseStrategy(1))
-    assert not work.label(KEYS, COUNTS, np.full(10, -1))
-    assert len(work.labels(KEYS)) == 5 and ledger.epsilon() <= budget * (1 + 1e-9)
+    assert work.labels.held(KEYS[:1]) == {"q0": 1}

@@ -1,0 +1,220 @@
+"""The parties of a run as its releases ask them: who is ready, the sum of their answers, and the ledger they follow."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+from collegium.coordinator.journal import Begun, Journal
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.nearest_sum import NearestSum
+from collegium.coordinator.rounds.readiness import Readiness
+from collegium.coordinator.rounds.round_requests import paid_from
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, quorum_count, require_quorum
+from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.selection.queries import study_of
+from collegium.coordinator.settings.run_config import PublicData
+from collegium.coordinator.statement import Statement
+from collegium.data.task import TeacherSettings
+from collegium.errors import QuorumNotReached, ReleaseLost
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.question import Question
+
+
+@dataclass(frozen=True, eq=False)
+class RunQuestion:
+    """A question as one run puts it.
+
+    Parameters
+    ----------
+    names : what a release of it is charged for: the keys of queries, or one name of the whole.
+    question : what all parties are asked at once.
+    sums : how the answers are added up.
+    step : the name under which progress is told.
+    further : of the questions that are stated to the ledger, how many must fit beside it.
+    noted : whether it is a round of the run's labels.
+    together : the parties of the exact sum about these inputs whose opening began before; empty without.
+    """
+
+    names: Sequence[str]
+    question: Question
+    sums: VoteSum = field(repr=False)
+    step: str = "votes"
+    further: int = 0
+    noted: bool = True
+    together: tuple[str, ...] = ()
+
+    @property
+    def of_records(self) -> bool:
+        """Whether it is about all records, and not about inputs of the pool."""
+        return self.question.whole_vector
+
+    def paid_by(self, charge: int) -> "RunQuestion":
+        """The question whose answer this entry of the ledger pays for."""
+        if not self.of_records:
+            return self
+        named = paid_from(self.question.ledger_id, charge, self.sums.mode)
+        return replace(self, question=replace(self.question, ledger_id=named))
+
+
+def exact_and_masked(sums: VoteSum) -> MaskedSum | None:
+    """The masked sum whose totals are exact; None where the parties add the noise, and where nothing is masked."""
+    sums = sums.counts if isinstance(sums, NearestSum) else sums
+    return sums if isinstance(sums, MaskedSum) and not sums.noised else None
+
+
+class Asking:
+    """Puts the questions of one run to its parties.
+
+    Parameters
+    ----------
+    statement : says whether records may have voted in this study.
+    ledger : parties are shown how it grows.
+    teacher : what parties must have fitted; None where their records answer for themselves.
+    """
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        public: PublicData,
+        statement: Statement,
+        ledger: Ledger,
+        notes: RunNotes,
+        teacher: TeacherSettings | None,
+    ) -> None:
+        self._setup, self._public, self._statement, self._ledger = setup, public, statement, ledger
+        self._notes, self._teacher, self._prepared = notes, teacher, False
+        self.journal = Journal(setup.ledger_file.parent)
+
+    @property
+    def here(self) -> dict[str, int]:
+        """The parties of the roster that can be asked now, with no number of teachers."""
+        return {name: 0 for name in self._setup.reach.parties.names() if name in self._roster}
+
+    @property
+    def quorum(self) -> int:
+        """How many parties must answer."""
+        return quorum_count(self._setup.config.votes.quorum, len(self._roster))
+
+    @property
+    def deadline_s(self) -> float:
+        return self._setup.config.votes.deadline_s
+
+    def ready(self) -> dict[str, int]:
+        """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
+        fit_deadline_s = self.deadline_s if self._prepared else self._setup.config.votes.fit_deadline_s
+        self._readiness.prepare(deadline_s=self.deadline_s, fit_deadline_s=fit_deadline_s, on_step=self._notes.tell)
+        self._prepared = True
+        self._notes.record.note_statuses(self._readiness.statuses)
+        require_quorum(self._readiness.outcomes(), self.quorum, "are ready")
+        return self._readiness.ready()
+
+    def total(self, question: RunQuestion, parties: Mapping[str, int], spend: int | None = None) -> RoundResult:
+        """The sum of the answers to a question.
+
+        An exact sum under masks is noted before anything leaves a party, and again, with its parties, before its
+        opening begins: there is one such sum of an input for ever.
+
+        Parameters
+        ----------
+        parties : to be asked, each with its number of teachers.
+        spend : the charge that is spent before the sum is opened, as it is noisy already.
+
+        Raises
+        ------
+        QuorumNotReached
+            If too few parties answer.
+        """
+        began_s, sums = self._notes.now_s(), question.sums
+        tell = partial(self._notes.tell, question.step)
+        asked, quorum = self._among(question, parties)
+        round_ = VoteRound(question.question, asked, self.deadline_s, quorum, tell)
+        if isinstance(sums, MaskedSum):
+            total = sums.begin(round_)
+            self._note_exact(question, None)
+            answered = total.collect()
+            self._readiness.answered = list(answered)
+            self._note_exact(question, answered)
+            if spend is not None:
+                self.spend(spend, answered, labels=not question.of_records)
+            result = total.open()
+        else:
+            self._note_exact(question, None)
+            result = sums.sum_votes(round_)
+            self._note_exact(question, result.answered)
+        if question.noted:
+            queries = 1 if question.of_records else len(question.names)
+            self._notes.record.note_round(question.question.name, queries, result, self._notes.now_s() - began_s)
+            self._readiness.note_round(result.outcomes)
+            self._notes.write()
+        return result
+
+    def _among(self, question: RunQuestion, parties: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
+        """The parties to ask, and how many must answer. QuorumNotReached where one must be there and is not."""
+        if not question.together:
+            return parties, self.quorum
+        if missing := sorted(set(question.together) - parties.keys()):
+            raise QuorumNotReached(
+                f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
+                "others open none without them; bring them back and start the run again (nothing is paid twice), or "
+                "begin a study in which the parties add the noise (votes.mode)",
+                dict.fromkeys(missing, "unreachable"),
+            )
+        return {party: parties[party] for party in question.together}, len(question.together)
+
+    def _note_exact(self, question: RunQuestion, parties: tuple[str, ...] | None) -> None:
+        if (masked := exact_and_masked(question.sums)) is None or question.of_records:
+            return
+        sum_ = Begun(study_of(question.names[0]), masked.roster_sha256, parties)
+        if parties is not None or None in self.journal.begun(question.names):
+            self.journal.begin(question.names, sum_)
+
+    def follow(self, answered: Collection[str] = ()) -> None:
+        """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy.
+
+        Raises QuorumNotReached where too few of those that ``answered`` follow.
+        """
+        self._readiness.follow(self.deadline_s, answered, self.quorum)
+
+    def show_ledger(self) -> None:
+        """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
+        self._readiness.show_ledger(self._readiness.answered, self.deadline_s)
+
+    def spend(self, charge: int, answered: Collection[str], *, labels: bool) -> None:
+        """Spend a charge before anybody sees the noisy numbers that it pays for, with the knowledge of the parties.
+
+        Parameters
+        ----------
+        answered : the parties of these numbers.
+        labels : whether labels are released under the charge afterwards.
+
+        Raises
+        ------
+        QuorumNotReached
+            Where too few of the parties follow the ledger; nothing is spent.
+        ReleaseLost
+            Where too few of them still do afterwards.
+        """
+        self.follow(answered)
+        self._ledger.spend(charge, for_labels=labels)
+        try:
+            self.follow(answered)
+        except QuorumNotReached as error:
+            why = f"parties could not be told that entry {charge} of the ledger is spent: nothing was released under it"
+            raise ReleaseLost(f"{why}; start again to pay anew ({str(error).partition(';')[0]})") from error
+
+    @cached_property
+    def _readiness(self) -> Readiness:
+        return Readiness(
+            self._setup.reach.parties,
+            self._roster,
+            self._teacher,
+            self._public,
+            self._ledger,
+            self._setup.reach.signing_keys,
+            voted=None if self._setup.mechanism.record_budget is None else self._statement.run_is_paid(),
+        )
+
+    @cached_property
+    def _roster(self) -> list[str]:
+        reach = self._setup.reach
+        return sorted(reach.roster if reach.roster is not None else reach.parties.names())

@@ -1,0 +1,235 @@
+"""Labels of single inputs: votes on them are summed, and each stage of a mechanism decides on the noisy sum.
+
+Every stage is charged for its queries before its noise is drawn, or before a sum that parties made noisy is opened, and
+what it decided is on the disk before anyone sees it. Where the coordinator adds the noise, one exact sum of an input
+serves every stage (but where a mechanism needs a sum for each): it stays in memory. There is one exact sum of an input
+under masks for ever: a start after a crash asks for it of the same parties, and another study takes the label that came
+of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import numpy as np
+
+from collegium.coordinator.asking import RunQuestion, exact_and_masked
+from collegium.coordinator.release import Releases
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.round_requests import RoundRequests
+from collegium.coordinator.run.surroundings import RunSetup
+from collegium.coordinator.selection.queries import content_of, study_of
+from collegium.coordinator.settings.run_config import PublicData
+from collegium.errors import BudgetExceeded, LabelConflict
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import NEXT_STAGE, IntArray, Stage
+from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
+from collegium.protocol.question import PoolRange
+
+_PASSED = 0
+"""What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
+
+
+class Labels:
+    """The labels of one run.
+
+    Parameters
+    ----------
+    releases : pay for labels and put their questions to the parties.
+    ledger : keeps labels.
+    """
+
+    def __init__(self, setup: RunSetup, public: PublicData, releases: Releases, ledger: Ledger) -> None:
+        self._setup, self._public, self._releases, self._ledger = setup, public, releases, ledger
+        self._slots = releases.statement.stages
+        self.exact: dict[str, IntArray] = {}
+        """Of the latest batch, the opened counts of each query, ``[classes]``, to which the coordinator adds noise."""
+
+    def all(self) -> dict[str, int]:
+        """The labels given out already, by query: class, or ABSTAIN; of another study where no second sum may be."""
+        labels = self._ledger.labels()
+        if self._masked is None:
+            return labels
+        study = self._setup.storage.study
+        own = "" if study is None else f"{study}:"
+        return {own + content_of(query): label for query, label in labels.items()} | labels
+
+    def held(self, queries: Iterable[str]) -> dict[str, int]:
+        """The labels given out already among ``queries``: class, or ABSTAIN."""
+        labels = self.all()
+        return {query: labels[query] for query in queries if query in labels}
+
+    def pending(self, queries: Iterable[str]) -> list[str]:
+        """Those of ``queries`` that have neither a label nor an abstention."""
+        held = self.held(queries := list(queries))
+        return [query for query in queries if query not in held]
+
+    def worth_asking(self, queries: Sequence[str]) -> list[str]:
+        """The first of ``queries`` that have no label yet and that the budget may still cover, in order."""
+        statement, pending, held = self._releases.statement, self.pending(queries), self._ledger.labels()
+        if not statement.run_fits():
+            return []
+        fresh = [query for query in pending if self._stage_of(query, held) == 0]
+        paid = self._paid_prefix(fresh)
+        left_out = set(fresh[paid + statement.room(len(fresh) - paid) :])
+        return [query for query in pending if query not in left_out]
+
+    def ask(self, requests: RoundRequests, queries: Mapping[str, int]) -> bool:
+        """Have labels for as many of ``queries`` as the budget allows; False where it stopped that.
+
+        Parameters
+        ----------
+        requests : how inputs of the pool become requests.
+        queries : the queries' keys and their positions in the pool.
+
+        Raises
+        ------
+        QuorumNotReached
+            If too few parties are ready or answer.
+        """
+        self.exact.clear()
+        while asked := self.worth_asking(list(queries)):
+            parties = self._releases.asking.ready()
+            for together, group in self._groups(asked):
+                if not self._ask(requests, queries, group, together, parties):
+                    return False
+        return not self.pending(queries)
+
+    def lost(self, queries: Sequence[str]) -> set[str]:
+        """Those without a label whose one exact sum was begun and cannot be asked for any more.
+
+        Parties have joined or left since, another study began it, or on a sparse graph, on which parties open a sum in
+        one round alone, that round failed.
+        """
+        if (masked := self._masked) is None:
+            return set()
+        pending = self.pending(queries)
+        begun = zip(pending, self._releases.asking.journal.begun(pending), strict=True)
+        known = [(query, sum_) for query, sum_ in begun if sum_ is not None]
+        return {
+            query
+            for query, sum_ in known
+            if (sum_.study, sum_.roster) != (study_of(query), masked.roster_sha256)
+            or (sum_.parties is not None and not masked.plan.complete)
+        }
+
+    def room(self, question: RunQuestion) -> AbstractContextManager[None]:
+        """See `release.Rule`: the ledger keeps labels."""
+        return nullcontext()
+
+    def opened(self, question: RunQuestion) -> IntArray | None:
+        """See `release.Rule`."""
+        known = [self.exact[query] for query in question.names if query in self.exact]
+        return np.stack(known) if len(known) == len(question.names) else None
+
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
+        """See `release.Rule`: a label, an abstention, or that the query goes on."""
+        outcomes = self._releases.noise.outcomes(stage, counts, question.names)
+        onward = outcomes == NEXT_STAGE
+        if onward.any() and stage is self._slots[-1].stage:
+            raise AssertionError(f"the last stage, {stage.name}, passed a query on")
+        entries = {
+            mark(query, stage) if passed else query: _PASSED if passed else int(outcome)
+            for query, outcome, passed in zip(question.names, outcomes, onward, strict=True)
+        }
+        with suppress(LabelConflict):  # another process was first: its outcomes count, ours were never shown
+            self._ledger.release(charge, entries)
+
+    def give(self, queries: Sequence[str], outcomes: IntArray, sums: int) -> bool:
+        """Release outcomes, ``[queries]``, that follow from sums over all records; False where these are not paid.
+
+        Parameters
+        ----------
+        queries : distinct keys without labels.
+        sums : how many of the sums that the mechanism charges for were released.
+        """
+        statement = self._releases.statement
+        statement.note_sums(sums)
+        if not statement.run_fits():
+            return False
+        try:
+            charge = statement.pay(self._slots[0], queries)
+        except BudgetExceeded:
+            return False
+        with suppress(LabelConflict):
+            self._ledger.release(charge, dict(zip(queries, outcomes.tolist(), strict=True)))
+        return True
+
+    def _ask(
+        self,
+        requests: RoundRequests,
+        queries: Mapping[str, int],
+        asked: Sequence[str],
+        together: tuple[str, ...],
+        parties: dict[str, int],
+    ) -> bool:
+        """Label inputs that are asked of all ``parties``, or ``together`` of those of the sum that was begun.
+
+        Parties that fail are not asked again in this batch.
+        """
+
+        def question(names: Sequence[str], stage: str) -> RunQuestion:
+            setup = self._setup
+            inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
+            asked = requests.request(setup.mechanism, setup.vote_sum.mode, inputs, stage)
+            return RunQuestion(names, asked, setup.vote_sum, together=together)
+
+        def drop(answered: Sequence[str]) -> None:
+            for party in set(together or parties) - set(answered) if answered else ():
+                del parties[party]
+
+        per_stage = self._setup.mechanism.sum_per_stage
+        if not per_stage:
+            result = self._releases.asking.total(question(asked, WHOLE_MECHANISM), parties)
+            self.exact |= dict(zip(asked, result.counts, strict=True))
+            drop(result.answered)
+        while pending := self.pending(asked):
+            number, chunk = self._next_chunk(pending)
+            if not chunk:
+                return False
+            slot = self._slots[number]
+            name = slot.stage.name if per_stage else WHOLE_MECHANISM
+            try:
+                drop(self._releases.release(slot, question(chunk, name), self, parties))
+            except BudgetExceeded:
+                return False  # another writer of this ledger spent what was left
+        return True
+
+    def _next_chunk(self, pending: Sequence[str]) -> tuple[int, Sequence[str]]:
+        """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
+
+        A query enters only when the budget takes it through every stage, so that none is paid for halfway.
+        """
+        statement, held = self._releases.statement, self._ledger.labels()
+        if not statement.run_fits():
+            return 0, []
+        stages = {query: self._stage_of(query, held) for query in pending}
+        furthest = max(stages.values())
+        if furthest > 0:
+            return furthest, [query for query in pending if stages[query] == furthest]
+        return 0, pending[: self._paid_prefix(pending) or statement.room(len(pending))]
+
+    def _groups(self, asked: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        """The queries that are put in one sum, by the parties that must be there for it; nobody where that is open."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        begun = [None] * len(asked) if self._masked is None else self._releases.asking.journal.begun(asked)
+        for query, sum_ in zip(asked, begun, strict=True):
+            groups.setdefault((sum_ and sum_.parties) or (), []).append(query)
+        yield from groups.items()
+
+    @property
+    def _masked(self) -> MaskedSum | None:
+        return exact_and_masked(self._setup.vote_sum)
+
+    def _paid_prefix(self, fresh: Sequence[str]) -> int:
+        """How many of the first queries an interrupted charge has paid for already, at the first stage."""
+        sizes = {paid.queries for _, paid in self._ledger.untouched().values() if paid.queries <= len(fresh)}
+        unspent, slot = self._releases.statement.unspent, self._slots[0]
+        return max((size for size in sizes if unspent(slot, fresh[:size]) is not None), default=0)
+
+    def _stage_of(self, query: str, held: Mapping[str, int]) -> int:
+        return sum(mark(query, slot.stage) in held for slot in self._slots)
+
+
+def mark(query: str, stage: Stage) -> str:
+    """The ledger's key for "this query passed this stage"."""
+    return f"{query}>{stage.name}"

@@ -1,0 +1,153 @@
+"""Counts of the parties' records: their charge, their release, and what run.json says of them.
+
+Counts are paid for before the first label is bought, so that the labels cannot use up their share of the budget.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from collegium.coordinator.asking import RunQuestion
+from collegium.coordinator.journal import Released
+from collegium.coordinator.release import Releases, WholeVector
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
+from collegium.coordinator.run.factories import sum_in
+from collegium.coordinator.run.run_record import CountsRecord
+from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.coordinator.statement import Slot
+from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
+from collegium.privacy.accounting.game.laws import Law
+from collegium.privacy.mechanisms import Mechanism
+from collegium.protocol.question import RecordsQuestion, Terms
+
+
+class RecordCounting(ABC):
+    """One kind of counts in one run; derive a class for each kind.
+
+    Parameters
+    ----------
+    ledger_id : names the ledger under which the counts are released.
+    settings : None where the run does not take these counts.
+    """
+
+    part: ClassVar[str]
+    """The part of run.json that says what came of the counts; charges and progress are called so as well."""
+
+    def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, settings: CountsConfig | None) -> None:
+        self._setup, self._notes, self._ledger_id = setup, notes, ledger_id
+        self._config, self._settings = setup.config, settings
+        self.sum = setup.vote_sum
+        if settings is not None:
+            # The votes' own may be no sum of such counts, or have a sparse graph.
+            reach, mode = setup.reach, counts_mode(setup.config, settings)
+            self.sum = sum_in(mode, setup.config, reach.parties, reach.signing_keys)
+
+    @abstractmethod
+    def _parts_and_cells(self) -> tuple[int, int]:
+        """The cells that a record adds to, and all cells, of counts as they are paid for."""
+
+    @property
+    def noted(self) -> CountsRecord | None:
+        """What run.json says; None before the counts were paid or found too dear."""
+        noted: CountsRecord | None = getattr(self._notes.record, self.part)
+        return noted
+
+    def beside(self) -> dict[str, Law]:
+        """What these counts release once beside the labels, by purpose; empty where nothing is to be paid for them."""
+        if self._settings is None or (self.noted is not None and not self.noted.paid):
+            return {}
+        mechanism = self.mechanism(*self._parts_and_cells())
+        return {self.part: mechanism.stages[0].law(counted_unit(self._config))}
+
+    def pay(self, releases: Releases) -> None:
+        """Charge the counts, unless that was done; where the budget does not take them, note that.
+
+        run.json is not trusted: they are paid again unless the ledger holds an unspent charge.
+        """
+        if self._settings is None or (self.noted is not None and not self.noted.paid):
+            return
+        statement, mechanism = releases.statement, self.mechanism(*self._parts_and_cells())
+        slot, name = self._slot(mechanism)
+        if statement.unspent(slot, [name]) is not None or (self.noted is not None and self.noted.asked):
+            statement.take_apart(self.part)
+            if self.noted is not None and self.noted.asked:
+                return
+        known = mechanism.parameters()
+        noted: dict[str, Any] = {"sum_mode": self.sum.mode, "sigma": known["sigma"], "parts": known["parts"]}
+        try:
+            statement.pay(slot, [name])
+            noted["paid"] = True
+        except BudgetExceeded as error:
+            noted["why_not"] = str(error)
+        self._note(noted)
+
+    def mechanism(self, parts: int, cells: int) -> Mechanism:
+        """Counts in which a record adds to ``parts`` of ``cells``, as they are summed, with the noise that was paid."""
+        assert self._settings is not None  # the configuration asks for them
+        settings, noted = self._settings, self.noted
+        if noted is not None and noted.paid and noted.parts == parts:
+            # The charge was made for this noise. The configuration, or the budget, may have changed since.
+            settings = settings.model_copy(update={"sigma": noted.sigma})
+        mechanism = counts_mechanism(self._config, settings, parts, cells)
+        if isinstance(self.sum, MaskedSum) and self.sum.noised:
+            return mechanism.noised_by_parties(self.sum.plan.honest_survivors)
+        return mechanism
+
+    def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
+        """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
+        known, unit, study = mechanism.parameters(), self._config.budget.unit, self._setup.storage.study
+        name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{known['parts']}|{known['sigma']!r}"
+        stage = mechanism.stages[0]
+        return Slot(self.part, stage, {unit: stage.law(counted_unit(self._config))}), name
+
+    def _unspent(self, releases: Releases) -> bool:
+        """Whether a charge is left for these counts; without, there is none or they may have been seen."""
+        slot, name = self._slot(self.mechanism(*self._parts_and_cells()))
+        return releases.statement.unspent(slot, [name]) is not None
+
+    def _attempt(self, releases: Releases, find: Callable[[], Mapping[str, Any]]) -> None:
+        """Have ``find`` ask the parties, and note what it returns or why it failed."""
+        assert self.noted is not None  # it was paid for
+        known = self.noted.model_dump(include=set(CountsRecord.model_fields)) | {"asked": True, "why_not": None}
+        self._note(known)
+        try:
+            with self._notes.timed(self.part):
+                found = find()
+        except CollegiumError as error:
+            # Where too few answered before a sum was opened, the charge is good for another attempt.
+            again = isinstance(error, QuorumNotReached) and self._unspent(releases)
+            self._note(known | {"asked": not again, "why_not": str(error)})
+            return
+        self._note({**known, **found})
+
+    def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
+        """What each question for counts begins with."""
+        stage, per_party = mechanism.stages[0], self._config.budget.unit == "party"
+        terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
+        return terms, self._ledger_id, per_party
+
+    def _released(
+        self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion
+    ) -> tuple[Released, tuple[str, ...]]:
+        """The counts that answer a question, from the journal or the parties, and the parties that were asked for them.
+
+        Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
+        """
+        slot, name = self._slot(mechanism)
+        rule, answered = self._rule(releases, mechanism, question), tuple[str, ...]()
+        if rule.released is None:
+            put = RunQuestion([name], question, self.sum, self.part, noted=False)
+            answered = releases.release(slot, put, rule, releases.asking.here)
+        assert rule.released is not None  # it was kept now, or before
+        return rule.released, answered
+
+    def _rule(self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion) -> WholeVector:
+        about = question.asked.hex()
+        name = f"{self._ledger_id}|{self._slot(mechanism)[1]}|{about}"
+        return WholeVector(releases.asking.journal, releases.noise, name, about)
+
+    def _note(self, noted: Mapping[str, Any]) -> None:
+        setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
+        self._notes.write()

@@ -1,0 +1,120 @@
+"""A release: a question is paid for, put to the parties, opened, made noisy, and kept, in that order.
+
+What is durable in each state, and what a start after a crash does with it:
+
+* paid: the charge, which names the question, is in the ledger. It is taken up again, and pays for the same question.
+* asked: nothing about records is known. The question is put again.
+* opened, where the parties added the noise: the charge is spent in the ledger, with the knowledge of the parties,
+  before anybody can open the sum. Where the process dies before it is kept, the charge is gone.
+* opened, where the coordinator adds the noise: exact numbers are in memory alone. The charge of a vector is spent
+  before its noise is drawn; labels are drawn and released under it at once.
+* kept: labels are in the ledger, a vector is in the journal beside it. Nothing follows from an answer before.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from collegium.coordinator.asking import Asking, RunQuestion
+from collegium.coordinator.journal import Journal, Released, Room
+from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
+from collegium.coordinator.statement import Slot, Statement
+from collegium.privacy.mechanisms import IntArray, Stage
+
+
+class Rule(Protocol):
+    """What follows from opened numbers, and where it is kept."""
+
+    def room(self, question: RunQuestion) -> AbstractContextManager[object]:
+        """A context around asking and keeping, which makes room for what is to be kept."""
+        ...
+
+    def opened(self, question: RunQuestion) -> IntArray | None:
+        """The exact numbers of this question where they are known already; they are in memory alone."""
+        ...
+
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
+        """Add the noise that the coordinator draws to ``counts``, and keep what follows; durable after `room`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """What the releases of one run have in common.
+
+    Parameters
+    ----------
+    statement : pays for them.
+    asking : puts their questions to the parties.
+    """
+
+    statement: Statement
+    asking: Asking
+    noise: CoordinatorNoise
+
+    def release(self, slot: Slot, question: RunQuestion, rule: Rule, parties: Mapping[str, int]) -> tuple[str, ...]:
+        """Pay for a question, or take up a charge for it, put it to the parties, and keep what follows from it.
+
+        Parameters
+        ----------
+        slot : where the run stated it to the ledger.
+        parties : to be asked, each with its number of teachers.
+
+        Returns
+        -------
+        The parties whose answers are in it; none where nobody had to be asked.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not fit; nothing is charged then.
+        QuorumNotReached, ReleaseLost
+            If too few parties answer, or follow the ledger.
+        """
+        charge = self.statement.pay(slot, question.names, further=question.further)
+        answered: tuple[str, ...] = ()
+        with rule.room(question):
+            counts = rule.opened(question)
+            if counts is None:
+                if question.of_records:
+                    self.asking.follow()  # an older copy of the ledger is noticed before records are counted
+                paid, noisy = question.paid_by(charge), slot.stage.share is not None
+                result = self.asking.total(paid, parties, charge if noisy else None)
+                counts, answered = result.counts, result.answered
+                if question.of_records and not noisy:
+                    self.asking.spend(charge, answered, labels=False)
+            rule.keep(charge, slot.stage, question, counts, answered)
+        return answered
+
+
+class WholeVector:
+    """The rule of a vector that is released as a whole.
+
+    Parameters
+    ----------
+    name : of the question, under which the journal keeps its answer.
+    drawn_for : names the vector where the coordinator's noise follows from a seed.
+    """
+
+    def __init__(self, journal: Journal, noise: CoordinatorNoise, name: str, drawn_for: str) -> None:
+        self._journal, self._noise, self._name, self._drawn_for = journal, noise, name, drawn_for
+        self._room: Room | None = None
+
+    @property
+    def released(self) -> Released | None:
+        """The vector, None before it was released; StorageError where its file is damaged."""
+        return self._journal.released(self._name)
+
+    @contextmanager
+    def room(self, question: RunQuestion) -> Iterator[None]:
+        with self._journal.room(self._name, question.question.shape[1]) as self._room:
+            yield
+
+    def opened(self, question: RunQuestion) -> None:
+        return None
+
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
+        assert self._room is not None  # `release` makes it
+        values = self._noise.vector(stage, counts[0], self._drawn_for)
+        self._room.keep(Released(values, noise_on_entries(stage, len(answered)), len(answered)))

@@ -1,0 +1,60 @@
+"""Labels whose votes lie in a table, so that a test needs no parties: what is charged, drawn and released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from collegium.coordinator.asking import Question
+from collegium.coordinator.kinds.labels import Labels
+from collegium.coordinator.noise import CoordinatorNoise
+from collegium.coordinator.release import Releases
+from collegium.coordinator.statement import Statement
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import IntArray, Mechanism, Unit
+
+Counts = Callable[[Sequence[str]], IntArray]
+"""The counts ``[queries, classes]`` of some queries, by their keys."""
+
+
+class _Table:
+    """In place of `Asking`."""
+
+    journal: Any = None
+
+    def __init__(self) -> None:
+        self.counts: Counts = lambda _: np.zeros((0, 2), dtype=np.int64)
+
+    def ready(self) -> dict[str, int]:
+        return {"everybody": 1}
+
+    def total(self, question: Question, parties: Mapping[str, int], spend: int | None = None) -> Any:
+        return SimpleNamespace(counts=self.counts(question.names), answered=tuple(parties))
+
+
+class LabelsAtHand:
+    """The labels of one run: ``statement`` pays, ``label`` releases."""
+
+    def __init__(
+        self, ledger: Ledger, mechanism: Mechanism, unit: Unit, noise: CoordinatorNoise, **stated: Any
+    ) -> None:
+        self.statement, self._table = Statement(ledger, mechanism, unit, **stated), _Table()
+        setup: Any = SimpleNamespace(
+            mechanism=mechanism,
+            vote_sum=SimpleNamespace(mode="clear"),
+            storage=SimpleNamespace(study=None),
+            config=SimpleNamespace(task=SimpleNamespace(classes="ab")),
+        )
+        public: Any = SimpleNamespace(spec=SimpleNamespace(sha256="0" * 64))
+        table: Any = self._table
+        self.labels = Labels(setup, public, Releases(self.statement, table, noise), ledger)
+
+    def label(self, queries: Sequence[str], counts: IntArray | Counts) -> bool:
+        """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""
+        rows = {query: row for row, query in enumerate(queries)}
+        self._table.counts = counts if callable(counts) else lambda asked: counts[[rows[query] for query in asked]]
+        requests: Any = SimpleNamespace(request=lambda *_: None)
+        return self.labels.ask(requests, {query: row for row, query in enumerate(queries)})
