@@ -1,14 +1,12 @@
 """The parties of a run as its releases ask them: who is ready, the sum of their answers, and the ledger they follow."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.readiness import Readiness
-from collegium.coordinator.rounds.round_requests import paid_from
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, quorum_count, require_quorum
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import study_of
@@ -17,6 +15,8 @@ from collegium.coordinator.statement import Statement
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.mechanisms import SumMode
+from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question
 
 
@@ -33,6 +33,7 @@ class RunQuestion:
     further : of the questions that are stated to the ledger, how many must fit beside it.
     noted : whether it is a round of the run's labels.
     together : the parties of the exact sum about these inputs whose opening began before; empty without.
+    read : what opened counts say; see `kind.RunKind.votes`.
     """
 
     names: Sequence[str]
@@ -42,6 +43,7 @@ class RunQuestion:
     further: int = 0
     noted: bool = True
     together: tuple[str, ...] = ()
+    read: Callable[[Question, IntArray], IntArray] = field(default=lambda _, counts: counts, repr=False)
 
     @property
     def of_records(self) -> bool:
@@ -56,9 +58,17 @@ class RunQuestion:
         return replace(self, question=replace(self.question, ledger_id=named))
 
 
+def paid_from(ledger_id: str, charge: int, mode: str) -> str:
+    """What a request for a sum over all records calls its ledger, where this entry pays for the release.
+
+    A party takes what an entry pays for as one answer. Where the parties add the noise, every answer is a new one to
+    them in any case, and the entry is left out: it would use up their `times_per_query`.
+    """
+    return ledger_id if mode == SumMode.MASKED_AND_NOISED else f"{ledger_id}:{charge}"
+
+
 def exact_and_masked(sums: VoteSum) -> MaskedSum | None:
     """The masked sum whose totals are exact; None where the parties add the noise, and where nothing is masked."""
-    sums = sums.counts if isinstance(sums, NearestSum) else sums
     return sums if isinstance(sums, MaskedSum) and not sums.noised else None
 
 
@@ -141,6 +151,7 @@ class Asking:
             self._note_exact(question, None)
             result = sums.sum_votes(round_)
             self._note_exact(question, result.answered)
+        result = replace(result, counts=question.read(question.question, result.counts))
         if question.noted:
             queries = 1 if question.of_records else len(question.names)
             self._notes.record.note_round(question.question.name, queries, result, self._notes.now_s() - began_s)

@@ -14,7 +14,7 @@ from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, Stage, Unit
+from collegium.privacy.mechanisms import Mechanism, Stage, Unit
 from collegium.privacy.renyi import WIDE_ORDERS
 
 
@@ -63,7 +63,7 @@ class Statement:
         study: str | None = None,
     ) -> None:
         self._ledger, self._mechanism, self._queries = ledger, mechanism, queries
-        own = mechanism.charged_once and mechanism.answered_by is AnsweredBy.RECORDS_WITHIN_A_RADIUS
+        own = mechanism.charged_once and mechanism.record_budget is not None
         whose = f" of {study}" if study and own else ""
         blocks = [stage.name + whose for stage in mechanism.stages]
         units = {ledger.terms().unit: unit, **others}
@@ -152,7 +152,7 @@ class Statement:
             return True
         purpose, rounds = self._for_the_run
         # Sums are charged one by one, what records take part in for the whole run at once.
-        paid = self._ledger.used(purpose) if self._mechanism.answered_by is AnsweredBy.ALL_RECORDS else 0
+        paid = 0 if self._mechanism.record_budget is not None else self._ledger.used(purpose)
         return self._ledger.affordable(purpose, rounds - paid) == rounds - paid
 
     def room(self, queries: int) -> int:

@@ -29,8 +29,9 @@ from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
-from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
+from collegium.privacy.mechanisms import mechanism_named
 from collegium.protocol.identities import Credentials
+from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, read_config, read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 
@@ -122,7 +123,7 @@ def require_limits(policy: PolicyConfig, parties: int) -> None:
 
     With ``parties`` (those that the institution vouches for, 0 where it names none) below five, exact sums need a word.
     """
-    kinds = {mechanism_named(name).answered_by is AnsweredBy.ALL_RECORDS for name in policy.mechanisms}
+    kinds = {about_all_records(mechanism_named(name)) for name in policy.mechanisms}
     missing = [] if all(policy.noise_floor(summed=summed) for summed in kinds) else ["minimum_noise_votes"]
     missing += ["pools"] if policy.pools is None else []
     if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:

@@ -149,10 +149,8 @@ def described(question: Question) -> Mechanism:
         raise MechanismRefused(f"policy: the terms describe no mechanism that this party knows: {error}") from error
     if not mechanism.private:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} protects nobody")
-    if mechanism.answered_by is not question.answered_by:
+    if not question.fits(type(mechanism)):
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
-    if mechanism.gives_labels != question.gives_labels:
-        raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by another kind of question")
     if terms.adjacency not in mechanism.adjacencies:
         raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")
     if terms.sum_mode not in mechanism.sum_modes or any((share is not None) != terms.noised for share in shares):

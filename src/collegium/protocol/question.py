@@ -155,6 +155,11 @@ class Question(ABC):
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.ledger_id) is not None, "a ledger has an id")
 
+    @classmethod
+    def fits(cls, mechanism: type[Mechanism]) -> bool:
+        """Whether the answers' sum is what ``mechanism`` is for."""
+        return mechanism.answered_by is cls.answered_by and mechanism.gives_labels == cls.gives_labels
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
@@ -388,6 +393,19 @@ def question_named(name: str) -> type[Question]:
     load_kinds()
     require(name in _by_name, f"a question of the unknown kind {name[:64]!r}: update Collegium, or install its package")
     return _by_name[name]
+
+
+def question_for(mechanism: type[Mechanism]) -> type[Question] | None:
+    """The kind of question whose sums ``mechanism`` is for; None where this installation has none."""
+    load_kinds()
+    fitting = (kind for _, kind in sorted(_by_name.items()) if kind.fits(mechanism))
+    return next(fitting, None)
+
+
+def about_all_records(mechanism: type[Mechanism]) -> bool:
+    """Whether the mechanism is for vectors about all records, which are charged as a whole."""
+    question = question_for(mechanism)
+    return question is not None and question.whole_vector
 
 
 def own_kinds() -> tuple[str, ...]:

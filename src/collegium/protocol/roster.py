@@ -15,8 +15,9 @@ from pydantic import Field, ValidationError
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
-from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
+from collegium.privacy.mechanisms import mechanism_named
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
+from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
 
@@ -49,7 +50,7 @@ class AnnouncedTerms(Frozen):
     def policy(self) -> dict[str, Any]:
         """The settings of a policy that agrees to this and to nothing weaker; never to sums in the clear."""
         modes, mechanisms = [self.sum_mode if self.sum_mode != "clear" else "masked"], [self.mechanism]
-        of_sums = mechanism_named(self.mechanism).answered_by is AnsweredBy.ALL_RECORDS
+        of_sums = about_all_records(mechanism_named(self.mechanism))
         floors = {"minimum_noise_sums" if of_sums else "minimum_noise_votes": self.noise_votes}
         for counted in self.counts:
             modes += [counted.sum_mode] if counted.sum_mode not in (*modes, "clear") else []

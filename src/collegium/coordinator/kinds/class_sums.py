@@ -7,18 +7,79 @@ such.
 """
 
 import hashlib
+import json
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
 from collegium.coordinator.asking import RunQuestion
+from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases, WholeVector
-from collegium.coordinator.rounds.round_requests import SumRequests
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
+from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.settings.kinds import register
+from collegium.data.kernels import KernelSpec
 from collegium.errors import DataError, StorageError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
+from collegium.privacy.mechanisms import Mechanism, SumMode
 from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
-from collegium.protocol.question import PoolRange
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.question import PoolRange, Terms
 from collegium.whole_files import read_whole, write_whole
+
+
+@register
+class ClassSums(RunKind):
+    """Asks `SumClasses`; the labels of all inputs follow from one sum or two."""
+
+    question = SumClasses
+    usual = {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}  # noqa: RUF012
+
+    network: bytes | None = None
+    """Records are compared by its features; by those of the settings where it is None."""
+    number = 1
+    """1 for the first sum, 2 for the second."""
+
+    def under(self, network: bytes) -> Self:
+        """The one who asks for a second sum, under features of these networks, which learned from the first sum alone.
+
+        Where the file is empty, it is a second sum under the same map.
+        """
+        second = type(self)(self.facts)
+        second.network, second.number = network or None, 2
+        return second
+
+    @cached_property
+    def spec(self) -> KernelSpec:
+        """The public kernel."""
+        config, pool = self.facts.config, self.facts.pool
+        asked = config.sums, pool, config.task.inputs, len(config.task.classes)
+        return kernel_spec(*asked, self.facts.noise_votes, config.seed or 0, self.network)
+
+    @property
+    def per_party(self) -> bool:
+        """Whether each party sends one vector for all of its records."""
+        return self.facts.config.budget.unit == "party"
+
+    @cached_property
+    def name(self) -> str:
+        """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
+        facts, config = self.facts, self.facts.config
+        asked = [self.number, self.spec.digest(), facts.pool_sha256, facts.ledger_id]
+        return json.dumps([*asked, facts.noise_votes, config.votes.mode, config.budget.unit])
+
+    def ask(self, mechanism: Mechanism, mode: str, inputs: PoolRange, stage: str) -> SumClasses:
+        """The question; ``inputs`` do not matter, as a sum labels every input."""
+        facts, terms = self.facts, Terms.of(mechanism, mode, stage)
+        return SumClasses(terms, facts.ledger_id, self.per_party, self.spec, facts.pool_sha256, self.number)
+
+    @classmethod
+    def decided(cls, config: Any) -> dict[str, Any]:
+        return {"rounds": config.class_sums}
+
+    def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "SumsOfRun":
+        return SumsOfRun(setup, releases, self, trainer)
 
 
 class SumsOfRun:
@@ -26,16 +87,13 @@ class SumsOfRun:
 
     Parameters
     ----------
-    requests : for the first sum; ``pool_sha256`` names the pool that it is about.
+    first : asks for the first sum.
     trainer : makes the networks that learn what these sums say of the pool. Where they can learn nothing, as too much
         of that is noise, the second sum is under the same map, and the mean of both takes its place.
     """
 
-    def __init__(
-        self, setup: RunSetup, releases: Releases, requests: SumRequests, trainer: StudentTrainer, pool_sha256: str
-    ) -> None:
-        self._setup, self._releases, self._requests, self._trainer = setup, releases, requests, trainer
-        self._pool_sha256 = pool_sha256
+    def __init__(self, setup: RunSetup, releases: Releases, first: ClassSums, trainer: StudentTrainer) -> None:
+        self._setup, self._releases, self._asking, self._trainer = setup, releases, first, trainer
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
 
     @property
@@ -69,20 +127,20 @@ class SumsOfRun:
             if self._kept() is not None:
                 continue
             stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
-            asked = self._requests.request(mechanism, sums.mode, PoolRange(self._pool_sha256, (0,)), stage)
-            question = RunQuestion([self._requests.question], asked, sums, further=lacking - 1)
+            asked = self._asking.ask(mechanism, sums.mode, PoolRange(self._asking.facts.pool_sha256, (0,)), stage)
+            question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
             parties = self._releases.asking.ready()
             self._releases.release(self._releases.statement.sums, question, self._rule, parties)
 
     @property
     def _rule(self) -> WholeVector:
         journal, noise = self._releases.asking.journal, self._releases.noise
-        return WholeVector(journal, noise, self._requests.question, f"class sums {self._requests.number}")
+        return WholeVector(journal, noise, self._asking.name, f"class sums {self._asking.number}")
 
     @property
     def _network(self) -> Path:
         """Of the networks that learned from the first sum; public. A second sum's question follows from it."""
-        asked, values = self._requests.question.encode(), self._held[0].values.tobytes()
+        asked, values = self._asking.name.encode(), self._held[0].values.tobytes()
         digest = hashlib.sha256(asked + values).hexdigest()
         return self._releases.asking.journal.folder / f"class-sums-network-{digest[:16]}.safetensors"
 
@@ -91,25 +149,25 @@ class SumsOfRun:
 
         What they learned is on the disk before anybody is asked about it, so that the question stays the same.
         """
-        if not self._held or self._requests.number > 1:
+        if not self._held or self._asking.number > 1:
             return True
         file = self._network
         if not file.exists():
             if not learn:
                 return False
             write_whole(file, self._trainer.networks_of(self._held[0]))
-        second = self._requests.under(read_whole(file))
+        second = self._asking.under(read_whole(file))
         try:
-            _ = second.question
+            _ = second.name
         except (StorageError, DataError) as error:
             raise StorageError(f"{file.name}: {error}; restore it from a copy") from error
-        self._requests = second
+        self._asking = second
         return True
 
     def _kept(self) -> NoisySums | None:
         """The next sum, where it was released."""
         if (released := self._rule.released) is None:
             return None
-        contributions = released.answered * PARTY_CONTRIBUTIONS if self._requests.per_party else None
-        sums = NoisySums(self._requests.spec, released.values, released.noise, contributions)
-        return self._held[0].mean_with(sums) if self._held and self._requests.network is None else sums
+        contributions = released.answered * PARTY_CONTRIBUTIONS if self._asking.per_party else None
+        sums = NoisySums(self._asking.spec, released.values, released.noise, contributions)
+        return self._held[0].mean_with(sums) if self._held and self._asking.network is None else sums

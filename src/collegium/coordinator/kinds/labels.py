@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion, exact_and_masked
+from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.round_requests import RoundRequests
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
@@ -73,12 +73,12 @@ class Labels:
         left_out = set(fresh[paid + statement.room(len(fresh) - paid) :])
         return [query for query in pending if query not in left_out]
 
-    def ask(self, requests: RoundRequests, queries: Mapping[str, int]) -> bool:
+    def ask(self, kind: RunKind, queries: Mapping[str, int]) -> bool:
         """Have labels for as many of ``queries`` as the budget allows; False where it stopped that.
 
         Parameters
         ----------
-        requests : how inputs of the pool become requests.
+        kind : how inputs of the pool are asked about.
         queries : the queries' keys and their positions in the pool.
 
         Raises
@@ -90,7 +90,7 @@ class Labels:
         while asked := self.worth_asking(list(queries)):
             parties = self._releases.asking.ready()
             for together, group in self._groups(asked):
-                if not self._ask(requests, queries, group, together, parties):
+                if not self._ask(kind, queries, group, together, parties):
                     return False
         return not self.pending(queries)
 
@@ -156,7 +156,7 @@ class Labels:
 
     def _ask(
         self,
-        requests: RoundRequests,
+        kind: RunKind,
         queries: Mapping[str, int],
         asked: Sequence[str],
         together: tuple[str, ...],
@@ -170,8 +170,8 @@ class Labels:
         def question(names: Sequence[str], stage: str) -> RunQuestion:
             setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
-            asked = requests.request(setup.mechanism, setup.vote_sum.mode, inputs, stage)
-            return RunQuestion(names, asked, setup.vote_sum, together=together)
+            asked = kind.ask(setup.mechanism, setup.vote_sum.mode, inputs, stage)
+            return RunQuestion(names, asked, setup.vote_sum, together=together, read=kind.votes)
 
         def drop(answered: Sequence[str]) -> None:
             for party in set(together or parties) - set(answered) if answered else ():

@@ -31,9 +31,10 @@ from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import AnsweredBy, SumMode
+from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.identities import Credentials
+from collegium.protocol.question import about_all_records
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
@@ -156,7 +157,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         reach = Reach(_Nobody(), names, stand_ins)
         trial = CoordinatorRun(config.run, reach, _storage(config, Path(folder)), public=public)
         affordable = trial.check(thrown_away=True)
-    summed = config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS  # one sum labels every input
+    summed = about_all_records(config.mechanism.kind)  # one sum labels every input
     queries = len(public.pool) if summed else config.queries.count
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()

@@ -6,16 +6,17 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.counts_terms import announced_counts, left_for_labels
+from collegium.coordinator.settings.kinds import run_kind
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, create
+from collegium.privacy.mechanisms import Mechanism, SumMode, create
 from collegium.privacy.mechanisms.parameters import fields_of
+from collegium.protocol.question import about_all_records
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
@@ -23,10 +24,9 @@ from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
-    kind = config.mechanism.kind
-    once = kind.answered_by in (AnsweredBy.TEACHERS, AnsweredBy.RECORDS_WITHIN_A_RADIUS) and not kind.sum_per_stage
-    counts = sum_in(config.votes.mode, config, parties, signing_keys, once=once)
-    return NearestSum(counts) if kind.answered_by is AnsweredBy.SAMPLED_RECORDS else counts
+    mechanism = config.mechanism.kind
+    once = not (mechanism.sum_per_stage or run_kind(mechanism).question.several_sums)
+    return sum_in(config.votes.mode, config, parties, signing_keys, once=once)
 
 
 def sum_in(
@@ -62,25 +62,23 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     mechanism = configured_mechanism(config)
     if config.votes.mode == SumMode.MASKED_AND_NOISED:
         mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
-    if mechanism.answered_by is AnsweredBy.ALL_RECORDS:
+    if about_all_records(config.mechanism.kind):
         queries = mechanism.charged_queries(queries)  # the sums label every input
-    rounds = len(mechanism.stages) * (2 if mechanism.answered_by is AnsweredBy.SAMPLED_RECORDS else 1)
     counts = announced_counts(config)
     return AnnouncedTerms(
         sum_mode=config.votes.mode,
         mechanism=mechanism.name,
         noise_votes=mechanism.noise_votes,
         pools=(pool.sha256,),
-        answers=max(1, 2 * (rounds * queries + len(counts))),
+        answers=max(1, 2 * (len(mechanism.stages) * queries + len(counts))),
         counts=counts,
     )
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:
-    """What the task and the sections neighbours and sums decide is filled in where it is a parameter."""
+    """What the task and the section of its kind of question decide is filled in where it is a parameter."""
     classes = len(config.task.classes)
-    decided = {"classes": classes, "labels": classes, "k": config.neighbours.k if config.neighbours else None}
-    decided["rounds"] = config.class_sums
+    decided = {"classes": classes, "labels": classes} | run_kind(config.mechanism.kind).decided(config)
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     given, budget = config.mechanism.parameters | known, config.budget

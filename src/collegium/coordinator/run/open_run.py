@@ -6,12 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from collegium.coordinator.asking import Asking
-from collegium.coordinator.kinds.class_sums import SumsOfRun
+from collegium.coordinator.kind import RunFacts, RunKind, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
 from collegium.coordinator.release import Releases
-from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
@@ -86,16 +85,12 @@ class OpenRun:
         self._evaluation = PrivateEvaluation(setup, self._notes, named, config.evaluation)
         self._pool_check = PoolCheck(setup, self._notes, named, config.pool_check)
         pretrained, noise = self._trainer.pretrained_network, setup.mechanism.noise_votes
-        self._requests = build_requests(config, public.pool.x, public.spec.sha256, named, pretrained, study, noise)
+        self._kind = kind_of(RunFacts(config, public.pool.x, public.spec.sha256, named, study, pretrained, noise))
         statement = self._stated()
-        asking = Asking(setup, public, statement, ledger, self._notes, self._requests.teacher)
+        asking = Asking(setup, public, statement, ledger, self._notes, self._kind.teacher)
         self._releases = Releases(statement, asking, setup.noise)
         self._labels = Labels(setup, public, self._releases, ledger)
-        self._sums = (
-            SumsOfRun(setup, self._releases, self._requests, self._trainer, public.spec.sha256)
-            if isinstance(self._requests, SumRequests)
-            else None
-        )
+        self._sums = self._kind.sums(setup, self._releases, self._trainer)
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, self._labels.all(), study)
 
     @property
@@ -142,7 +137,7 @@ class OpenRun:
     def _stated(self) -> Statement:
         """What this run states to the ledger: labels, sums and counts."""
         mechanism = self._setup.mechanism
-        units = {name: mechanism.unit(votes) for name, votes in self._requests.votes_per_unit.items()}
+        units = {name: mechanism.unit(votes) for name, votes in self._kind.votes_per_unit.items()}
         return Statement(
             self._ledger,
             mechanism,
@@ -198,9 +193,9 @@ class OpenRun:
                 with self._notes.timed("labels"):
                     stopped = self._label_by_sums(self._sums, queries)
             elif stopped is None and self._labels.pending(queries):
-                requests = self._informed_requests()
+                kind = self._informed_kind()
                 with self._notes.timed("labels"):
-                    told_to_stop = self._ask(requests, queries)
+                    told_to_stop = self._ask(kind, queries)
                 if told_to_stop:
                     self._notes.write()
                     return
@@ -211,7 +206,7 @@ class OpenRun:
                 break
         self._note_labels(stopped)
 
-    def _ask(self, requests: RoundRequests, queries: Mapping[str, int]) -> bool:
+    def _ask(self, kind: RunKind, queries: Mapping[str, int]) -> bool:
         """Have labels of ``queries``, batch by batch, until the budget ends; True where the run was told to stop."""
         if lost := self._labels.lost(list(queries)):
             logger.warning(
@@ -224,7 +219,7 @@ class OpenRun:
             batch = {key: queries[key] for key in keys[start : start + size]}
             if not self._labels.worth_asking(list(batch)):
                 continue
-            fitted = self._labels.ask(requests, batch)
+            fitted = self._labels.ask(kind, batch)
             if self._setup.watch.research:
                 self._folder.keep_votes(self._labels.exact)
             self._note_batch()
@@ -235,7 +230,7 @@ class OpenRun:
                 return True
         return False
 
-    def _label_by_sums(self, sums: SumsOfRun, queries: Mapping[str, int]) -> str | None:
+    def _label_by_sums(self, sums: Sums, queries: Mapping[str, int]) -> str | None:
         """Label all queries that have no label from sums over all records; returns why labels or a sum are missing.
 
         Where the budget, the parties' policies or the first sum itself leave no second one, the first labels all.
@@ -270,12 +265,12 @@ class OpenRun:
         self._notes.write()
         return indices
 
-    def _informed_requests(self) -> RoundRequests:
-        """The requests as the student of the labels so far shapes them."""
-        if not (self._label_set.teaches and self._requests.want_student):
-            return self._requests
+    def _informed_kind(self) -> RunKind:
+        """The questions as the student of the labels so far shapes them."""
+        if not (self._label_set.teaches and self._kind.want_student):
+            return self._kind
         with self._notes.timed("choosing"):
-            return self._requests.informed_by(self._trainer.interim(self._label_set))
+            return self._kind.informed_by(self._trainer.interim(self._label_set))
 
     def _note_labels(self, stopped: str | None) -> None:
         indices, labels, record = self._label_set.indices, self._label_set.labels, self.record

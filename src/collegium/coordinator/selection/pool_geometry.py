@@ -1,7 +1,7 @@
-"""Features of the public pool, the projection that it gives, and radii and distance bins around its inputs.
+"""Features of the public pool, the projection that it gives, and radii around its inputs.
 
-Nothing here may look at anything but public data: the privacy of individual neighbours rests on it
-(docs/individual-neighbours.md), and of sampled ones their bins (docs/private-knn.md).
+Nothing here may look at anything but public data: the privacy of neighbours rests on it
+(docs/individual-neighbours.md).
 """
 
 import math
@@ -17,8 +17,6 @@ from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError
 
 _DISTANCES_AT_ONCE = 2**22
-_REACH = 32.0
-_FINENESS = 3.0
 
 
 def fit_features(
@@ -64,28 +62,6 @@ def rank_knots(pool: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(knots, dtype=np.float32)
 
 
-def nearest_edges_squared(
-    features: NDArray[np.int16], queries: NDArray[np.int64], share: float, bins: int
-) -> NDArray[np.int64]:
-    """Edges of ``bins`` intervals of squared distance around each query, int64 ``[queries, bins - 1]``.
-
-    Quantiles of the pool's distances, closest together where a ``share`` of it lies nearer, as of the private records
-    the k-th of the sample is expected to, and reaching from 1/32 of that share to 32 times.
-
-    Parameters
-    ----------
-    features : of the whole pool, ``[inputs, dimensions]``.
-    queries : positions in the pool; a query is no neighbour of its own.
-    """
-    steps = np.linspace(-1.0, 1.0, bins - 1) if bins > 2 else np.zeros(1)
-    ratios = np.exp(math.log(_REACH) * np.sinh(_FINENESS * steps) / math.sinh(_FINENESS))
-    ranks = np.minimum(share * ratios, 1.0) * (len(features) - 1)
-    edges = np.empty((len(queries), bins - 1), dtype=np.int64)
-    for row, distances in enumerate(_distances(features, queries)):
-        edges[row] = np.ceil(np.interp(ranks, np.arange(len(distances)), np.sort(distances)))
-    return edges
-
-
 def principal_components(values: NDArray[np.int16], kept: int) -> NDArray[np.float32]:
     """The first ``kept`` axes of ``values`` ``[n, d]``, as a projection ``[d, kept]`` in whole numbers."""
     most = min(values.shape[1], len(values) - 1)
@@ -122,12 +98,12 @@ def public_radii_squared(features: NDArray[np.int16], queries: NDArray[np.int64]
     """
     rank = min(max(1, math.ceil(share * (len(features) - 1))), len(features) - 1)
     radii = np.empty(len(queries), dtype=np.int64)
-    for row, distances in enumerate(_distances(features, queries)):
+    for row, distances in enumerate(distances_of_pool(features, queries)):
         radii[row] = np.partition(distances, rank)[rank]
     return radii
 
 
-def _distances(features: NDArray[np.int16], queries: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def distances_of_pool(features: NDArray[np.int16], queries: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Squared distances of the whole pool from each of ``queries`` in turn, ``[inputs]``."""
     at_once = max(1, min(64, _DISTANCES_AT_ONCE // len(features)))
     for start in range(0, len(queries), at_once):

@@ -31,7 +31,8 @@ from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import AnsweredBy, IntArray
+from collegium.privacy.mechanisms import IntArray
+from collegium.protocol.question import about_all_records
 
 COMPONENTS = 64
 """Principal components of the pool's histograms, pixels or columns that are compared."""
@@ -59,7 +60,7 @@ class Plan:
 
     def __init__(self, config: RunConfig, spec: ArraySpec, positions: Sequence[int] | None = None) -> None:
         self._config, self._spec = config, spec
-        if positions is None and config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS:
+        if positions is None and about_all_records(config.mechanism.kind):
             positions = range(spec.shape[0])  # one sum labels every input
         self.positions = None if positions is None else np.asarray(positions, dtype=np.int64)
         self.sizes = config.queries.round_sizes() if self.positions is None else (len(self.positions),)

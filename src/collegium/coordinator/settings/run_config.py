@@ -5,16 +5,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
+from collegium.coordinator.settings.kinds import installed_kind, run_kind
 from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
-from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
+from collegium.limits import MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS
+from collegium.privacy.mechanisms import Mechanism, SumMode, known_names, mechanism_named
 from collegium.privacy.mechanisms.parameters import fields_of
-from collegium.privacy.multilabel import RESOLUTION
+from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
 
@@ -130,9 +138,7 @@ class QueriesConfig(Frozen):
 
 
 class NeighboursConfig(Frozen):
-    """How records near a query are found: for ``individual-knn``, ``knn`` and ``multilabel-knn``.
-
-    Everything comes from public data."""
+    """How records near a query are found, by public data alone; kinds of questions may add settings of their own."""
 
     features: Literal["hog", "raw", "standard", "network", "pretrained", "student"] = "hog"
     """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
@@ -144,15 +150,7 @@ class NeighboursConfig(Frozen):
     dimensions: int | None = Field(default=64, ge=1)
     """Principal components of the pool's features that are kept; 0 keeps the features as they are."""
     share: float = Field(gt=0, lt=1)
-    """Fraction of the pool that lies within a query's radius; of the private records about as many will.
-    For ``knn`` and ``multilabel-knn``, where the k-th neighbour is expected: about k / (sampling rate × records of
-    all parties)."""
-    k: int | None = Field(default=None, ge=1, le=MAX_NEIGHBOUR_COUNT)
-    """``knn`` and ``multilabel-knn``: neighbours that vote on each query."""
-    bins: int = Field(default=64, ge=2, le=MAX_CLASSES)
-    """The same two: intervals of distance that are told apart."""
-    records_at_least: int | None = Field(default=None, ge=1)
-    """The same two: what is publicly known of the number of records of all parties; too large a k is then refused."""
+    """Fraction of the pool that lies within a query's radius; of the private records about as many will."""
     kernel: Literal["flat", "quadratic"] = "flat"
     """Weight 1 within the radius, or 1 − d²/r² in units of 1/levels (a parameter of the mechanism)."""
 
@@ -232,13 +230,22 @@ class RunConfig(Frozen):
     mechanism: MechanismConfig = MechanismConfig()
     budget: BudgetConfig
     queries: QueriesConfig = QueriesConfig()
-    neighbours: NeighboursConfig | None = None
+    neighbours: SerializeAsAny[NeighboursConfig] | None = None
     sums: SumsConfig = SumsConfig()
     student: StudentConfig = StudentConfig()
     evaluation: CountsConfig | None = None
     """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
     pool_check: CountsConfig | None = None
     """Before labels are bought, find out whether the pool covers the parties' records."""
+
+    @field_validator("neighbours", mode="wrap")
+    @classmethod
+    def _of_the_kind(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """The section as the kind of question has it that the mechanism needs."""
+        mechanism = info.data.get("mechanism")
+        kind = None if mechanism is None or value is None else installed_kind(mechanism.kind)
+        own = None if kind is None or kind.section != "neighbours" else kind.settings
+        return handler(value) if own is None else own.model_validate(value)
 
     @model_validator(mode="before")
     @classmethod
@@ -258,11 +265,10 @@ class RunConfig(Frozen):
         if name == AUTO:
             name = "gnmax" if votes_asked else "class-sums"
         usual: dict[str, dict[str, Any]] = {"mechanism": {"name": name}, "student": {"method": "consistency"}}
-        voters = mechanism_named(name).answered_by if name in known_names() else None
-        if voters is AnsweredBy.ALL_RECORDS:
-            usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
-        if voters is AnsweredBy.TEACHERS and values.get("teachers") is None:
-            values = values | {"teachers": {}}
+        kind = installed_kind(mechanism_named(name)) if name in known_names() and _configurable(name) else None
+        if kind is not None:
+            usual |= {section: dict(own) for section, own in kind.usual.items()}
+            values = values | {section: {} for section in kind.usual if values.get(section) is None}
         given = {section: values.get(section, {}) for section in usual}
         filled = {
             section: usual[section] | {key: value for key, value in own.items() if value != AUTO}
@@ -275,7 +281,7 @@ class RunConfig(Frozen):
     def choice(self) -> str:
         """What labels and student come from, and why, in a sentence for people."""
         mechanism, student, kind = self.mechanism.name, self.student.method, self.task.inputs.kind
-        if self.mechanism.kind.answered_by is not AnsweredBy.ALL_RECORDS:
+        if not about_all_records(self.mechanism.kind):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
         (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
@@ -316,9 +322,11 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _mechanism_fits(self) -> "RunConfig":
         name, kind, mode = self.mechanism.name, self.mechanism.kind, self.votes.mode
+        asking = installed_kind(kind)
+        if asking is None:
+            raise ValueError(f"no installed package asks for what {name} makes labels of: name another mechanism")
         if mode not in kind.sum_modes:
-            voters = _RECORDS if kind.answered_by in _RECORDS else (kind.answered_by,)
-            others = [one for one in _names(*voters) if mode in mechanism_named(one).sum_modes]
+            others = [one for one in _with_section(asking.section) if mode in mechanism_named(one).sum_modes]
             instead = f"; mechanisms for it are {' and '.join(others)}" if others else ""
             modes = " or ".join(repr(one.value) for one in kind.sum_modes) or "none"
             raise ValueError(f"votes.mode = {mode.value!r} does not suit {name}, which works with {modes}{instead}")
@@ -339,53 +347,21 @@ class RunConfig(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _neighbours_fit(self) -> "RunConfig":
-        name, answered_by = self.mechanism.name, self.mechanism.kind.answered_by
-        if (answered_by in _RECORDS) != (self.neighbours is not None):
-            raise ValueError(
-                f"the section neighbours and the mechanism {' or '.join(_names(*_RECORDS))} belong together"
-            )
-        if self.neighbours is None:
-            return self
-        sampled = answered_by is AnsweredBy.SAMPLED_RECORDS
-        if sampled and self.budget.unit != "record":
-            raise ValueError(f"{name} protects records: budget.unit must be 'record'")
-        if sampled != (self.neighbours.k is not None):
-            of_samples = _names(AnsweredBy.SAMPLED_RECORDS)
-            raise ValueError(f"neighbours.k and the mechanism {' or '.join(of_samples)} belong together")
-        if sampled:
-            self._sampling_fits(self.neighbours)
-        fine = self.mechanism.parameters.get("levels", 1) > 1
-        if fine != (self.neighbours.kernel != "flat"):
-            raise ValueError(
-                "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _answers_fit(self) -> "RunConfig":
-        counts = len(self.task.classes)
-        if self.neighbours is not None and self.neighbours.k is not None:
-            counts = self.neighbours.bins * (counts + self.task.multilabel)
-        most = MAX_COUNTS_PER_ANSWER // counts
+    def _kind_fits(self) -> "RunConfig":
+        kind = run_kind(self.mechanism.kind)
+        for section in ("teachers", "neighbours"):
+            if (getattr(self, section) is not None) != (kind.section == section):
+                raise ValueError(
+                    f"the section {section} and the mechanism {' or '.join(_with_section(section))} belong together"
+                )
+        kind.check(self)
+        most = MAX_COUNTS_PER_ANSWER // kind.entries(self)
         if min(self.queries.batch, self.queries.count) > most:
             raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
         return self
 
-    def _sampling_fits(self, settings: NeighboursConfig) -> None:
-        name, k = self.mechanism.name, settings.k or 0
-        if self.task.multilabel and k * RESOLUTION > MAX_NEIGHBOUR_COUNT:
-            raise ValueError(f"neighbours.k is at most {MAX_NEIGHBOUR_COUNT // RESOLUTION} with {name}")
-        rate = self.mechanism.parameters.get("sampling_rate", 1.0)
-        if settings.records_at_least is not None and k > rate * settings.records_at_least:
-            raise ValueError(
-                f"neighbours.k is {settings.k}, but a sample of {settings.records_at_least} records at the rate "
-                f"{rate:g} is expected to hold {rate * settings.records_at_least:g}: lower k or raise sampling_rate"
-            )
-
 
 _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}
-_RECORDS = (AnsweredBy.RECORDS_WITHIN_A_RADIUS, AnsweredBy.SAMPLED_RECORDS)
 
 
 def _configurable(name: str) -> bool:
@@ -394,9 +370,10 @@ def _configurable(name: str) -> bool:
     return kind.gives_labels and kind.sum_modes not in ((), (SumMode.MASKED_AND_NOISED,))
 
 
-def _names(*answered_by: AnsweredBy) -> list[str]:
-    """The mechanisms that a configuration may name and that such voters answer."""
-    return [one for one in known_names() if _configurable(one) and mechanism_named(one).answered_by in answered_by]
+def _with_section(section: str) -> list[str]:
+    """The mechanisms that a configuration may name, and whose questions this section is about."""
+    kinds = {one: installed_kind(mechanism_named(one)) for one in known_names() if _configurable(one)}
+    return [one for one, kind in kinds.items() if kind is not None and kind.section == section]
 
 
 @dataclass(frozen=True)

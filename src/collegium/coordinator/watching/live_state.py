@@ -18,7 +18,7 @@ from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
-from collegium.privacy.mechanisms import AnsweredBy
+from collegium.protocol.question import about_all_records
 
 FAREWELL = "farewell"
 PACE_S = 3.0
@@ -116,7 +116,7 @@ class Snapshots:
     def _make(self) -> dict[str, Any]:
         now, moment = self._now(), self._live.snapshot()
         held = consortium_status(self._folder, now)
-        of_all = self._config.mechanism.kind.answered_by is AnsweredBy.ALL_RECORDS
+        of_all = about_all_records(self._config.mechanism.kind)
         if held["state"] == "finished" and not of_all and self._config.queries.count > (held["queries"] or 0):
             held |= {"state": "labelling", "queries": self._config.queries.count}  # more are wanted since
         quorum = quorum_of(self._config, self._folder.members.read())

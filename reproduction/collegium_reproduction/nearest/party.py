@@ -23,7 +23,7 @@ from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium_reproduction.nearest.question import CountNearest
 
 _NAME_BYTES = 16
 

@@ -1,0 +1,87 @@
+"""What a configuration says of the kind of question that a run asks.
+
+`coordinator.kind.RunKind` adds how it is asked. The kinds of this package are in `coordinator.kinds`; another package
+names its own under the entry-point group ``collegium.run_kinds``.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from collegium.errors import ConfigurationError
+from collegium.privacy.mechanisms import Mechanism
+from collegium.protocol.question import Question, import_all, question_for
+from collegium.settings import Frozen
+
+ENTRY_POINT_GROUP = "collegium.run_kinds"
+
+KindClass = TypeVar("KindClass", bound="type[KindSettings]")
+
+
+class KindSettings:
+    """The part of a kind that a configuration is checked by. ``config`` is the `RunConfig` throughout."""
+
+    question: ClassVar[type[Question]]
+    """The kind of question that it asks."""
+    section: ClassVar[str] = ""
+    """The section of the configuration that belongs to it and to no other; empty for none."""
+    settings: ClassVar[type[Frozen] | None] = None
+    """What that section holds, where it is more than `RunConfig` knows: a class derived from the section's own."""
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings by section that hold where the configuration leaves them out."""
+
+    @classmethod
+    def check(cls, config: Any) -> None:
+        """Raise ValueError, with what to do, for settings that do not fit each other."""
+
+    @classmethod
+    def decided(cls, config: Any) -> dict[str, Any]:
+        """Parameters of the mechanism that other sections decide, by name."""
+        return {}
+
+    @classmethod
+    def entries(cls, config: Any) -> int:
+        """Counts for each query in one party's answer."""
+        return len(config.task.classes)
+
+
+_by_question: dict[str, type[KindSettings]] = {}
+
+
+def register(kind: KindClass) -> KindClass:
+    """Class decorator: have runs ask the kind's question with it.
+
+    Raises ConfigurationError where another class asks that kind of question.
+    """
+    name = kind.question.kind
+    known = _by_question.get(name)
+    if known is not None and known.__qualname__ != kind.__qualname__:
+        raise ConfigurationError(f"two classes ask questions of the kind {name!r}")
+    _by_question[name] = kind
+    return kind
+
+
+def run_kind(mechanism: type[Mechanism]) -> type[KindSettings]:
+    """Who asks the questions that ``mechanism`` makes labels of.
+
+    Raises ConfigurationError where the package that does is not installed.
+    """
+    kind = installed_kind(mechanism)
+    if kind is None:
+        raise ConfigurationError(
+            f"no installed package asks what {mechanism.name} needs ({mechanism.answered_by}): neighbours in a sample "
+            "need collegium-reproduction"
+        )
+    return kind
+
+
+def installed_kind(mechanism: type[Mechanism]) -> type[KindSettings] | None:
+    """Who asks the questions that ``mechanism`` makes labels of; None where no installed package does."""
+    _load()
+    question = question_for(mechanism)
+    return None if question is None else _by_question.get(question.kind)
+
+
+@cache
+def _load() -> None:
+    import_all("collegium.coordinator.kinds", ENTRY_POINT_GROUP, "who asks the question")
