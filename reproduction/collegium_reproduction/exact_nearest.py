@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nearest
 from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nearest
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.search import DistanceView
 from collegium.privacy.multilabel import clipped_votes, held_in

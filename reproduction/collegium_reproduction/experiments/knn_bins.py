@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load

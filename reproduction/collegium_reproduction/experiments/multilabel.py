@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, distances_squared, extract

@@ -11,7 +11,7 @@ import hashlib
 import math
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -420,11 +420,14 @@ def load_kinds() -> None:
     import_all("collegium.protocol.kinds", ENTRY_POINT_GROUP, "the question")
 
 
-def import_all(package: str, group: str, what: str, found: Callable[[object], None] | None = None) -> None:
+def import_all(package: str, group: str, what: str) -> None:
     """Import the modules of ``package`` and what other packages name under the entry-point ``group``."""
     for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
         import_module(module.name)
+    load_entry_points(group, what)
+
+
+def load_entry_points(group: str, what: str) -> None:
+    """Import what other packages name under the entry-point ``group``; ``what`` each is, for messages."""
     for point in entry_points(group=group):
-        loaded = load_plugin(point, f"{what} {point.name!r}")
-        if found is not None:
-            found(loaded)
+        load_plugin(point, f"{what} {point.name!r}")

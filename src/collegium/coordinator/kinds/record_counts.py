@@ -3,6 +3,7 @@
 Counts are paid for before the first label is bought, so that the labels cannot use up their share of the budget.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -13,13 +14,16 @@ from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
-from collegium.coordinator.run.run_record import CountsRecord
+from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.settings.kinds import CountSettings, count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.mechanisms import Mechanism
+from collegium.privacy.mechanisms.record_counts import ONE
+from collegium.privacy.renyi import FloatArray
 from collegium.protocol.question import RecordsQuestion, Terms
 
 
@@ -151,3 +155,86 @@ class RecordCounting(ABC):
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
         self._notes.write()
+
+
+class CountsOnce(RecordCounting):
+    """Counts that are taken once in a run, before labels are bought.
+
+    After an error they are not taken again. Where too few parties answered, or the process died, the next start takes
+    them, if they were kept or the ledger has their charge as not spent.
+    """
+
+    @abstractmethod
+    def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
+        """The question, and the mechanism that noises its counts."""
+
+    @abstractmethod
+    def _found(self, counts: FloatArray, variance: float) -> Any:
+        """What released counts ``[cells]``, in records, with noise of this variance on each, say."""
+
+    def count(self, releases: Releases) -> None:
+        """Ask the parties and note what was found, where that is due.
+
+        It is where the counts are configured and paid for, and were not taken yet.
+        """
+        noted = self.noted
+        if self._settings is None or noted is None or not noted.paid or getattr(noted, "found", None) is not None:
+            return
+        if noted.asked and noted.why_not is not None:
+            return
+        mechanism, question = self._asked()
+        if self._unspent(releases):
+            releases.asking.ready()
+        elif self._rule(releases, mechanism, question).released is None:
+            return  # they may have been seen
+
+        def found() -> dict[str, Any]:
+            released, _ = self._released(releases, mechanism, question)
+            return {"found": self._found(released.values / ONE, (released.noise / ONE) ** 2)}
+
+        self._attempt(releases, found)
+
+
+class OtherCounts(CountsOnce, CountSettings):
+    """A kind of counts from another package; derive a class and `settings.kinds.register_counts` it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.part = cls.question.kind
+
+    @property
+    def noted(self) -> OtherCountsRecord | None:
+        return self._notes.record.counts.get(self.part)
+
+    def _note(self, noted: Mapping[str, Any]) -> None:
+        counts = self._notes.record.counts | {self.part: OtherCountsRecord.model_validate(noted)}
+        self._notes.record.counts = counts
+        self._notes.write()
+
+    def _parts_and_cells(self) -> tuple[int, int]:
+        return self.parts_and_cells(self._config, self._settings)
+
+    def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
+        mechanism = self.mechanism(*self._parts_and_cells())
+        return mechanism, self.ask(*self._terms(mechanism))
+
+    def _found(self, counts: FloatArray, variance: float) -> Table:
+        return self.table(counts, math.sqrt(variance))
+
+    @abstractmethod
+    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> RecordsQuestion:
+        """The question, of the settings and the task."""
+
+    @abstractmethod
+    def table(self, counts: FloatArray, error: float) -> Table:
+        """What noisy counts ``[cells]``, in records, with this standard error each, come to."""
+
+
+def other_counts(setup: RunSetup, notes: RunNotes, ledger_id: str) -> list[OtherCounts]:
+    """The counts of other packages that the configuration asks for."""
+    asked = []
+    for name, settings in setup.config.counts.items():
+        kind = count_kinds()[name]
+        assert issubclass(kind, OtherCounts)  # `register_counts` is for these
+        asked.append(kind(setup, notes, ledger_id, settings))
+    return asked

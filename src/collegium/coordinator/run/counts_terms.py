@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collegium.coordinator.settings.kinds import count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.accounting.game.laws import VectorLaw
@@ -37,7 +38,9 @@ def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
     """The counts that the run takes, each with its mechanism: of one classifier, and of the pool."""
     layout = Layout(len(config.task.classes)) if config.evaluation is not None else None
     parts, cells = (layout.parts, layout.length) if layout else (1, 1)  # too many cells are refused here, before a run
-    for settings, own_parts, own_cells in ((config.evaluation, parts, cells), (config.pool_check, 1, 1)):
+    sections = [(config.evaluation, parts, cells), (config.pool_check, 1, 1)]
+    sections += [(one, *count_kinds()[name].parts_and_cells(config, one)) for name, one in config.counts.items()]
+    for settings, own_parts, own_cells in sections:
         if settings is not None:
             yield settings, counts_mechanism(config, settings, own_parts, own_cells)
 

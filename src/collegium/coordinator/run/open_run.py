@@ -10,6 +10,7 @@ from collegium.coordinator.kind import RunFacts, RunKind, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
+from collegium.coordinator.kinds.record_counts import CountsOnce, other_counts
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
@@ -83,7 +84,10 @@ class OpenRun:
         self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
         named, study = ledger_id(ledger), setup.storage.study
         self._evaluation = PrivateEvaluation(setup, self._notes, named, config.evaluation)
-        self._pool_check = PoolCheck(setup, self._notes, named, config.pool_check)
+        self._counts: list[CountsOnce] = [
+            PoolCheck(setup, self._notes, named, public),
+            *other_counts(setup, self._notes, named),
+        ]
         pretrained, noise = self._trainer.pretrained_network, setup.mechanism.noise_votes
         self._kind = kind_of(RunFacts(config, public.pool.x, public.spec.sha256, named, study, pretrained, noise))
         statement = self._stated()
@@ -124,7 +128,8 @@ class OpenRun:
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
         self._evaluation.pay(self._releases)
-        self._pool_check.pay(self._releases)
+        for counted in self._counts:
+            counted.pay(self._releases)
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
@@ -146,7 +151,7 @@ class OpenRun:
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
-            beside=self._evaluation.beside() | self._pool_check.beside(),
+            beside={name: law for one in (self._evaluation, *self._counts) for name, law in one.beside().items()},
             study=self._setup.storage.study,
         )
 
@@ -172,7 +177,8 @@ class OpenRun:
 
     def _label(self) -> None:
         self.record.state = "labelling"
-        self._pool_check.check(self._releases, self._public.pool.x, self._public.spec.sha256)
+        for counted in self._counts:
+            counted.count(self._releases)
         self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
         for number in range(len(self._plan.sizes)):
             indices = self._plan.noted(self.record, number, self._label_set)

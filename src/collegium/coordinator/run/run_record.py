@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
@@ -139,6 +139,19 @@ class CountsRecord(Record):
     """Why there are no figures."""
 
 
+class Table(Record):
+    """What counts came to, for people."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | float, ...], ...]
+
+
+class OtherCountsRecord(CountsRecord):
+    """Counts of a kind from another package."""
+
+    found: Table | None = None
+
+
 class EvaluationRecord(CountsRecord):
     """How the parties measured the student on their own records."""
 
@@ -219,6 +232,7 @@ class RunRecord(Record):
     labels: LabelsRecord | None = None
     student: StudentRecord | None = None
     pool_check: PoolCheckRecord | None = None
+    counts: dict[str, OtherCountsRecord] = Field(default_factory=dict)
     evaluation: EvaluationRecord | None = None
     baseline: BaselineRecord | None = None
     ledger: LedgerRecord | None = None

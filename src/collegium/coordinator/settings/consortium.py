@@ -76,7 +76,7 @@ class ConsortiumConfig(RunConfig):
 
     @model_validator(mode="after")
     def _seed_fits(self) -> "ConsortiumConfig":
-        counted = self.evaluation is not None or self.pool_check is not None
+        counted = self.evaluation is not None or self.pool_check is not None or bool(self.counts)
         noised = self.votes.mode == SumMode.MASKED_AND_NOISED or (counted and self.votes.mode != SumMode.CLEAR)
         if self.seed is not None and noised:
             raise ValueError("seed: institutions draw their noise from no seed of the coordinator: leave seed out")

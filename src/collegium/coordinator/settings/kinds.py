@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from collegium.errors import ConfigurationError
 from collegium.privacy.mechanisms import Mechanism
-from collegium.protocol.question import Question, import_all, question_for
+from collegium.protocol.question import Question, import_all, load_entry_points, question_for
 from collegium.settings import Frozen
 
 ENTRY_POINT_GROUP = "collegium.run_kinds"
@@ -85,3 +85,38 @@ def installed_kind(mechanism: type[Mechanism]) -> type[KindSettings] | None:
 @cache
 def _load() -> None:
     import_all("collegium.coordinator.kinds", ENTRY_POINT_GROUP, "who asks the question")
+
+
+class CountSettings:
+    """The part of a kind of counts that a configuration is checked by; `kinds.record_counts.OtherCounts` adds the rest.
+
+    Another package's kind is named under the entry-point group ``collegium.count_kinds``.
+    """
+
+    question: ClassVar[type[Question]]
+    """The kind of question that it asks; its name is that of the section ``counts.NAME``."""
+    settings: ClassVar[type[Frozen]]
+    """What that section holds: a class derived from `CountsConfig`."""
+
+    @classmethod
+    def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
+        """How many cells one record adds to, and all cells, by public facts alone; ValueError for wrong settings."""
+        raise NotImplementedError
+
+
+CountClass = TypeVar("CountClass", bound="type[CountSettings]")
+COUNTS_ENTRY_POINTS = "collegium.count_kinds"
+_counts: dict[str, type[CountSettings]] = {}
+
+
+def register_counts(kind: CountClass) -> CountClass:
+    """Class decorator: have runs take these counts where their configuration asks for them."""
+    _counts[kind.question.kind] = kind
+    return kind
+
+
+@cache
+def count_kinds() -> Mapping[str, type[CountSettings]]:
+    """Kinds of counts of other installed packages, by name."""
+    load_entry_points(COUNTS_ENTRY_POINTS, "the counts")
+    return _counts

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from collegium.coordinator.settings.kinds import installed_kind, run_kind
+from collegium.coordinator.settings.kinds import count_kinds, installed_kind, run_kind
 from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
@@ -237,6 +237,17 @@ class RunConfig(Frozen):
     """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
     pool_check: CountsConfig | None = None
     """Before labels are bought, find out whether the pool covers the parties' records."""
+    counts: dict[str, SerializeAsAny[CountsConfig]] = Field(default_factory=dict)
+    """Further counts of the parties' records, by kind; kinds come from other installed packages."""
+
+    @field_validator("counts", mode="wrap")
+    @classmethod
+    def _of_known_kinds(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        """Each section as its kind has it."""
+        known = count_kinds()
+        for unknown in [name for name in value if name not in known] if isinstance(value, dict) else []:
+            raise ValueError(f"no installed package counts {unknown!r}{nearest(unknown, list(known))}")
+        return handler({name: known[name].settings.model_validate(given) for name, given in dict(value).items()})
 
     @field_validator("neighbours", mode="wrap")
     @classmethod
@@ -341,9 +352,11 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> "RunConfig":
-        asked = [one for one in (self.evaluation, self.pool_check) if one is not None and one.sigma is None]
-        if sum(one.share for one in asked) >= 1.0:
-            raise ValueError("evaluation.share and pool_check.share leave nothing of the budget for labels")
+        asked = [one for one in (self.evaluation, self.pool_check, *self.counts.values()) if one is not None]
+        if sum(one.share for one in asked if one.sigma is None) >= 1.0:
+            raise ValueError("evaluation.share, pool_check.share and those of counts leave no budget for labels")
+        for name, settings in self.counts.items():
+            count_kinds()[name].parts_and_cells(self, settings)
         return self
 
     @model_validator(mode="after")
