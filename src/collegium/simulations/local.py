@@ -165,6 +165,9 @@ class Coordinator:
     pool_check_share : float, optional
         The part of ``epsilon`` for which they say beforehand how well the pool covers their records; see
         ``record.pool_check``.
+    counts : mapping, optional
+        Further counts of the parties' records by kind, each with its settings; kinds come from other packages. What
+        they came to is in ``record.counts``.
     folder : Path, optional
         Where ledger, labels and student go; a temporary folder by default.
     device : str
@@ -189,6 +192,7 @@ class Coordinator:
         teacher_options: Mapping[str, float | int | str | bool] | None = None,
         evaluation_share: float | None = None,
         pool_check_share: float | None = None,
+        counts: Mapping[str, Mapping[str, Any]] = {},
         folder: Path | None = None,
         device: str = "auto",
     ) -> None:
@@ -209,6 +213,7 @@ class Coordinator:
             "budget": {"epsilon": epsilon, "delta": delta},
             "evaluation": None if evaluation_share is None else {"share": evaluation_share},
             "pool_check": None if pool_check_share is None else {"share": pool_check_share},
+            "counts": dict(counts),
         }
         if mechanism is None:
             del self._asked["teachers"]

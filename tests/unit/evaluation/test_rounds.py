@@ -265,14 +265,16 @@ VOTED = {"mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "mode", "parties"), [(SAMPLED, "clear", 4), (SAMPLED, "masked+noised", 4), (VOTED, "masked+noised", 300)]
+    ("settings", "mode", "parties"),
+    [(SAMPLED, "clear", 4), (SAMPLED, "masked+noised", 4), (VOTED, "masked+noised", 300)],
 )
 def test_counts_beside_labels_have_a_sum_that_parties_open(
     settings: dict[str, Any], mode: str, parties: int, tmp_path: Path
 ) -> None:
     """The sum of the labels is none for counts: it adds up neighbours, or is on a sparse graph."""
     config = run_config(
-        {"budget": {"epsilon": 10}}, {**settings, "votes": {"mode": mode.partition("+")[0]}, "evaluation": {"mode": mode}}
+        {"budget": {"epsilon": 10}},
+        {**settings, "votes": {"mode": mode.partition("+")[0]}, "evaluation": {"mode": mode}},
     )
     keys = {f"party-{number}": bytes(32) for number in range(parties)}
     reach = Reach(cg.LocalParties(records(), TASK), signing_keys=keys)

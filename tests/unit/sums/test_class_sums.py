@@ -152,9 +152,7 @@ def test_the_bound_covers_every_code(classes: int) -> None:
     assert longest == bound_squared(classes)
 
 
-def test_clear_sums_are_the_sum_of_all_records(
-    consortium: Callable[..., Consortium], kernel: KernelMap
-) -> None:
+def test_clear_sums_are_the_sum_of_all_records(consortium: Callable[..., Consortium], kernel: KernelMap) -> None:
     parties = consortium()
     exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
     assert (parties.asks(parties.request("clear")) == exact).all()

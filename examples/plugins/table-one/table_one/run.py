@@ -1,0 +1,46 @@
+"""How a run asks, and what is published."""
+
+from typing import Any
+
+from collegium.coordinator.kinds.record_counts import OtherCounts
+from collegium.coordinator.run.run_record import Table
+from collegium.coordinator.settings.kinds import register_counts
+from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.privacy.renyi import FloatArray
+from collegium.protocol.question import Terms
+from table_one.question import TableOne, values_of
+
+
+class TableOneConfig(CountsConfig):
+    columns: tuple[str, ...]
+    bins: int = 5
+
+
+@register_counts
+class TableOneCounts(OtherCounts):
+    question, settings = TableOne, TableOneConfig
+
+    @classmethod
+    def _chosen(cls, config: Any, settings: Any) -> tuple[tuple[int, ...], list[list[str]]]:
+        names = [column.name for column in getattr(config.task.inputs, "columns", ())]
+        if unknown := set(settings.columns) - set(names):
+            raise ValueError(f"counts.table-one.columns: the schema has no column {', '.join(sorted(unknown))}")
+        columns = tuple(names.index(name) for name in settings.columns)
+        return columns, values_of(config.task, columns, settings.bins)
+
+    @classmethod
+    def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
+        columns, values = cls._chosen(config, settings)
+        return len(columns), len(config.task.classes) * sum(map(len, values))
+
+    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> TableOne:
+        columns, values = self._chosen(self._config, self._settings)
+        sized = tuple(map(len, values)), self._settings.bins, len(self._config.task.classes)
+        return TableOne(terms, ledger_id, per_party, columns, *sized)
+
+    def table(self, counts: FloatArray, error: float) -> Table:
+        values, classes = self._chosen(self._config, self._settings)[1], self._config.task.classes
+        named = [(name, value) for name, own in zip(self._settings.columns, values, strict=True) for value in own]
+        by_value = counts.reshape(len(named), len(classes)).round(1).tolist()
+        heads = ("column", "value", *(f"{name} (± {error:.1f})" for name in classes))
+        return Table(columns=heads, rows=tuple((*one, *row) for one, row in zip(named, by_value, strict=True)))
