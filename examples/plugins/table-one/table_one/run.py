@@ -30,8 +30,7 @@ class TableOneCounts(OtherCounts):
 
     @classmethod
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
-        columns, values = cls._chosen(config, settings)
-        return len(columns), len(config.task.classes) * sum(map(len, values))
+        return len(settings.columns), len(config.task.classes) * sum(map(len, cls._chosen(config, settings)[1]))
 
     def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> TableOne:
         columns, values = self._chosen(self._config, self._settings)
