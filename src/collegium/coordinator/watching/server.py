@@ -31,14 +31,14 @@ from collegium.protocol.channels import split_address
 logger = logging.getLogger("collegium.coordinator")
 
 CONNECTIONS = 32
-"""At a time; further ones wait until one of these ends."""
+"""At a time; one more takes the place of the oldest."""
 CONNECTION_S = 10.0
 """A connection that is older is cut, whatever it does."""
 LOOK_S = 0.5
 """How often the server looks which connections are too old, and whether it is to end."""
 LIMITS = {
     "threads": 4,
-    "connection_limit": CONNECTIONS + 2,  # waitress counts its listener and its own pipe
+    "connection_limit": 2 * CONNECTIONS,  # never reached: one is accepted at a time, and the oldest is cut
     "backlog": CONNECTIONS,
     "max_request_header_size": 8192,
     "max_request_body_size": 1024,
@@ -107,9 +107,9 @@ class StatusServer:
         """waitress cuts connections that are idle; one whose peer sends byte by byte is never idle, so age decides."""
         while not self._ending.is_set():
             wasyncore.loop(LOOK_S, use_poll=True, map=channels, count=1)
-            oldest = time.time() - CONNECTION_S
-            for channel in list(server.active_channels.values()):
-                if channel.creation_time < oldest:
+            oldest, held = time.time() - CONNECTION_S, list(server.active_channels.values())  # in their order
+            for number, channel in enumerate(held, 1):
+                if channel.creation_time < oldest or number <= len(held) - CONNECTIONS:
                     channel.handle_close()
         wasyncore.close_all(channels)
         server.task_dispatcher.shutdown()
