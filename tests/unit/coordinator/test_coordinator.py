@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.labeller import NoiseStrategy
-from collegium.coordinator.run.run_folder import RunFolder, read_run
+from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
@@ -350,29 +348,6 @@ def test_two_processes_do_not_share_a_run_folder(run: Run, tmp_path: Path) -> No
 def test_more_queries_than_inputs_are_refused(run: Run) -> None:
     with pytest.raises(ConfigurationError, match="the pool has 60 inputs"):
         run(queries__count=61)
-
-
-def test_research_figures_cover_the_run_and_are_marked(run: Run) -> None:
-    figures = run(options={"research": True}).research_only
-    assert "private" in figures.caution
-    assert figures.queries == 20 and figures.queries_without_votes == 0
-    assert 0.8 < figures.teacher_accuracy_mean < 1.0
-    epsilons = figures.epsilons
-    assert epsilons.exact_released.epsilon > 0 and math.isfinite(epsilons.paper_bound_moments.epsilon)
-
-
-def test_a_resumed_research_run_says_which_votes_it_lost(run: Run, tmp_path: Path) -> None:
-    def dies_after_the_first_batch(at: Progress) -> None:
-        if at.step == "labels":
-            raise Crash
-
-    for folder, lost, covered in (("lost", True, 12), ("kept", False, 20)):
-        with pytest.raises(Crash):
-            run(folder, {"research": True, "on_progress": dies_after_the_first_batch})
-        if lost:
-            shutil.rmtree(RunFolder(tmp_path / folder).secret_votes)
-        figures = run(folder, {"research": True}).research_only
-        assert (figures.queries, figures.queries_without_votes) == (covered, 20 - covered)
 
 
 def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:

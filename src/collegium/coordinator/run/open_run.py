@@ -1,15 +1,13 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-
-import numpy as np
 
 from collegium.coordinator.rounds.round_requests import RoundRequests, SumRequests, build_requests
 from collegium.coordinator.rounds.rounds import ANSWERED, InputsLost
 from collegium.coordinator.run.class_sums import SumsOfRun
 from collegium.coordinator.run.factories import ledger_id
-from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
+from collegium.coordinator.run.label_set import LabelSet, student_quality
 from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.query_runner import Ending, QueryRunner
 from collegium.coordinator.run.record_counting import PoolCheck, PrivateEvaluation
@@ -89,9 +87,7 @@ class OpenRun:
             else None
         )
         self._labeller = self._new_labeller()
-        self._runner = QueryRunner(
-            setup, public, self._labeller, ledger, self._notes, self._remember, self._requests.teacher
-        )
+        self._runner = QueryRunner(setup, public, self._labeller, ledger, self._notes, self._requests.teacher)
         study = setup.storage.study
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, ledger.labels(), study)
 
@@ -288,11 +284,6 @@ class OpenRun:
         unchosen = sum(self._plan.sizes) - len(self._keys)
         self._notes.tell("labels", len(self._labeller.labels(distinct)), len(distinct) + unchosen)
 
-    def _remember(self, keys: Sequence[str], counts: IntArray) -> None:
-        """Keep the histograms of a batch, in a simulation that wants them."""
-        if self._setup.watch.research:
-            self._folder.keep_votes(dict(zip(keys, counts, strict=True)))
-
     def _fit_student(self) -> None:
         origin = self._trainer.origin(self._label_set)
         done = self.record.student
@@ -321,34 +312,12 @@ class OpenRun:
         from collegium.coordinator.report.model_card import write_model_card
         from collegium.coordinator.report.page import write_report
 
-        research = self._setup.watch.research
-        if research:
-            self._diagnose()
         self.record.state = "finished"
         self._notes.write()
-        write_report(self.record, self._folder.report, research=research)
+        write_report(self.record, self._folder.report)
         if (student := self.record.student) is not None:
             write_model_card(self._folder.student, self._config.task, student.method, student.quality, self.record)
         self._notes.tell("report", 1, 1)
-
-    def _diagnose(self) -> None:
-        from collegium.coordinator.report.research import research_figures
-
-        kept = self._folder.kept_votes()
-        labelled = self._label_set.labels != UNASKED
-        rows = [row for row, key in enumerate(self._keys) if labelled[row] and key in kept]
-        earlier = self.record.research_only
-        if len(rows) <= (0 if earlier is None else earlier.queries):
-            return  # nothing beyond what an earlier start of this run saw
-        truth = self._public.pool.y
-        with self._notes.timed("research"):
-            self.record.research_only = research_figures(
-                np.stack([kept[self._keys[row]] for row in rows]),
-                None if truth is None else truth[self._label_set.indices[rows]],
-                self._setup.mechanism,
-                delta=self._config.budget.delta,
-                labelled=int(labelled.sum()),
-            )
 
 
 def _for_good(error: CollegiumError) -> str | None:

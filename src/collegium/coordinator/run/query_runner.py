@@ -52,7 +52,6 @@ class QueryRunner:
     ----------
     labeller : releases the labels, and pays for them.
     ledger : from which it pays; parties are shown how it grows.
-    keep : called with the queries of a batch and their counts, ``[queries, classes]``, before noise is drawn.
     teacher : what parties must have fitted; None where their records answer for themselves.
     """
 
@@ -63,11 +62,10 @@ class QueryRunner:
         labeller: Labeller,
         ledger: Ledger,
         notes: RunNotes,
-        keep: Callable[[Sequence[str], IntArray], None],
         teacher: TeacherSettings | None,
     ) -> None:
         self._setup, self._public, self._labeller, self._ledger = setup, public, labeller, ledger
-        self._notes, self._keep, self._teacher = notes, keep, teacher
+        self._notes, self._teacher = notes, teacher
         self._prepared = False
 
     def ask(
@@ -112,7 +110,6 @@ class QueryRunner:
                     fitted = self._labeller.label_by_stage(asked, counts_of)
                 else:
                     counts = self._counts(requests, [queries[key] for key in asked], teachers, WHOLE_MECHANISM)
-                    self._keep(asked, counts)
                     answers = np.array([predictions.get(key, NO_ANSWER) for key in asked], dtype=np.int64)
                     fitted = self._labeller.label(asked, counts, answers)
             except InputsLost as error:
