@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests dist audit stubs schemas clean
+.PHONY: docs demo check test style types fast-tests dist audit stubs clean
 
 .venv/installed: pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -50,10 +50,6 @@ audit: .venv/installed
 stubs: .venv/installed
 	$(BIN)/python -m grpc_tools.protoc -I src/collegium/protocol/proto --python_out=src --pyi_out=src \
 		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
-
-# The JSON schemas of the TOML files, with which editors explain and check settings; a test checks that they are current.
-schemas: .venv/installed
-	$(BIN)/python .ci/schemas.py
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium_reproduction.exact_nearest import closest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium.coordinator.rounds.rounds import OnReply, VoteRound, round_id
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.data import Examples, PoolStore
@@ -185,9 +185,7 @@ def federated(parties: int, records: int, queries: int) -> Federated:
         asked = PoolRange(spec.sha256, tuple(positions.tolist()))
         named = round_id(spec.sha256, asked.indices, terms)
         body = CountNearest(terms, Features("raw"), asked, edges, False, named, "ledger")
-        result = adding.sum_votes(
-            VoteRound(body, dict.fromkeys(names, 0), CLASSES, deadline_s=60.0, quorum=parties)
-        )
+        result = adding.sum_votes(VoteRound(body, dict.fromkeys(names, 0), CLASSES, deadline_s=60.0, quorum=parties))
         if not (result.counts.sum(axis=1) == K).all():
             raise AssertionError("other than k neighbours voted")
 

@@ -59,7 +59,6 @@ def configuration(folder: Path, parties: int, queries: int, deadline_s: float) -
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
         "budget": {"epsilon": 50.0},
         "queries": QueriesConfig(count=queries, batch=queries).model_dump(exclude_none=True),
-        "research": False,
         "engine": {"device": "cpu"},
     }
     return validate_config(settings, SimulationConfig, "benchmarks.load")

@@ -25,6 +25,7 @@ EXTRA_OF = {
     "sqlalchemy": "sql",
     "torch": "torch",
     "torchvision": "torch",
+    "waitress": "serve",
 }
 """The extra that installs each top-level module which may be absent; pyproject.toml says the same."""
 

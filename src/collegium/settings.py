@@ -5,7 +5,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -13,7 +12,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collegium.errors import ConfigurationError
-from collegium.whole_files import read_whole, write_whole
+from collegium.whole_files import read_whole
 
 
 class Frozen(BaseModel):
@@ -131,19 +130,6 @@ def line_of(text: str, place: Sequence[str | int]) -> int:
 
 def _parts(dotted: str) -> list[str]:
     return [part.strip().strip("\"'") for part in dotted.split(".")]
-
-
-def schema_of(kind: str) -> str:
-    """The JSON schema of a kind of TOML file, such as ``party``; ConfigurationError for an unknown kind."""
-    kinds = {Path(file.name).stem: file for file in (resources.files("collegium") / "schemas").iterdir()}
-    if kind not in kinds:
-        raise ConfigurationError(f"no TOML file is called {kind[:64]!r}{nearest(kind, sorted(kinds))}")
-    return kinds[kind].read_text(encoding="utf-8")
-
-
-def add_schema(file: Path, kind: str) -> None:
-    """Write the schema of ``file`` beside it, where the file's line ``#:schema .KIND.schema.json`` expects it."""
-    write_whole(file.with_name(f".{kind}.schema.json"), schema_of(kind))
 
 
 def filled(package: str, file: str, /, **values: object) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.coordinator.run.labeller import Labeller
 from collegium.parties.neighbours.counting import Sampler
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
 from collegium.coordinator.run import coordinator as run
-from collegium.coordinator.run.labeller import Labeller
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples

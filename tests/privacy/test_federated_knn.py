@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.coordinator.rounds import nearest_sum
-from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs

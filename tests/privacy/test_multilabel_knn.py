@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs

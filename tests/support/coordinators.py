@@ -11,7 +11,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 
 REACH = ("roster", "signing_keys", "vote_sum")
 STORAGE = ("ledger", "cache", "signer")
-WATCH = ("on_progress", "should_stop", "clock", "research", "baseline")
+WATCH = ("on_progress", "should_stop", "clock", "baseline")
 
 
 def coordinator_for(

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from collegium_reproduction.teacher_votes import teacher_votes
 
 from collegium.coordinator.rounds.rounds import OnReply
-from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import PartyFailure, RunRecord, reached
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
@@ -134,10 +133,11 @@ def paid(folder: Path) -> Paid:
         )
 
 
-def histograms(folder: Path) -> dict[str, list[int]]:
-    """The vote histograms that a simulation kept, by query."""
-    kept: Mapping[str, NDArray[np.int64]] = RunFolder(folder).kept_votes()
-    return {key: counts.tolist() for key, counts in kept.items()}
+def histograms(run: PreparedRun) -> list[list[int]]:
+    """The votes of the run's teachers for its queries, in the order of labels.csv."""
+    asked = [index for index, _ in read_labels(run.folder / "labels.csv")]
+    votes: list[list[int]] = teacher_votes(run, run.public.pool.x[asked]).tolist()
+    return votes
 
 
 def labels_csv(folder: Path) -> str:

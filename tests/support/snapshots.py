@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from prometheus_client import generate_latest
+
+from collegium.coordinator.watching.metrics import SnapshotMetrics
+
 PARTY = {
     "membership": "enrolled",
     "connected": True,
@@ -71,3 +75,8 @@ SNAPSHOT: dict[str, Any] = {
 def snapshot(**changes: Any) -> dict[str, Any]:
     """The snapshot with some of its entries replaced."""
     return copy.deepcopy(SNAPSHOT) | changes
+
+
+def exposition(shown: dict[str, Any]) -> str:
+    """The snapshot's metrics as Prometheus reads them."""
+    return generate_latest(SnapshotMetrics(lambda: shown)).decode()

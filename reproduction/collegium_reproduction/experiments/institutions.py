@@ -102,7 +102,7 @@ def together(
         Reach(everyone),
         Storage(folder),
         public=institutions.public,
-        watch=Watch(setting.progress, research=True),
+        watch=Watch(setting.progress),
     )
     run = coordinator.run() if student else coordinator.label()
     units = reached(run.privacy).units

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.privacy.mechanisms import create
 from collegium.settings import validate_config
-from collegium.simulations.cohort import prepare_run
+from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import simulate
 from collegium_reproduction.experiments.base import (
@@ -21,6 +22,7 @@ from collegium_reproduction.experiments.base import (
     two_digits,
 )
 from collegium_reproduction.experiments.epsilons import independent_epsilons
+from collegium_reproduction.teacher_votes import teacher_votes, vote_figures
 
 QUERIES = (100, 1000)
 
@@ -31,6 +33,7 @@ PAPER = {
 """Papernot et al., ICLR 2017, Figure 4; its ensemble: mean teacher 83.86 %, noisy labels 93.18 %."""
 
 _DIGITS = tuple("0123456789")
+_MECHANISM = create("lnmax", gamma=0.05)
 
 CONFIG: dict[str, Any] = {
     "name": "pate-mnist",
@@ -69,15 +72,15 @@ class PateMnist:
                     setting.folder / f"seed-{seed}",
                     data_root=setting.data_root,
                 )
-                rows.append(_row(simulate(run, setting.progress), seed, queries, time.monotonic() - began_s))
+                record = simulate(run, setting.progress)
+                rows.append(_row(run, record, seed, queries, time.monotonic() - began_s))
                 setting.say(f"student {percent(rows[-1]['student'])}, ε {rows[-1]['epsilon']:.2f}")
         return {"rows": rows}
 
     def recount(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        mechanism = create("lnmax", gamma=0.05)
         return {
             "rows": [
-                {"epsilon": independent_epsilons(mechanism, row["queries"])["independent"]} for row in results["rows"]
+                {"epsilon": independent_epsilons(_MECHANISM, row["queries"])["independent"]} for row in results["rows"]
             ]
         }
 
@@ -115,21 +118,23 @@ def _seeds(results: Mapping[str, Any]) -> list[int]:
     return sorted({row["seed"] for row in results["rows"]})
 
 
-def _row(run: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, Any]:
-    research = reached(run.research_only)
-    secret = research.epsilons
+def _row(run: PreparedRun, record: RunRecord, seed: int, queries: int, seconds: float) -> dict[str, Any]:
+    pool = run.public.pool
+    asked = [index for index, _ in read_labels(run.folder / "labels.csv")]
+    votes = vote_figures(teacher_votes(run, pool.x[asked]), pool.labels()[asked], _MECHANISM, run.config.budget.delta)
+    secret = votes.epsilons
     return {
         "seed": seed,
         "queries": queries,
-        "answered": reached(run.labels).answered,
-        "student": run.student_accuracy,
-        "holdout": reached(reached(run.student).quality).inputs,
-        "baseline": reached(run.baseline).accuracy,
-        "labels": run.label_accuracy,
-        "teachers": research.teacher_accuracy_mean,
-        "plurality": research.plurality_accuracy,
-        "gap": research.gap_mean_fraction,
-        "epsilon": reached(run.privacy).units["record"].epsilon,
+        "answered": reached(record.labels).answered,
+        "student": record.student_accuracy,
+        "holdout": reached(reached(record.student).quality).inputs,
+        "baseline": reached(record.baseline).accuracy,
+        "labels": record.label_accuracy,
+        "teachers": votes.teacher_accuracy,
+        "plurality": votes.plurality_accuracy,
+        "gap": votes.gap,
+        "epsilon": reached(record.privacy).units["record"].epsilon,
         "epsilon_paper_grid": reached(secret.paper_bound_moments).epsilon,
         "epsilon_paper_bound": reached(secret.paper_bound).epsilon,
         "epsilon_exact": reached(secret.exact).epsilon,

@@ -13,7 +13,7 @@ from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
-from collegium.settings import add_schema, filled, toml_value
+from collegium.settings import filled, toml_value
 from collegium.whole_files import write_whole
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
@@ -77,8 +77,6 @@ def enrol(
     for file, text in ((folder / PARTY, settings), (folder / POLICY, policy_text(answer.terms))):
         if not file.exists():
             write_whole(file, text)
-    for kind in ("party", "policy"):
-        add_schema(folder / PARTY, kind)
     few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
     return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few, answer.terms)
 

@@ -36,8 +36,6 @@ class SimulationConfig(RunConfig):
     partition: PartitionConfig
     engine: EngineConfig = EngineConfig()
     baseline: BaselineConfig | None = None
-    research: bool = True
-    """Also record what only a simulation may know: true labels, gaps, data-dependent ε."""
 
 
 def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | None) -> SimulationConfig:

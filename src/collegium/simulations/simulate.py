@@ -59,7 +59,6 @@ def coordinator_of(
         compute=Compute(engine.device, engine.workers * engine.threads),
         watch=Watch(
             on_progress,
-            research=run.config.research,
             baseline=baseline_of(run, on_progress),
         ),
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.noise import CoordinatorNoise
-from collegium.coordinator.run.run_folder import RunFolder, read_run
+from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import (
@@ -177,15 +174,15 @@ def test_a_charge_whose_noise_was_never_drawn_is_taken_up_again(
 ) -> None:
     run("whole")
     calls = [0]
-    honest = NoiseStrategy.run
+    honest = CoordinatorNoise.outcomes
 
-    def dying(self: NoiseStrategy, *arguments: Any) -> Any:
+    def dying(self: CoordinatorNoise, *arguments: Any) -> Any:
         calls[0] += 1
         if calls[0] == batch + 1:
             raise Crash
         return honest(self, *arguments)
 
-    monkeypatch.setattr(NoiseStrategy, "run", dying)
+    monkeypatch.setattr(CoordinatorNoise, "outcomes", dying)
     with pytest.raises(Crash):
         run("broken")
     assert queries_charged(tmp_path / "broken") == [8, 16, 20][batch], "charged before the noise is drawn"
@@ -199,7 +196,7 @@ def test_an_interrupted_charge_is_taken_up_even_when_it_used_up_the_budget(
 ) -> None:
     whole = run("whole", budget__epsilon=4.0, queries__batch=20).labels.answered
     with monkeypatch.context() as patch:
-        patch.setattr(NoiseStrategy, "run", lambda *_: (_ for _ in ()).throw(Crash()))
+        patch.setattr(CoordinatorNoise, "outcomes", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
             run("broken", budget__epsilon=4.0, queries__batch=20)
     assert run("broken", budget__epsilon=4.0, queries__batch=20).labels.answered == whole
@@ -350,29 +347,6 @@ def test_two_processes_do_not_share_a_run_folder(run: Run, tmp_path: Path) -> No
 def test_more_queries_than_inputs_are_refused(run: Run) -> None:
     with pytest.raises(ConfigurationError, match="the pool has 60 inputs"):
         run(queries__count=61)
-
-
-def test_research_figures_cover_the_run_and_are_marked(run: Run) -> None:
-    figures = run(options={"research": True}).research_only
-    assert "private" in figures.caution
-    assert figures.queries == 20 and figures.queries_without_votes == 0
-    assert 0.8 < figures.teacher_accuracy_mean < 1.0
-    epsilons = figures.epsilons
-    assert epsilons.exact_released.epsilon > 0 and math.isfinite(epsilons.paper_bound_moments.epsilon)
-
-
-def test_a_resumed_research_run_says_which_votes_it_lost(run: Run, tmp_path: Path) -> None:
-    def dies_after_the_first_batch(at: Progress) -> None:
-        if at.step == "labels":
-            raise Crash
-
-    for folder, lost, covered in (("lost", True, 12), ("kept", False, 20)):
-        with pytest.raises(Crash):
-            run(folder, {"research": True, "on_progress": dies_after_the_first_batch})
-        if lost:
-            shutil.rmtree(RunFolder(tmp_path / folder).secret_votes)
-        figures = run(folder, {"research": True}).research_only
-        assert (figures.queries, figures.queries_without_votes) == (covered, 20 - covered)
 
 
 def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:

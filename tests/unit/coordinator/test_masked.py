@@ -97,7 +97,7 @@ def masking() -> dict[str, MaskingParty]:
 
 
 def run(config: RunConfig, parties: LocalParties, folder: Path, public: PublicData) -> dict:
-    coordinator = coordinator_for(config, parties, folder, public=public, signing_keys=ROSTER, research=True)
+    coordinator = coordinator_for(config, parties, folder, public=public, signing_keys=ROSTER)
     return coordinator.label()
 
 

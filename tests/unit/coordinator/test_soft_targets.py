@@ -15,13 +15,12 @@ from collegium.coordinator.students import LearningProblem
 from collegium.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("research", [True, False])
 def test_a_student_that_learns_votes_without_noise_is_refused_before_a_party_is_asked(
-    research: bool, parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path
+    parties: LocalParties, public: PublicData, config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     asked = config(student={"method": "distillation"})
     with pytest.raises(ConfigurationError, match="unknown student method 'distillation'"):
-        coordinator_for(asked, parties, tmp_path / "checked", public=public, research=research).check()
+        coordinator_for(asked, parties, tmp_path / "checked", public=public).check()
     assert not any(party.asked for party in parties.by_name.values())
 
 

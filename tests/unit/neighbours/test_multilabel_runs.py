@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, ROSTER, members, run_config
 from support.digit_parties import TASK as DIGITS
 
-from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import PublicData, RunConfig

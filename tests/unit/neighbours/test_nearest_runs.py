@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 
-from collegium.coordinator.rounds.round_requests import build_requests
 from collegium.coordinator.run import open_run
 from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.settings.run_config import PublicData, RunConfig

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collegium.parties.class_sums import RecordsOfClasses
 from support.liar import Liar
 from support.sums_scene import LENGTH, NAMES, SPEC, Consortium
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.run_records import a_party, a_round, run_record
+from support.snapshots import exposition
 
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.run.run_folder import RunFolder
@@ -16,7 +17,6 @@ from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.coordinator.watching.live_state import LiveState, Snapshots
-from collegium.coordinator.watching.metrics import exposition
 from collegium.coordinator.watching.page import render
 
 CONFIG = """\

@@ -11,7 +11,7 @@ from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.values import check_party_name
 from collegium.errors import ColumnMissing, ConfigurationError
-from collegium.settings import add_schema, filled, toml_value
+from collegium.settings import filled, toml_value
 from collegium.whole_files import write_new
 
 app = typer.Typer(add_completion=False)
@@ -73,7 +73,6 @@ def init(
         inputs="\n".join(draft.inputs),
     )
     write_new(output, text, "remove it, or name another with -o")
-    add_schema(output, "consortium")
     for left, why in draft.left_out.items():
         typer.echo(f"left out: {left}: {why}", err=True)
     if draft.left_out:

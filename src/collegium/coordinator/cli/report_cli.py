@@ -7,7 +7,6 @@ import typer
 
 from collegium.coordinator.report.page import write_report
 from collegium.coordinator.run.run_folder import read_run
-from collegium.errors import ConfigurationError
 
 app = typer.Typer(add_completion=False, help="Write the report of a run as one self-contained HTML page.")
 
@@ -18,15 +17,9 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write; by default report.html beside run.json.")
     ] = None,
-    research: Annotated[
-        bool,
-        typer.Option("--research", help="Also show figures computed from the votes. The page is private then."),
-    ] = False,
 ) -> None:
     """Render the report of a run, finished or not."""
     record = read_run(run)
-    if research and record.research_only is None:
-        raise ConfigurationError(f"{run} holds no research figures; leave --research out")
     target = output or (run if run.is_dir() else run.parent) / "report.html"
-    write_report(record, target, research=research)
+    write_report(record, target)
     typer.echo(str(target))

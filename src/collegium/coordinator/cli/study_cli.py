@@ -11,7 +11,7 @@ from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConf
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.settings import add_schema, filled
+from collegium.settings import filled
 from collegium.whole_files import make_folder, write_new
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
@@ -44,7 +44,6 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
     )
     make_folder(file.parent)
     write_new(file, text, "edit it, or choose another name")
-    add_schema(file, "study")
     typer.echo(f"edit {file}, then run:")
     typer.echo(f"collegium provision {config_file} --check --study {name}")
     typer.echo(f"collegium coordinator serve {config_file} --study {name}")

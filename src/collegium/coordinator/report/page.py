@@ -1,4 +1,4 @@
-"""The report: one HTML page made from run.json alone, with research figures only where they are asked for."""
+"""The report: one HTML page made from run.json alone."""
 
 import math
 import re
@@ -15,7 +15,6 @@ from collegium.coordinator.run.run_record import (
     BaselineRecord,
     LabelsRecord,
     PartyRecord,
-    ResearchRecord,
     RoundRecord,
     RunRecord,
 )
@@ -45,20 +44,13 @@ _MOST_CLASSES = 12
 """Up to so many classes a confusion matrix is drawn."""
 
 
-def write_report(run: RunRecord, path: Path, *, research: bool = False) -> None:
+def write_report(run: RunRecord, path: Path) -> None:
     """Render ``run`` to ``path``; StorageError when it cannot be written."""
-    write_whole(path, render(run, research=research))
+    write_whole(path, render(run))
 
 
-def render(run: RunRecord, *, research: bool = False) -> str:
-    """The page as text.
-
-    Parameters
-    ----------
-    research : also show ``research_only``, marked as private. Without it nothing of it is on the page.
-    """
-    shown = run.model_copy(update={"research_only": None})
-    extra = run.research_only if research else None
+def render(run: RunRecord) -> str:
+    """The page as text."""
     privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
     promises = [] if privacy is None else promises_of(privacy)
@@ -67,7 +59,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
         .get_template("report.html.j2")
         .render(
             style=STYLE,
-            run=shown,
+            run=run,
             asked=plain(run.asked),
             labels=run.labels,
             student=run.student,
@@ -90,8 +82,7 @@ def render(run: RunRecord, *, research: bool = False) -> str:
             per_class=_per_class(run.labels),
             label_accuracy=_accuracies(None if run.labels is None else run.labels.quality),
             student_accuracy=_accuracies(student),
-            compared=_compared(student, run.baseline, extra),
-            research=extra,
+            compared=_compared(student, run.baseline),
         )
     )
 
@@ -241,11 +232,8 @@ def _accuracies(quality: Quality | None) -> list[tuple[str, float | None, str]]:
     return [(row.class_name, row.accuracy, f"{_percent(row.accuracy)} of {row.inputs}") for row in rows]
 
 
-def _compared(
-    student: Quality | None, baseline: BaselineRecord | None, research: ResearchRecord | None
-) -> list[tuple[str, float, str]]:
+def _compared(student: Quality | None, baseline: BaselineRecord | None) -> list[tuple[str, float, str]]:
     shown = [
-        ("mean teacher", None if research is None else research.teacher_accuracy_mean),
         ("student", None if student is None else student.accuracy),
         ("non-private", None if baseline is None else baseline.accuracy),
     ]

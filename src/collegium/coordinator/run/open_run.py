@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Mapping
 
-import numpy as np
-
 from collegium.coordinator.asking import Asking
 from collegium.coordinator.kind import RunFacts, RunKind, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
@@ -14,7 +12,7 @@ from collegium.coordinator.kinds.record_counts import CountsOnce, other_counts
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
-from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
+from collegium.coordinator.run.label_set import LabelSet, student_quality
 from collegium.coordinator.run.run_record import (
     LedgerRecord,
     RunRecord,
@@ -226,8 +224,6 @@ class OpenRun:
             if not self._labels.worth_asking(list(batch)):
                 continue
             fitted = self._labels.ask(kind, batch)
-            if self._setup.watch.research:
-                self._folder.keep_votes(self._labels.exact)
             self._note_batch()
             self._releases.asking.show_ledger()
             if not fitted:
@@ -335,34 +331,12 @@ class OpenRun:
         from collegium.coordinator.report.model_card import write_model_card
         from collegium.coordinator.report.page import write_report
 
-        research = self._setup.watch.research
-        if research:
-            self._diagnose()
         self.record.state = "finished"
         self._notes.write()
-        write_report(self.record, self._folder.report, research=research)
+        write_report(self.record, self._folder.report)
         if (student := self.record.student) is not None:
             write_model_card(self._folder.student, self._config.task, student.method, student.quality, self.record)
         self._notes.tell("report", 1, 1)
-
-    def _diagnose(self) -> None:
-        from collegium.coordinator.report.research import research_figures
-
-        kept = self._folder.kept_votes()
-        labelled = self._label_set.labels != UNASKED
-        rows = [row for row, key in enumerate(self._keys) if labelled[row] and key in kept]
-        earlier = self.record.research_only
-        if len(rows) <= (0 if earlier is None else earlier.queries):
-            return  # nothing beyond what an earlier start of this run saw
-        truth = self._public.pool.y
-        with self._notes.timed("research"):
-            self.record.research_only = research_figures(
-                np.stack([kept[self._keys[row]] for row in rows]),
-                None if truth is None else truth[self._label_set.indices[rows]],
-                self._setup.mechanism,
-                delta=self._config.budget.delta,
-                labelled=int(labelled.sum()),
-            )
 
 
 def _for_good(error: CollegiumError) -> str | None:

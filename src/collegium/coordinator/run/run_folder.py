@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
 from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.settings import first_mistake
-from collegium.whole_files import exclusive, read_whole, replacing, storing, write_whole
+from collegium.whole_files import exclusive, read_whole, storing, write_whole
 
 ONE_LABEL = ("label",)
-
-SECRET_NOTE = "Vote histograms without noise: private data of the parties, kept for a simulation. Never share.\n"
 
 
 class RunFolder:
@@ -37,8 +34,6 @@ class RunFolder:
         self.report = path / "report.html"
         self.learned = path / "learned"
         """Networks from public data and released labels, kept by what they were made from. May be deleted."""
-        self.secret_votes = path / "SECRET-votes"
-        """Vote histograms of a simulation that asked to keep them. They are private data."""
 
     def prepare(self) -> None:
         """Make the folder and try to write in it; StorageError before any work is done otherwise."""
@@ -53,28 +48,6 @@ class RunFolder:
         """Keep other processes off this run; StorageError when one is at it. A lock dies with its process."""
         with exclusive(self.path / ".lock", f"another process is running in {self.path}; wait for it or stop it"):
             yield
-
-    def keep_votes(self, counts: Mapping[str, NDArray[np.int64]]) -> None:
-        """Add histograms, by query key, to those kept. They are private data: simulations alone.
-
-        `collegium account --votes` reads the file.
-        """
-        if not counts:
-            return
-        kept = self.kept_votes() | dict(counts)
-        with replacing(self.secret_votes / "votes.npz", "write") as beside:
-            self.secret_votes.mkdir(exist_ok=True)
-            (self.secret_votes / "READ-ME").write_text(SECRET_NOTE, encoding="utf-8")
-            with beside.open("wb") as file:
-                np.savez(file, votes=np.stack(list(kept.values())), queries=np.array(list(kept)))
-
-    def kept_votes(self) -> dict[str, NDArray[np.int64]]:
-        """The histograms kept, shape ``[classes]`` each, by query key; none where none were kept."""
-        file = self.secret_votes / "votes.npz"
-        if not file.exists():
-            return {}
-        with np.load(file, allow_pickle=False) as kept:
-            return dict(zip(kept["queries"].tolist(), kept["votes"], strict=True))
 
     def read(self) -> RunRecord | None:
         """The record in run.json, or None where there is none yet; see `read_run` for errors."""

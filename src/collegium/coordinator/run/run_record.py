@@ -18,14 +18,13 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import Task
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.privacy.analysis.epsilons import SecretEpsilons
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium.privacy.mechanisms import ABSTAIN, IntArray
 from collegium.privacy.multilabel import held_in
 
-RUN_FORMAT: Final = 5
+RUN_FORMAT: Final = 6
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -186,33 +185,12 @@ class LedgerRecord(Record):
     signed: bool
 
 
-class GapHistogram(Record):
-    """Queries by the gap between their two largest counts, as a share of the teachers."""
-
-    edges: list[float]
-    queries: list[int]
-
-
-class ResearchRecord(Record):
-    """Figures computed from the votes without noise: private, for simulations alone."""
-
-    caution: str
-    queries: int
-    queries_without_votes: int
-    gap_mean_votes: float
-    gap_mean_fraction: float
-    gap_histogram: GapHistogram
-    epsilons: SecretEpsilons
-    teacher_accuracy_mean: float | None = None
-    plurality_accuracy: float | None = None
-
-
 class RunRecord(Record):
     """Everything that is known of a run. What is not known yet is None or empty."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[5] = RUN_FORMAT
+    format: Literal[6] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
@@ -236,7 +214,6 @@ class RunRecord(Record):
     evaluation: EvaluationRecord | None = None
     baseline: BaselineRecord | None = None
     ledger: LedgerRecord | None = None
-    research_only: ResearchRecord | None = None
     timings_s: dict[str, float] = {}
 
     @cached_property

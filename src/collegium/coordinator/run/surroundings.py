@@ -93,15 +93,12 @@ class Watch:
     should_stop : asked after every batch of queries; once it is true, the run ends with what it has. The same run may
         be started again.
     clock : monotonic seconds.
-    research : also record what only a simulation may know: gaps, the teachers' accuracy, data-dependent ε. It keeps the
-        vote histograms on disk, which are private data.
     baseline : measures what pooled data would have given, without privacy; only a simulation can.
     """
 
     on_progress: Callable[[Progress], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
-    research: bool = False
     baseline: Callable[[], BaselineRecord] | None = None
 
 

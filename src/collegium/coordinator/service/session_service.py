@@ -1,6 +1,5 @@
 """The two ports of a consortium, its members as they are now, and whether a quorum of them is connected."""
 
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar, keep_identity
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.rounds.rounds import quorum_count
@@ -21,7 +19,6 @@ from collegium.errors import CollegiumError, ConfigurationError, IdentityError, 
 from collegium.logs import event
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, RenewedCredentials, load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
-from collegium.whole_files import write_whole
 
 logger = logging.getLogger("collegium.coordinator")
 
@@ -147,17 +144,11 @@ class SessionService:
         return set(self.parties.names()) & set(self._roster.admitted())
 
     def _watch(self) -> None:
-        """Take up what another command changed about the members, and leave word of who is connected."""
+        """Take up what another command changed about the members."""
         stamp: tuple[int, int] | None = None
         shown = self._renewed()
-        written: list[str] | None = None
         while True:
             try:
-                connected = self.parties.names()
-                if connected != written:
-                    presence = {"at": utc_now().isoformat(timespec="seconds"), "connected": connected}
-                    write_whole(self._folder.presence, json.dumps(presence) + "\n")
-                    written = connected
                 keep_identity(self._folder, self._config, self._authority)
                 if (identity := self._renewed()) is not shown:
                     self._enrolment.renew()

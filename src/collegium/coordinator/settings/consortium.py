@@ -161,7 +161,7 @@ class ConsortiumFolder:
         self.certificates = path / "certificates.pem"
         """What an authority that is kept apart has to sign, and what it signed."""
         self.run = path / "run" if study is None else self.studies / study
-        self.presence = path / "presence.json"
-        """Who is connected, as the serving process last wrote it."""
+        self.status = path / "status.json"
+        """Who is connected and what goes on, as the serving process last wrote it."""
         self.lock = path / ".serving.lock"
         """Held by the process that serves."""

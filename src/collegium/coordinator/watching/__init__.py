@@ -1,8 +1,8 @@
-"""Watching a coordinator that serves: a page for people, metrics for Prometheus, both without a vote or a secret."""
+"""Watching a coordinator that serves: a status file, a page and metrics, all without a vote or a secret."""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from collegium.extras import optional_import
@@ -17,25 +17,26 @@ logger = logging.getLogger("collegium.coordinator")
 
 @contextmanager
 def shown_at(address: str | None, config: "ConsortiumConfig", live: "LiveState") -> Iterator[None]:
-    """Show the consortium's status at ``host:port`` within; nothing at all where the address is None.
+    """Keep the status file within, and show the page at ``host:port``; no page where the address is None.
 
     ConfigurationError or StorageError when the address is none, or cannot be had.
     """
-    if address is None:
-        yield
-        return
-    with optional_import("the status page"):
-        from collegium.coordinator.report.page import render
-        from collegium.coordinator.run.run_folder import RunFolder
-        from collegium.coordinator.watching.live_state import Snapshots
-        from collegium.coordinator.watching.server import StatusServer
+    from collegium.coordinator.report.page import render
+    from collegium.coordinator.run.run_folder import RunFolder
+    from collegium.coordinator.watching.live_state import Snapshots
+    from collegium.coordinator.watching.status_file import kept_current
 
-    folder = RunFolder(config.place.run)
+    folder, snapshots = RunFolder(config.place.run), Snapshots(config, live)
 
     def report() -> str | None:
         run = folder.read() if folder.report.exists() else None
         return None if run is None else render(run)  # without figures that only a simulation may know
 
-    with StatusServer(address, Snapshots(config, live), report) as server:
-        logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
+    with ExitStack() as shown:
+        if address is not None:
+            with optional_import("the status page"):
+                from collegium.coordinator.watching.server import StatusServer
+            server = shown.enter_context(StatusServer(address, snapshots, report))
+            logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
+        shown.enter_context(kept_current(config.place.status, snapshots))
         yield

@@ -11,7 +11,7 @@ from typing import Any
 
 from collegium.coordinator.membership.members import Member
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.run_record import PartyRecord, RoundRecord
+from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
 from collegium.coordinator.selection.queries import study_of
 from collegium.coordinator.settings.consortium import ConsortiumFolder
 from collegium.errors import known_codes
@@ -34,7 +34,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     members = folder.members.read()
     served = is_held(folder.lock)
     connected = _connected(folder) if served else set()
-    run = RunFolder(folder.run).read()
+    run = _run_record(folder.run, file_stamps(RunFolder(folder.run).run_json))
     rounds, records = ([], {}) if run is None else (run.rounds, run.parties)
     failures = _failures(rounds)
     return {
@@ -55,9 +55,17 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     }
 
 
+@lru_cache(maxsize=4)
+def _run_record(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecord | None:
+    """The run's record without its queries, which may be many. Read once per state of the file."""
+    run = RunFolder(folder).read()
+    return None if run is None else run.model_copy(update={"chosen": []})
+
+
 def _connected(folder: ConsortiumFolder) -> set[str]:
     try:
-        return set(json.loads(folder.presence.read_text(encoding="utf-8"))["connected"])
+        parties = json.loads(folder.status.read_text(encoding="utf-8"))["parties"]
+        return {name for name, party in parties.items() if party["connected"]}
     except (OSError, ValueError, KeyError):
         return set()
 

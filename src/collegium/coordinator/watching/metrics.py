@@ -1,42 +1,25 @@
-"""A snapshot of the consortium as Prometheus metrics, in the text format version 0.0.4.
+"""A snapshot of the consortium as Prometheus metrics.
 
 There are few names and few labels: errors are labelled by their code, units by their name; no label names a party.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 
-def exposition(snapshot: Mapping[str, Any]) -> str:
-    """The body of the answer to ``GET /metrics``.
+class SnapshotMetrics(Collector):
+    """Every metric of a snapshot, as `Snapshots` makes it, that has a sample. For a registry of its own."""
 
-    Parameters
-    ----------
-    snapshot : Mapping
-        What `Snapshots` returns.
-
-    Returns
-    -------
-    str
-        Every metric of the snapshot that has a sample.
-    """
-    return generate_latest(_Metrics(snapshot)).decode()
-
-
-class _Metrics(Collector):
-    """The metrics of one snapshot; nothing is registered with the process-wide registry of the library."""
-
-    def __init__(self, snapshot: Mapping[str, Any]) -> None:
+    def __init__(self, snapshot: Callable[[], Mapping[str, Any]]) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        return [metric for metric in _metrics(self._snapshot) if metric.samples]
+        return [metric for metric in _metrics(self._snapshot()) if metric.samples]
 
 
 def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:

@@ -1,4 +1,4 @@
-"""The small web server of a coordinator: GET alone, a few connections at a time, nothing kept, nothing logged.
+"""The page of a coordinator, served by waitress: GET alone, a few connections at a time, nothing kept, nothing logged.
 
 It is for the operator's own machine or network, without TLS and without a login, so it listens on 127.0.0.1 unless it
 is told another address; what it shows is meant to be seen. A name in the Host header that is not this server's is
@@ -9,18 +9,21 @@ import ipaddress
 import json
 import logging
 import socket
-import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from waitress import wasyncore
+from waitress.channel import HTTPChannel
+from waitress.server import create_server
+from waitress.task import ErrorTask
 
 from collegium.coordinator.run.run_folder import plain
-from collegium.coordinator.watching.metrics import exposition
+from collegium.coordinator.watching.metrics import SnapshotMetrics
 from collegium.coordinator.watching.page import POLICY, render
 from collegium.errors import CollegiumError, StorageError
 from collegium.protocol.channels import split_address
@@ -28,27 +31,31 @@ from collegium.protocol.channels import split_address
 logger = logging.getLogger("collegium.coordinator")
 
 CONNECTIONS = 32
-"""At a time; further ones are closed at once."""
-REQUEST_S = 5.0
-"""How long a request, and then its answer, may take in all."""
-LONGEST_LINE_BYTES = 2048
-PLAIN_TEXT = "text/plain; charset=utf-8"
-REPORT = "/report.html"
-LOOK_S = 0.1
-"""How often the server looks whether it is to end."""
+"""At a time; one more takes the place of the oldest."""
+CONNECTION_S = 10.0
+"""A connection that is older is cut, whatever it does."""
+LOOK_S = 0.5
+"""How often the server looks which connections are too old, and whether it is to end."""
+LIMITS = {
+    "threads": 4,
+    "connection_limit": 2 * CONNECTIONS,  # never reached: one is accepted at a time, and the oldest is cut
+    "backlog": CONNECTIONS,
+    "max_request_header_size": 8192,
+    "max_request_body_size": 1024,
+    "asyncore_use_poll": True,  # a coordinator may have more files open than select() takes
+}
 
 Snapshot = Mapping[str, Any]
 Report = Callable[[], str | None]
 
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-    "Connection": "close",
-}
+HEADERS = [
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+]
 
 
 class StatusServer:
@@ -65,8 +72,9 @@ class StatusServer:
 
     def __init__(self, address: str, snapshot: Callable[[], Snapshot], report: Report = lambda: None) -> None:
         self._host, self._port = split_address(address)
-        self._snapshot, self._report = snapshot, report
-        self._server: _Server | None = None
+        self._application = _application(self._host, snapshot, report)
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -74,151 +82,112 @@ class StatusServer:
         return f"http://{host}:{self._port}/"
 
     def __enter__(self) -> "StatusServer":
+        logging.getLogger("waitress").setLevel(logging.CRITICAL)  # its lines repeat what visitors ask for
         try:
-            self._server = _Server(self._host, self._port, self._snapshot, self._report)
+            family, _, _, _, place = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+            listener = socket.create_server((str(place[0]), self._port), family=family)
         except OSError as error:
             raise StorageError(
                 f"cannot show the status at {self._host}:{self._port}: {error.strerror}; name another address"
             ) from error
-        self._port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(LOOK_S,), name="status", daemon=True).start()
+        self._port = listener.getsockname()[1]
+        channels: dict[int, Any] = {}
+        server = create_server(self._application, channels, sockets=[listener], ident="collegium", **LIMITS)
+        server.channel_class = _Channel
+        self._thread = threading.Thread(target=self._serve, args=(server, channels), name="status", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _serve(self, server: Any, channels: dict[int, Any]) -> None:
+        """waitress cuts connections that are idle; one whose peer sends byte by byte is never idle, so age decides."""
+        while not self._ending.is_set():
+            wasyncore.loop(LOOK_S, use_poll=True, map=channels, count=1)
+            oldest, held = time.time() - CONNECTION_S, list(server.active_channels.values())  # in their order
+            for number, channel in enumerate(held, 1):
+                if channel.creation_time < oldest or number <= len(held) - CONNECTIONS:
+                    channel.handle_close()
+        wasyncore.close_all(channels)
+        server.task_dispatcher.shutdown()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = CONNECTIONS
+class _Refusal(ErrorTask):  # type: ignore[misc]
+    """waitress's answer to what is no request, without its explanation, which repeats a part of what was sent."""
 
-    def __init__(self, host: str, port: int, snapshot: Callable[[], Snapshot], report: Report) -> None:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        self.address_family = found[0][0]
-        self.host, self.snapshot, self.report = host, snapshot, report
-        self._open: set[socket.socket] = set()
-        super().__init__((str(found[0][4][0]), port), _Handler)
-
-    def server_bind(self) -> None:
-        super(ThreadingHTTPServer, self).server_bind()  # TCPServer's own; HTTPServer's would look the name up in DNS
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._open) < CONNECTIONS:
-            self._open.add(request)
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def server_close(self) -> None:
-        """Stop listening, and cut whoever is connected: a browser keeps spare connections."""
-        super().server_close()
-        for connection in list(self._open):
-            _cut(connection)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # a peer that went away is nobody's concern
-            logger.exception("the status page failed")
+    def execute(self) -> None:
+        error = self.request.error
+        error.to_response = lambda ident: (
+            f"{error.code} {error.reason}",
+            [("Content-Type", "text/plain; charset=utf-8"), *HEADERS],
+            f"{error.code} {error.reason}\n".encode(),
+        )
+        super().execute()
 
 
-def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # its peer was faster
-        connection.shutdown(socket.SHUT_RDWR)
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    error_task_class = _Refusal
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    raw_requestline: bytes
-    protocol_version = default_request_version = "HTTP/1.0"
-    server_version, sys_version = "collegium", ""
+def _application(host: str, snapshot: Callable[[], Snapshot], report: Report) -> WSGIApplication:
+    """What answers a request; see `StatusServer`."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotMetrics(snapshot))
+    metrics: WSGIApplication = make_wsgi_app(registry, disable_compression=True)
 
-    def handle(self) -> None:
-        """Answer one request, however slowly its peer sends: at the deadline the connection is cut."""
-        self._deadline = self._cut_after(REQUEST_S)
-        with suppress(OSError):  # it went away, or took too long
-            super().handle()
-        self._deadline.cancel()
+    def healthy() -> str:
+        snapshot()
+        return "ok\n"
 
-    def _cut_after(self, seconds: float) -> threading.Timer:
-        deadline = threading.Timer(seconds, _cut, (self.connection,))
-        deadline.daemon = True
-        deadline.start()
-        return deadline
+    pages: dict[str, tuple[str, Callable[[], str | None]]] = {
+        "/": ("text/html", lambda: render(snapshot())),
+        "/report.html": ("text/html", report),
+        "/status.json": ("application/json", lambda: json.dumps(plain(snapshot()), allow_nan=False) + "\n"),
+        "/healthz": ("text/plain", healthy),
+    }
 
-    def parse_request(self) -> bool:
-        if len(self.raw_requestline) > LONGEST_LINE_BYTES:
-            self.requestline = self.command = ""
-            self.request_version = self.default_request_version
-            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
-            return False
-        return super().parse_request()
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def begin(status: str, headers: list[tuple[str, str]], fault: Any = None, /) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, *HEADERS], fault)
 
-    def do_GET(self) -> None:
-        if not self._is_for_us(self.headers.get("Host")):
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
-            return
-        self._deadline.cancel()
-        self._deadline = self._cut_after(REQUEST_S)
-        path = self.path.partition("?")[0]
-        if path not in _PAGES and path != REPORT:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        kind, text_of = _PAGES[path if path != REPORT else "/"]
+        def refuse(status: HTTPStatus, why: str | None = None, **headers: str) -> list[bytes]:
+            """One plain line that repeats nothing of the request."""
+            begin(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8"), *headers.items()])
+            return [f"{why or f'{status.value} {status.phrase}'}\n".encode()]
+
+        if environ["REQUEST_METHOD"] != "GET":
+            return refuse(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET")
+        if not _is_for_us(environ.get("HTTP_HOST"), host):
+            return refuse(HTTPStatus.MISDIRECTED_REQUEST)
         try:
-            text = text_of(self.server.snapshot()) if path != REPORT else self.server.report()
+            if environ["PATH_INFO"] == "/metrics":
+                return metrics(environ, begin)
+            kind, text_of = pages.get(environ["PATH_INFO"], ("", lambda: None))
+            if (text := text_of()) is None:
+                return refuse(HTTPStatus.NOT_FOUND)
         except CollegiumError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, f"{error.code}: see the log\n")
-            return
-        if text is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        self._answer(HTTPStatus.OK, kind, text)
+            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.code}: see the log")
+        except Exception:
+            logger.exception("the status page failed")
+            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
+        begin("200 OK", [("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text") else kind)])
+        return [text.encode()]
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """One plain line that repeats nothing of the request."""
-        status = HTTPStatus(code)
-        if status is HTTPStatus.NOT_IMPLEMENTED and self.command:
-            status = HTTPStatus.METHOD_NOT_ALLOWED
-        self._answer(status, PLAIN_TEXT, f"{status.value} {status.phrase}\n")
+    return application
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: visitors of the page are not recorded."""
 
-    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-        body = text.encode("utf-8")
-        self.send_response(status)
-        headers = HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = "GET"
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _is_for_us(self, host: str | None) -> bool:
-        """Whether a Host header names this server by a number, as localhost, or by the name that it was given."""
-        if not host:
-            return False
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        if name.lower() in ("localhost", self.server.host.lower()):
-            return True
-        try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return False
+def _is_for_us(given: str | None, host: str) -> bool:
+    """Whether a Host header names this server by a number, as localhost, or by the name ``host`` that it was given."""
+    if not given:
+        return False
+    name = given.rpartition(":")[0] if not given.endswith("]") and ":" in given else given
+    if name.lower() in ("localhost", host.lower()):
         return True
-
-
-_PAGES: dict[str, tuple[str, Callable[[Snapshot], str]]] = {
-    "/": ("text/html; charset=utf-8", render),
-    "/status.json": ("application/json", lambda held: json.dumps(plain(held), allow_nan=False) + "\n"),
-    "/metrics": (CONTENT_TYPE_PLAIN_0_0_4, exposition),
-    "/healthz": (PLAIN_TEXT, lambda held: "ok\n"),
-}
-"""The content type of each page, and what makes its text of a snapshot."""
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
