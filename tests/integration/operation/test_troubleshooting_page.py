@@ -37,9 +37,11 @@ from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import CastVotes, PoolRange, RequestBody, Terms
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import read_config

@@ -27,8 +27,10 @@ from collegium.data.values import PoolState
 from collegium.errors import PoolMismatch
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CastVotes, HoldPool, PoolRange, Terms
+from collegium.protocol.requests import HoldPool
 from collegium.protocol.roster import Roster
 
 TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})

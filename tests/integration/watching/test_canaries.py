@@ -35,9 +35,10 @@ from collegium.data import array_spec
 from collegium.errors import Refused
 from collegium.logs import LogFormat, configure_logging
 from collegium.parties.teachers.splits import KEY_FILE
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Votes
-from collegium.protocol.requests import CastVotes, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.replies import Counts
 
 TEACHERS = 60
 PLACES = ("", "status.json", "metrics", "healthz")
@@ -119,7 +120,7 @@ class Run:
         votes = {}
         for name, member in self.consortium.members.items():
             answer = member.parties[-1].handle(Request(f"again-{name}", "again", asked)).body
-            assert isinstance(answer, Votes) and (answer.counts.sum(axis=1) == TEACHERS).all(), answer
+            assert isinstance(answer, Counts) and (answer.counts.sum(axis=1) == TEACHERS).all(), answer
             votes[name] = answer.counts
         self.canaries.counts |= {f"votes of {name}": counts[_telling(counts)] for name, counts in votes.items()}
         for size in (2, 3):

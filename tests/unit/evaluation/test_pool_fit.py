@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.evaluation import OwnEvaluation
 from scipy.stats import binom
 
 import collegium as cg
@@ -19,12 +18,14 @@ from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.task import Inputs, Task, VectorInputs
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.parties.kinds.evaluation import Evaluation
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
-from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.question import Terms
 
 INPUTS: Inputs = VectorInputs(size=2)
 SPEC = CoverageSpec(Features("raw"), (0, 1, 2), (0, 0, 1), (1024**2, 4 * 1024**2))
@@ -39,7 +40,7 @@ def asked(spec: CoverageSpec = SPEC, **changes: Any) -> CountCoverage:
 
 def counted(x: np.ndarray, groups: np.ndarray | None = None, *, per_party: bool = False) -> np.ndarray:
     examples = Examples(x.astype(np.float32), np.zeros(len(x), dtype=np.int64), groups)
-    own = OwnEvaluation("clinic", examples, Task(classes=("low", "high"), inputs=INPUTS), None, "cpu")
+    own = Evaluation("clinic", examples, Task(classes=("low", "high"), inputs=INPUTS), None, "cpu")
     return own.covered(asked(per_party=per_party), POOL) / ONE
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.optimize
-from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
-from collegium.parties.terms import mechanism_of
 from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils import shuffle
@@ -38,8 +36,9 @@ from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
 from collegium.parties.account import Account
 from collegium.parties.enrolment import policy_text
+from collegium.parties.kinds.evaluation import Evaluation, kept_evaluation
 from collegium.parties.party import Party
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge
@@ -49,9 +48,12 @@ from collegium.privacy.mechanisms.class_sums import ONE as SUMS_ONE
 from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.privacy.noise.distributed import NoiseShare
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.messages import Request
+from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
+from collegium.protocol.requests import ShowReleased
 from collegium.protocol.roster import AnnouncedTerms
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
@@ -85,7 +87,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
     def ask(requests: Any, **how: Any) -> Any:
         replies = asked(requests, **how)
-        seen.extend(replies[name] for name, body in requests.items() if isinstance(body, ShowEvaluation))
+        seen.extend(replies[name] for name, body in requests.items() if isinstance(body, ShowReleased))
         return replies
 
     parties.ask = ask  # type: ignore[method-assign]
@@ -160,7 +162,7 @@ def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
 ) -> None:
     """The time of its reply tells nothing: what is needed for a warning is loaded and computed each time."""
     x, y = cg.encode(records()["clinic-0"][0][:60], TASK), records()["clinic-0"][1][:60]
-    own = OwnEvaluation("clinic-0", Examples(x, y), TASK, None, "cpu")
+    own = Evaluation("clinic-0", Examples(x, y), TASK, None, "cpu")
     calls = []
     assign = scipy.optimize.linear_sum_assignment
     monkeypatch.setattr(scipy.optimize, "linear_sum_assignment", lambda cost: calls.append(1) or assign(cost))
@@ -168,7 +170,7 @@ def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
         own._confusion = "round", np.array([[right, 50 - right], [0, 0]])
         counts = np.zeros(Layout(2).length)
         counts[[0, -1]] = 1e6  # everything is right
-        own.compare(Request("r", "run", ShowEvaluation("round", tuple(counts.tolist()), 1.0)))
+        own.compare(Request("r", "run", ShowReleased("round", tuple(counts.tolist()), 1.0)))
         assert bool(caplog.messages) == (right == 10)
         caplog.clear()
     assert len(calls) == 2
@@ -339,7 +341,7 @@ def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -
     )
     asked = SumClasses(terms, "round-1", "ledger", False, SPEC, "ab" * 32)
     with pytest.raises(MechanismRefused, match="has no parameter 'classes'"):
-        mechanism_of(asked)
+        described(asked)
 
 
 class Wild:
@@ -367,7 +369,7 @@ def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_char
         """By how much leaving out the first of some records moves the counts, in L2."""
 
         def counted(first: int, last: int) -> np.ndarray:
-            own = OwnEvaluation("clinic-0", Examples(x[first:last], y[first:last]), TASK, None, "cpu")
+            own = Evaluation("clinic-0", Examples(x[first:last], y[first:last]), TASK, None, "cpu")
             return own.counts(asked_of(b""))
 
         return [float(np.linalg.norm(counted(0, last) - counted(1, last))) for last in range(2, 31)]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
@@ -25,6 +24,7 @@ from collegium_reproduction.experiments.multilabel import (
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import ImageInputs
+from collegium.parties.kinds.nearest_records import SampledRecords
 from collegium.privacy.mechanisms import SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import RESOLUTION

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collegium.parties.class_sums import RecordsOfClasses
 from support.liar import Liar
 from support.sums_scene import LENGTH, NAMES, SPEC, TASK, Consortium
 
@@ -15,10 +14,12 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.class_sums import count_of_one
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
-from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.question import Terms
 from collegium.protocol.secure_sum import plan_graph
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)

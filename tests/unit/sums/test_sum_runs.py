@@ -22,7 +22,7 @@ from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.requests import SumClasses
+from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 

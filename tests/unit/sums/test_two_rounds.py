@@ -27,7 +27,7 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.requests import Terms
+from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
 
 SETTINGS: dict[str, Any] = {
