@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import sample_names
 from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
 from support.party_requests import KEY, LINEAR, cast
 
@@ -22,8 +21,11 @@ from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure, Prepared
-from collegium.protocol.requests import CastVotes, CountNearest, HoldPool, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import HoldPool, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)

@@ -28,23 +28,15 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, default_names, mechanism_named
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Question, RecordsQuestion, Terms
 from collegium.protocol.replies import Prepared, SecureSumAnswer
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CastVotes,
-    CountNearest,
-    Describe,
-    Evaluate,
-    Fit,
-    PoolRange,
-    RequestBody,
-    SecureSumStep,
-    SumClasses,
-    SumRecords,
-    Terms,
-    VoteRequest,
-)
+from collegium.protocol.requests import Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
 
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
@@ -86,13 +78,13 @@ def classifier(number: int) -> bytes:
         return (Path(folder) / "student.safetensors").read_bytes()
 
 
-def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
+def requests(name: str, pool: ArraySpec, number: int) -> list[Question]:
     """What a coordinator asks about two inputs, stage by stage where the mechanism needs a sum for each."""
     kind = mechanism_named(name)
     numbers, inputs = parameters_of(kind), PoolRange(pool.sha256, (2 * number, 2 * number + 1))
     mechanism = Terms(name, numbers).described()
     mode = "masked" if "masked" in kind.sum_modes else "masked+noised"
-    asked: list[VoteRequest] = []
+    asked: list[Question] = []
     for stage in [one.name for one in mechanism.stages] if kind.sum_per_stage else [""]:
         terms = Terms(name, numbers, mechanism.adjacencies[0].value, mode, stage)
         named = f"round-{number}-{stage.replace(' ', '-')}"
@@ -129,7 +121,7 @@ class Bystander:
                 noise = zeros if setup.noise_reach else None
                 self.sums[step.setup] = PartySum(setup, self.name, KEYS[self.name].sign, zeros, set(), noise)
             return Reply(request.request_id, SecureSumAnswer(self.sums[step.setup].handle(step)))
-        assert isinstance(body, VoteRequest)
+        assert isinstance(body, Question)
         return Reply(request.request_id, Prepared(body.round_id))
 
 
@@ -152,10 +144,10 @@ def everything_said(
     party = Party("alpha", records, TASK, folder=folder, pools=pools, split_key=KEY, **options)
     liar = liar_over(AtHand({name: Bystander(name) for name in KEYS} | {"alpha": party}), ROSTER)
     for body in bodies(pools.put(X)):
-        if isinstance(body, VoteRequest) and body.terms.sum_mode != "clear":
+        if isinstance(body, Question) and body.terms.sum_mode != "clear":
             width = body.width(2) if isinstance(body, CountNearest) else 2
             with suppress(QuorumNotReached, ProtocolViolation):
-                liar.total(body, body.length if isinstance(body, SumRecords) else width)
+                liar.total(body, body.length if isinstance(body, RecordsQuestion) else width)
         else:
             liar.ask({"alpha": body})
     said: list[Any] = [_public(reply) for reply in liar.said["alpha"]]

@@ -32,9 +32,11 @@ from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure, LedgerHead, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, HoldPool, SecureSumStep, ShowLedger, Terms
+from collegium.protocol.requests import HoldPool, SecureSumStep, ShowLedger
 from collegium.protocol.roster import Roster, RosterEntry
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
-from collegium.parties.class_sums import RecordsOfClasses
-from collegium.parties.evaluation import OwnEvaluation
 from support.liar_networks import ODD, infinite_weights, odd, of_rounding
 
 from collegium.data import Examples
@@ -24,22 +22,21 @@ from collegium.data.values import ArraySpec
 from collegium.models import network_features, networks
 from collegium.models.kernel_student import KernelStudent
 from collegium.parties import evaluation as evaluation_module
+from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import mechanism_named
 from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CountCoverage,
-    CountNearest,
-    Evaluate,
-    PoolRange,
-    RequestBody,
-    SumClasses,
-    Terms,
-)
+from collegium.protocol.requests import RequestBody
 
 GENEROUS = PolicyConfig(
     minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")
@@ -174,7 +171,7 @@ def moved_in_evaluations(student: bytes) -> float:
 
     def moved(count: int) -> float:
         parts = [RECORDS.take(np.arange(first, count)) for first in (0, 1)]
-        most, least = (OwnEvaluation("alpha", part, TASK, None, "cpu").counts(asked) for part in parts)
+        most, least = (Evaluation("alpha", part, TASK, None, "cpu").counts(asked) for part in parts)
         return float(np.linalg.norm(most - least)) / ONE
 
     return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))

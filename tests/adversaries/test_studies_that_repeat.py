@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import Sampler
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
@@ -20,6 +19,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached
+from collegium.parties.kinds.nearest_records import Sampler
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,9 @@ from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut,
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.parties.kinds.nearest_records import SampledRecords
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.question import PoolRange, Terms
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))
@@ -156,7 +157,7 @@ def test_several_votes_of_one_person_are_caught(monkeypatch: pytest.MonkeyPatch)
 def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record gone must leave everybody else's coin as it is."""
     assert not caught(rate=0.5)
-    from collegium.parties.neighbours.counting import Sampler
+    from collegium.parties.kinds.nearest_records import Sampler
 
     def planted(sampler: Sampler, question: bytes, rate: float) -> np.ndarray:
         people = int(sampler.person.max()) + 1

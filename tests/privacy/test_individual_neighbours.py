@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.handler import CastNeighboursHandler
 from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
 from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
+from collegium.parties.kinds.near_records import NearRecords
 from collegium.parties.neighbours import handler as handler_module
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.replies import Failure, Neighbours
-from collegium.protocol.requests import CastNeighbours, weight_units
+from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
+from collegium.protocol.replies import Counts, Failure
 
 
 @dataclass
@@ -98,7 +98,7 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
             )
             earlier.append((run, request_id, body))
         answer = clinic.ask(body, run=run, request_id=request_id)
-        if isinstance(answer, Neighbours):
+        if isinstance(answer, Counts):
             transcript.note(run, body, answer.counts)
         elif (run, body.round_id) not in left and generator.random() < 0.7:  # a round id serves once; some rounds fail
             counts, near = clinic.party.rounds.of(run, body.round_id)[1], clinic.party._handlers[CastNeighbours]
@@ -202,7 +202,7 @@ def votes_as_one(folder: Path, **asked: Any) -> np.ndarray:
     for start in range(0, 60, 6):
         body = clinic.question(tuple(range(start, start + 6)), per_party=True, round_id=f"round-{start}", **asked)
         answer = clinic.ask(body)
-        assert isinstance(answer, Neighbours)
+        assert isinstance(answer, Counts)
         again = clinic.ask(body, request_id=f"again-{start}")
         assert (again.counts == answer.counts).all()
         rows.append(answer.counts)
@@ -226,9 +226,9 @@ def test_a_party_as_one_voter_abstains_where_no_record_is_near_and_votes_by_its_
 
 def test_a_party_whose_records_vote_each_for_itself_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the records are voters of their own although the party is to be one."""
-    original = CastNeighboursHandler._answer
+    original = NearRecords._answer
     alone = lambda self, request, body: original(self, request, replace(body, per_party=False))  # noqa: E731
-    monkeypatch.setattr(CastNeighboursHandler, "_answer", alone)
+    monkeypatch.setattr(NearRecords, "_answer", alone)
     assert votes_as_one(tmp_path, participations=5, radius_squared=2**24).sum(axis=1).max() > 1
 
 
@@ -248,8 +248,8 @@ def test_a_partys_own_limit_holds_for_its_votes_as_one_and_is_not_shared(tmp_pat
 def test_voters_of_both_kinds_would_spend_more_than_a_record_may_and_are_refused(tmp_path: Path) -> None:
     for first in (True, False):
         clinic = Clinic(tmp_path / str(first))
-        assert isinstance(clinic.ask(clinic.question((1, 2), per_party=first)), Neighbours)
+        assert isinstance(clinic.ask(clinic.question((1, 2), per_party=first)), Counts)
         clinic.restart()
         refused = clinic.ask(clinic.question((3, 4), per_party=not first, round_id="other"))
         assert isinstance(refused, Failure) and refused.code == "refused-cost"
-        assert isinstance(clinic.ask(clinic.question((3, 4), per_party=first, round_id="next")), Neighbours)
+        assert isinstance(clinic.ask(clinic.question((3, 4), per_party=first, round_id="next")), Counts)

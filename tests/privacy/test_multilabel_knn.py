@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,12 +18,14 @@ from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
+from collegium.parties.kinds.nearest_records import SampledRecords
 from collegium.parties.neighbours import counting
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.protocol.kinds.nearest_records import CountNearest
+from collegium.protocol.question import PoolRange, Terms
 
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, ROSTER, members, run_config
@@ -25,15 +24,18 @@ from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import read_student
+from collegium.parties.kinds.nearest_records import SampledRecords
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import create
 from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.protocol.kinds.nearest_records import CountNearest
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CountNearest, Fit, PoolRange
+from collegium.protocol.requests import Fit
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from collegium.parties.neighbours.counting import Sampler
-from collegium.parties.terms import mechanism_of
 from collegium_reproduction.exact_nearest import closest
 from support.liar_networks import of_rounding
 from support.record_votes import RECORDS, TASK, Clinic
@@ -26,15 +24,18 @@ from collegium.models.devices import each_alone
 from collegium.models.networks import build_network, network_inputs, read_network, save_network
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
+from collegium.parties.kinds.nearest_records import Sampler
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.search import Search
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.accounting.game.laws import RenyiLaw
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.protocol.kinds.near_records import weight_units
+from collegium.protocol.kinds.nearest_records import CountNearest
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Failure, Neighbours
-from collegium.protocol.requests import CountNearest, PoolRange, Terms, weight_units
+from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.replies import Counts, Failure
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
@@ -85,7 +86,7 @@ def test_counts_by_distance_and_by_class_are_about_the_same_records() -> None:
     clinic = Clinic(None)
     far = clinic.ask(question(clinic))
     near = clinic.ask(question(clinic, by_class=True, round_id="classes"))
-    assert isinstance(far, Neighbours) and isinstance(near, Neighbours)
+    assert isinstance(far, Counts) and isinstance(near, Counts)
     assert far.counts.shape == (3, 3) and near.counts.shape == (3, 2 * RECORDS)
     assert (near.counts.reshape(3, 2, RECORDS).sum(axis=2) == far.counts[:, :2]).all()
     assert 0 < far.counts.sum() < 3 * RECORDS
@@ -156,7 +157,7 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
 
 @pytest.mark.parametrize(("stage", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
 def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -> None:
-    mechanism = mechanism_of(question(Clinic(None), stage=stage))
+    mechanism = described(question(Clinic(None), stage=stage))
     sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
     ours = mechanism.answer_law(mechanism.unit(), stage)
     assert isinstance(ours, RenyiLaw)
@@ -335,7 +336,7 @@ def test_standard_columns_are_scaled_by_the_pool_alone() -> None:
     assert np.abs(values.std(axis=0)[[0, 2]] - 1024).max() < 2 and not values[:, [1, 3]].any()
     assert (standard_scaling(pool) == features.scaling).all()
     answer = clinic.ask(question(clinic, features=features))
-    assert isinstance(answer, Neighbours)
+    assert isinstance(answer, Counts)
     assert distances_squared(values, values[:2]).dtype == np.int64
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
@@ -26,14 +25,16 @@ from collegium.errors import (
     QuorumNotReached,
     UnsupportedAccounting,
 )
+from collegium.parties.kinds.nearest_records import SampledRecords
 from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import create
+from collegium.protocol.kinds.nearest_records import CountNearest
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CountNearest, PoolRange
 from collegium.simulations.local import InProcessParties
 
 pytestmark = pytest.mark.slow

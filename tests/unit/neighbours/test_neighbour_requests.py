@@ -17,9 +17,9 @@ from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account
 from collegium.parties.neighbours.budgets import FILE
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Failure, Neighbours, Prepared
-from collegium.protocol.requests import CastNeighbours
+from collegium.protocol.replies import Counts, Failure, Prepared
 
 POOL = plane(60, 2)
 
@@ -38,7 +38,7 @@ def clinic(tmp_path: Path) -> Clinic:
 
 def test_an_answer_counts_the_records_within_the_radius(clinic: Clinic) -> None:
     answer = clinic.ask(clinic.question((4, 9, 17)))
-    assert isinstance(answer, Neighbours)
+    assert isinstance(answer, Counts)
     for row, position in enumerate((4, 9, 17)):
         assert (answer.counts[row] == near(position, records().x)).all()
     assert answer.counts.sum() > 3
@@ -210,7 +210,7 @@ def test_requests_and_answers_survive_the_wire(clinic: Clinic) -> None:
     answer = Reply("id", clinic.ask(asked))
     assert (Reply.from_bytes(answer.to_bytes()).body.counts == answer.body.counts).all()
     with pytest.raises(ProtocolViolation, match="counts are 0"):
-        Neighbours(np.full((1, 1), MAX_NEIGHBOUR_COUNT + 1))
+        Counts(np.full((1, 1), MAX_NEIGHBOUR_COUNT + 1))
 
 
 def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> 
     clinic.restart()
     said = clinic.ask(clinic.question((4,), sigma=20.0, levels=4, kernel="quadratic"))
     assert isinstance(said, Failure) and said.code == "refused-noise"
-    assert isinstance(clinic.ask(clinic.question((4, 9, 17))), Neighbours)
+    assert isinstance(clinic.ask(clinic.question((4, 9, 17))), Counts)
     over = clinic.ask(clinic.question((5,)))
     assert isinstance(over, Failure) and over.code == "refused-queries"
     assert account.spent() == 0.0, "records pay, at record level"

@@ -33,8 +33,8 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import CastNeighbours
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 
