@@ -287,11 +287,14 @@ def keys(question: Question, contents: Sequence[bytes], run_id: str, roster: byt
         holds the same inputs. Empty for a vector about all records.
     roster : digest of the parties with which exact answers are summed.
     """
-    about = list(contents) or [question.asked]
-    step = question.step.encode()
+    terms, step = question.terms, question.step.encode()
+    # Exact sums of all records over other parties differ by one party's own, however a kind of sum is put.
+    everything = question.whole_vector and terms.sum_mode == "masked"
+    about = list(contents) or [question.kind.encode() if everything else question.asked]
     subjects = tuple(hashlib.sha256(b"%s:%s" % (row, step)).digest() for row in about)
-    samples = [b"sample near %s" % row for row in about] if question.several_sums and not question.whole_vector else []
-    terms = question.terms
+    samples = [b"exact sums over all records"] if everything else []
+    if question.several_sums and not question.whole_vector:
+        samples = [b"sample near %s" % row for row in about]
     if terms.noised:
         # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
         roster, terms = b"", replace(terms, parameters={**terms.parameters, "honest_survivors": 0.0})

@@ -31,6 +31,7 @@ from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
+from collegium.protocol.requests import Ask
 
 BOUND_SQUARED = bound_squared(3)
 STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), (0.0,))
@@ -164,7 +165,7 @@ def test_masked_and_clear_sums_are_the_sum_of_all_records(
 
 def noise_found(parties: Consortium, kernel: KernelMap, sigma: float) -> np.ndarray:
     exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
-    rounds = [parties.asks(parties.request("masked+noised", sigma=sigma, round_id=f"round-{n}")) for n in range(8)]
+    rounds = [parties.asks(parties.request("masked+noised", sigma=sigma)) for _ in range(8)]
     return np.concatenate([total - exact for total in rounds]) / np.sqrt(BOUND_SQUARED)
 
 
@@ -220,7 +221,7 @@ def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_
     if kind == "shares of records":
         cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
         counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
-        asked = CountCoverage(counted, "round-1", "ledger", True, cells, parties.pool_sha256)
+        asked = CountCoverage(counted, "ledger", True, cells, parties.pool_sha256)
     parties.asks(asked)
     account, stage = Account(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
     stated = account.record_spent_altogether()[0]
@@ -249,8 +250,8 @@ def test_weak_noise_and_further_sums_are_refused(
     policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1)
     parties = consortium(**accounted(tmp_path, policy))
     parties.asks(parties.request("masked"))
-    asked = parties.request(**({"mode": "masked", "round_id": "round-2"} | changed))
-    reply = parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"]
+    asked = parties.request(**({"mode": "masked"} | changed))
+    reply = parties.parties.ask({"alpha": Ask("round-2", asked)}, timeout_s=1.0)["alpha"]
     assert isinstance(reply, Failure) and reply.code == code
 
 
@@ -260,16 +261,16 @@ def test_a_request_that_does_not_fit_the_task_is_refused(consortium: Callable[..
         parties.request("masked", terms=parties.request("masked").terms.of(ClassSums(5.0, 4), "masked")),
         parties.request("masked", pool_sha256="0" * 64),
     ):
-        assert isinstance(parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"], Failure)
+        assert isinstance(parties.parties.ask({"alpha": Ask("round-2", asked)}, timeout_s=1.0)["alpha"], Failure)
     with pytest.raises(ProtocolViolation, match="64 hexadecimal digits"):
         parties.request("masked", pool_sha256="0")
 
 
 def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> None:
-    asked = Request("id", "run-1", consortium().request("masked", per_party=True))
+    asked = Request("id", "run-1", Ask("round-1", consortium().request("masked", per_party=True)))
     read = Request.from_bytes(asked.to_bytes())
     assert read.to_bytes() == asked.to_bytes()
-    assert read.body.question == asked.body.question  # type: ignore[union-attr]
+    assert read.body.question.asked == asked.body.question.asked  # type: ignore[union-attr]
 
 
 def test_a_mechanism_of_one_class_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.liar import Liar
-from support.sums_scene import LENGTH, NAMES, SPEC, TASK, Consortium
+from support.sums_scene import NAMES, SPEC, TASK, Consortium
 
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
@@ -42,17 +42,17 @@ def test_exact_sums_by_a_near_copy_of_the_kernel_over_fewer_parties_are_not_open
 ) -> None:
     """Where a policy takes two answers, the difference of the two sums is what the fifth party sent."""
     parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
-    everybody = liar.total(parties.request("masked"), LENGTH).counts[0]
-    again = parties.request("masked", kernel=NEAR, round_id="round-2")
-    stolen = everybody - liar.total(again, LENGTH, FEWER).counts[0]
+    everybody = liar.total(parties.request("masked")).counts[0]
+    again = parties.request("masked", kernel=NEAR)
+    stolen = everybody - liar.total(again, FEWER).counts[0]
     alone = RecordsOfClasses(parties.examples["alpha"], TASK).sums(kernel)
     assert np.abs(stolen - alone).max() < 0.01 * np.abs(alone).max()
 
     parties, liar = asked(consortium, tmp_path / "one", LIMITS)
-    liar.total(parties.request("masked"), LENGTH)
+    liar.total(parties.request("masked"))
     liar.forget()
     with pytest.raises(QuorumNotReached):
-        liar.total(again, LENGTH, FEWER)
+        liar.total(again, FEWER)
     assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
 
 
@@ -65,21 +65,20 @@ def test_exact_sums_of_two_kinds_over_other_parties_are_not_opened(
 
     def counted(parties: Consortium) -> CountCoverage:
         terms = Terms.of(mechanism, "masked")
-        return CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
+        return CountCoverage(terms, "ledger", False, cells, parties.pool_sha256)
 
     parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
-    everybody = liar.total(parties.request("masked"), LENGTH).counts[0][-1] / count_of_one(3)
-    others = liar.total(counted(parties), cells.cells, FEWER).counts.sum() / ONE
+    everybody = liar.total(parties.request("masked")).counts[0][-1] / count_of_one(3)
+    others = liar.total(counted(parties), FEWER).counts.sum() / ONE
     assert everybody - others == len(parties.examples["alpha"])
 
     parties, liar = asked(consortium, tmp_path / "one", LIMITS)
-    liar.total(parties.request("masked"), LENGTH)
+    liar.total(parties.request("masked"))
     liar.forget()
     with pytest.raises(QuorumNotReached):
-        liar.total(counted(parties), cells.cells, FEWER)
+        liar.total(counted(parties), FEWER)
     assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
-    same = replace(counted(parties), round_id="round-3")
-    assert liar.total(same, cells.cells).counts.sum() / ONE == sum(map(len, parties.examples.values()))
+    assert liar.total(counted(parties)).counts.sum() / ONE == sum(map(len, parties.examples.values()))
 
 
 def test_exact_sums_of_two_kinds_over_two_rosters_are_not_opened(
@@ -88,13 +87,13 @@ def test_exact_sums_of_two_kinds_over_two_rosters_are_not_opened(
     """Quorums of two rosters need not meet: whoever gave a sum over one gives none over another."""
     cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
     parties, liar = asked(consortium, tmp_path, LIMITS.model_copy(update={"few_parties": True}))
-    liar.total(parties.request("masked"), LENGTH)
+    liar.total(parties.request("masked"))
     del parties.roster["alpha"]  # each party holds this very roster
     liar = Liar(parties.parties, parties.roster, plan_graph(len(FEWER), 0.2, 0.1), "trial")
     terms = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
     with pytest.raises(QuorumNotReached):
-        counted = CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
-        liar.total(counted, cells.cells)
+        counted = CountCoverage(terms, "ledger", False, cells, parties.pool_sha256)
+        liar.total(counted)
     assert liar.refusals() == dict.fromkeys(FEWER, "refused-queries")
 
 
@@ -102,5 +101,5 @@ def test_where_parties_add_the_noise_another_question_is_answered_and_counted(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
     parties, _ = asked(consortium, tmp_path, LIMITS)
-    for number, kernel in enumerate((SPEC, NEAR)):
-        parties.asks(parties.request("masked+noised", kernel=kernel, round_id=f"round-{number}"))
+    for kernel in (SPEC, NEAR):
+        parties.asks(parties.request("masked+noised", kernel=kernel))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.liar import Liar
-from support.sums_scene import LENGTH, SPEC, Consortium
+from support.sums_scene import SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
 from collegium.coordinator.run.coordinator import Coordinator, Reach, Storage
@@ -204,8 +204,8 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
     spent = [0.0]
     for number in (1, 2):
         kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
-        asked = parties.request("masked", kernel=kernel, ledger_id="ledger:7", round_id=f"round-{number}")
-        liar.total(asked, LENGTH)
+        asked = parties.request("masked", kernel=kernel, ledger_id="ledger:7")
+        liar.total(asked)
         spent.append(accounts["beta"].record_spent())
     assert spent[2] > 1.4 * spent[1] > 0.0
 
@@ -297,4 +297,4 @@ def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[
         consortium().request("masked", number=2)
     twice = Terms.of(ClassSums(5.0, 3, 2), "masked", "")
     first, second = (consortium().request("masked", terms=twice, number=number) for number in (1, 2))
-    assert first.question != second.question
+    assert first.asked != second.asked

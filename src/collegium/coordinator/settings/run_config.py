@@ -357,7 +357,7 @@ class RunConfig(Frozen):
     def _answers_fit(self) -> "RunConfig":
         counts = len(self.task.classes)
         if self.neighbours is not None and self.neighbours.k is not None:
-            counts = max(2 * counts, self.neighbours.bins)
+            counts = self.neighbours.bins * (counts + self.task.multilabel)
         most = MAX_COUNTS_PER_ANSWER // counts
         if min(self.queries.batch, self.queries.count) > most:
             raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
