@@ -132,7 +132,7 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
 
     parties = institutions(few.take(np.arange(60)), POLICY)
     with monkeypatch.context() as patched:
-        patched.setattr("collegium.parties.class_sums.dimensions", without_torch)
+        patched.setattr("collegium.parties.kinds.class_sums.dimensions", without_torch)
         record = driven(config(**SETTINGS), parties, public, tmp_path / "torch").label()
     assert "5 institutions gave none (missing-extra: features by a network need torch)" in second_of(record)
 
