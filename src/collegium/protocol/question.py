@@ -60,6 +60,8 @@ class Terms:
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
         require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
         require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
+        # A whole number would have another encoding, and so another key, than the same number once it was read.
+        object.__setattr__(self, "parameters", {name: float(value) for name, value in self.parameters.items()})
         require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
         require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
         require(len(self.stage) <= 64, "the name of a stage is short")
