@@ -6,6 +6,7 @@ Votes are made by the real path, a party's counts by distance and class and the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.rounds.nearest_sum import class_orders, votes_of_nearest
+from collegium.coordinator.rounds.nearest_sum import NearestSum, class_orders, votes_of_nearest
+from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.parties.kinds.nearest_records import SampledRecords
 from collegium.protocol.kinds.nearest_records import CountNearest
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms, encode
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))
@@ -169,6 +171,27 @@ def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Sampler, "drawn", planted)
     assert caught(rate=0.5)
+
+
+@dataclass
+class Given:
+    """A sum that is given; ``asked`` holds the questions."""
+
+    counts: np.ndarray
+    mode: str = "masked"
+    asked: list[bytes] = field(default_factory=list)
+
+    def sum_votes(self, round_: VoteRound) -> RoundResult:
+        self.asked.append(encode(round_.question))
+        return RoundResult(self.counts, ("a",), {"a": "answered"}, 0)
+
+
+def test_the_coordinator_asks_once_and_the_same_whatever_the_counts_are() -> None:
+    """A second question about the interval of the cut would show everybody asked how near the k-th record is."""
+    asked = question(4, 1.0)
+    sums = [Given(np.random.default_rng(seed).integers(0, 5, asked.shape)) for seed in range(20)]
+    votes = [NearestSum(one).sum_votes(VoteRound(asked, {"a": 0}, 1.0, 1)).counts.tolist() for one in sums]
+    assert all(one.asked == [encode(asked)] for one in sums) and votes[0] != votes[1]
 
 
 def test_the_interval_of_the_cut_gives_the_places_that_are_left_in_the_order_of_the_classes() -> None:
