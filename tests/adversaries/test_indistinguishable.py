@@ -34,9 +34,9 @@ from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.nearest_records import CountNearest
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import PoolRange, Question, RecordsQuestion, Terms
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Prepared, SecureSumAnswer
-from collegium.protocol.requests import Describe, Fit, RequestBody, SecureSumStep
+from collegium.protocol.requests import Ask, Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
 
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
@@ -87,20 +87,18 @@ def requests(name: str, pool: ArraySpec, number: int) -> list[Question]:
     asked: list[Question] = []
     for stage in [one.name for one in mechanism.stages] if kind.sum_per_stage else [""]:
         terms = Terms(name, numbers, mechanism.adjacencies[0].value, mode, stage)
-        named = f"round-{number}-{stage.replace(' ', '-')}"
         if kind.answered_by is AnsweredBy.TEACHERS:
-            asked.append(CastVotes(terms, LINEAR, inputs, named, "ledger"))
+            asked.append(CastVotes(terms, "ledger", LINEAR, inputs, 2))
         elif "cells" in numbers:
-            asked.append(Evaluate(terms, named, "ledger", False, (classifier(number),), 2))
+            asked.append(Evaluate(terms, "ledger", False, (classifier(number),), 2))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
-            asked.append(SumClasses(terms, named, "ledger", False, kernel, pool.sha256))
+            asked.append(SumClasses(terms, "ledger", False, kernel, pool.sha256))
         elif kind.answered_by is AnsweredBy.RECORDS_WITHIN_A_RADIUS:
-            asked.append(CastNeighbours(terms, Features("raw"), inputs, (900, 900), "flat", named, "ledger"))
+            asked.append(CastNeighbours(terms, "ledger", Features("raw"), inputs, 2, (900, 900), "flat"))
         else:
             edges = np.array([[600, 1200]] * 2, dtype=np.int64)
-            for by_class in (False, True):
-                asked.append(CountNearest(terms, Features("raw"), inputs, edges, by_class, f"{named}-{by_class}", "l"))
+            asked.append(CountNearest(terms, "ledger", Features("raw"), inputs, 2, edges))
     return asked
 
 
@@ -121,7 +119,7 @@ class Bystander:
                 noise = zeros if setup.noise_reach else None
                 self.sums[step.setup] = PartySum(setup, self.name, KEYS[self.name].sign, zeros, set(), noise)
             return Reply(request.request_id, SecureSumAnswer(self.sums[step.setup].handle(step)))
-        assert isinstance(body, Question)
+        assert isinstance(body, Ask)
         return Reply(request.request_id, Prepared(body.round_id))
 
 
@@ -134,7 +132,7 @@ def _public(reply: Any) -> Any:
 
 
 def everything_said(
-    records: Examples, policy: PolicyConfig, bodies: Callable[[ArraySpec], list[RequestBody]], folder: Path
+    records: Examples, policy: PolicyConfig, bodies: Callable[[ArraySpec], list[RequestBody | Question]], folder: Path
 ) -> list[Any]:
     """Everything that a party says to a coordinator that goes on asking, in its order, and what it charged itself."""
     folder.mkdir()
@@ -144,10 +142,9 @@ def everything_said(
     party = Party("alpha", records, TASK, folder=folder, pools=pools, split_key=KEY, **options)
     liar = liar_over(AtHand({name: Bystander(name) for name in KEYS} | {"alpha": party}), ROSTER)
     for body in bodies(pools.put(X)):
-        if isinstance(body, Question) and body.terms.sum_mode != "clear":
-            width = body.width(2) if isinstance(body, CountNearest) else 2
+        if isinstance(body, Question):
             with suppress(QuorumNotReached, ProtocolViolation):
-                liar.total(body, body.length if isinstance(body, RecordsQuestion) else width)
+                liar.total(body)
         else:
             liar.ask({"alpha": body})
     said: list[Any] = [_public(reply) for reply in liar.said["alpha"]]
@@ -161,8 +158,8 @@ def everything_said(
 def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, policy: str, tmp_path: Path) -> None:
     agreed = POLICIES[policy].model_copy(update={"sum_modes": ("clear", "masked", "masked+noised")})
 
-    def bodies(pool: ArraySpec) -> list[RequestBody]:
-        asked: list[RequestBody] = [Describe(), Fit(LINEAR), Describe()]
+    def bodies(pool: ArraySpec) -> list[RequestBody | Question]:
+        asked: list[RequestBody | Question] = [Describe(), Fit(LINEAR), Describe()]
         for number in range(6):
             asked += requests(name, pool, number)
         return [*asked, Fit(LINEAR), Describe()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ def voters(clinic: Clinic, folder: Path, wanted: Task, source: DataSource, *, le
         policy=unrestricted,
         record_rho=1 / (2 * 10.0**2),
     )
-    answer = clinic.ask(clinic.question((4,), participations=1, radius_squared=EVERYTHING, ledger_id=ledger))
+    near: dict[str, Any] = {"participations": 1, "radius_squared": EVERYTHING, "classes": len(wanted.classes)}
+    answer = clinic.ask(clinic.question((4,), ledger_id=ledger, **near))
     return int(answer.counts.sum()) if isinstance(answer, Counts) else str(answer.message)
 
 
@@ -101,5 +103,5 @@ def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) ->
     examples = Examples(plane(ROWS, 1), np.zeros(ROWS, dtype=np.int64))
     kept = {"folder": tmp_path, "pools": clinic.pools, "split_key": KEY}
     clinic.party = Party("clinic", examples, other, policy=unrestricted, record_rho=1.0, **kept)
-    answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING))
+    answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING, classes=2))
     assert isinstance(answer, Failure) and "another task" in answer.message

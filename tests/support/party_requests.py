@@ -20,10 +20,10 @@ LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 20})
 
 
 class Asker:
-    """Sends requests with fresh ids."""
+    """Sends requests with fresh ids; ``classes`` are those of the party's task."""
 
-    def __init__(self, party: Party) -> None:
-        self.party = party
+    def __init__(self, party: Party, classes: int = 10) -> None:
+        self.party, self.classes = party, classes
         self._ids: Iterator[int] = iter(range(10**6))
 
     def __call__(
@@ -36,7 +36,7 @@ class Asker:
         return reply.body
 
     def votes(self, pool: ArraySpec, positions: tuple[int, ...], settings: TeacherSettings = LINEAR) -> Any:
-        return self(cast(pool, positions, settings=settings))
+        return self(cast(pool, positions, classes=self.classes, settings=settings))
 
     def fit(self, settings: TeacherSettings = LINEAR) -> Any:
         return self(Fit(settings))

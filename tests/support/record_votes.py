@@ -72,6 +72,7 @@ class Clinic:
         features: Features | None = None,
         mechanism: str = "individual-knn",
         adjacency: str = "add-remove",
+        classes: int = RECORDS,
         per_party: bool = False,
     ) -> CastNeighbours:
         """A question; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
@@ -85,7 +86,7 @@ class Clinic:
             ledger_id,
             features or Features("raw"),
             PoolRange(self.pool.sha256, positions),
-            RECORDS,
+            classes,
             (radius_squared,) * len(positions),
             kernel,
             per_party,

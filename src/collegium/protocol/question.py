@@ -60,6 +60,8 @@ class Terms:
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
         require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
         require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
+        # A whole number would have another encoding, and so another key, than the same number once it was read.
+        object.__setattr__(self, "parameters", {name: float(value) for name, value in self.parameters.items()})
         require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
         require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
         require(len(self.stage) <= 64, "the name of a stage is short")
@@ -338,12 +340,19 @@ class _Array:
         return np.frombuffer(self.data, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(self.shape)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded, order="deterministic")
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded, order="sorted")
 
 
 def encode(question: Question) -> bytes:
     """The one encoding of a question: MessagePack, fields by name in sorted order."""
-    return _encoder.encode(question)
+    return _encoder.encode(_by_field(question))
+
+
+def _by_field(value: Any) -> Any:
+    """Every field of a dataclass by name; the encoder alone leaves out those that a message left to their defaults."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    return {field.name: _by_field(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
 def decode(kind: str, data: bytes) -> Question:
@@ -354,7 +363,7 @@ def decode(kind: str, data: bytes) -> Question:
         question: Question = _decoder(asked).decode(data)
     except CollegiumError:
         raise
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolViolation(f"bytes that are no question of the kind {kind}: {str(error)[:200]}") from error
     require(encode(question) == data, f"a question of the kind {kind} in another form than the only one")
     return question
@@ -376,7 +385,7 @@ def register(kind: QuestionClass) -> QuestionClass:
     Raises ConfigurationError when the class is no frozen dataclass derived from `Question`, or another one has the
     name already.
     """
-    parameters = getattr(kind, "__dataclass_params__", None)
+    parameters = vars(kind).get("__dataclass_params__")  # its own: a base class has them too
     if parameters is None or not parameters.frozen or not IDENTIFIER.fullmatch(getattr(kind, "kind", "")):
         raise ConfigurationError(f"{kind.__qualname__} is no kind of question: a frozen dataclass with a name (kind)")
     known = _by_name.get(kind.kind)
