@@ -43,7 +43,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collegium.parties.class_sums import RecordsOfClasses
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -57,6 +56,7 @@ from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.models.students import Student
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium.privacy.mechanisms.gnmax import GNMax

@@ -4,7 +4,7 @@
 1,296 features (as of gradient histograms), k = 300, every record in: the k nearest by blocked products of matrices, and
 by whole numbers where these leave a question open. The plain loop subtracts the query
 from all records and sorts, one query at a time in single precision over 784 pixels, as published code does; it is
-run for a few queries. Federated: the two sums of a release in the mode ``masked``, with a sampling rate of 0.15 and 64
+run for a few queries. Federated: the sum of a release in the mode ``masked``, with a sampling rate of 0.15 and 64
 bins; seconds of all parties and the coordinator in one process, bytes of all messages as on the wire. Times are wall
 times, and processor times over all cores, which tell what a busy machine would take if it were idle.
 """
@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collegium.coordinator.rounds.nearest_sum import NearestSum
 from collegium_reproduction.exact_nearest import closest
+from collegium_reproduction.nearest.coordinator import nearest_edges_squared, votes_in
+from collegium_reproduction.nearest.question import CountNearest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import OnReply, VoteRound, round_id
-from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
+from collegium.coordinator.rounds.rounds import OnReply, VoteRound
 from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
@@ -40,8 +40,9 @@ from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import ReplyBody
-from collegium.protocol.requests import CountNearest, PoolRange, RequestBody, Terms
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum import plan_graph
 
 K, CLASSES = 300, 10
@@ -175,7 +176,7 @@ def federated(parties: int, records: int, queries: int) -> Federated:
         for number, name in enumerate(names)
     ]
     counting = CountingParties(members)
-    adding = NearestSum(MaskedSum(counting, "bench", roster, plan_graph(parties)))
+    adding = MaskedSum(counting, "bench", roster, plan_graph(parties))
     values = _raw_features(pool)
 
     def release(positions: NDArray[np.int64]) -> None:
@@ -183,10 +184,9 @@ def federated(parties: int, records: int, queries: int) -> Federated:
         mechanism = PrivateKNN(K, CLASSES, 0.6 * K, 75.0, 25.0, RATE)
         terms = Terms.of(mechanism, "masked", "release")
         asked = PoolRange(spec.sha256, tuple(positions.tolist()))
-        named = round_id(spec.sha256, asked.indices, terms)
-        body = CountNearest(terms, Features("raw"), asked, edges, False, named, "ledger")
-        result = adding.sum_votes(VoteRound(body, dict.fromkeys(names, 0), CLASSES, deadline_s=60.0, quorum=parties))
-        if not (result.counts.sum(axis=1) == K).all():
+        question = CountNearest(terms, "ledger", Features("raw"), asked, CLASSES, edges)
+        result = adding.sum_votes(VoteRound(question, dict.fromkeys(names, 0), deadline_s=60.0, quorum=parties))
+        if not (votes_in(question, result.counts).sum(axis=1) == K).all():
             raise AssertionError("other than k neighbours voted")
 
     release(np.array([len(pool) - 1]))

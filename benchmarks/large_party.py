@@ -27,9 +27,12 @@ from collegium.data.loading import files
 from collegium.data.task import NumberColumn, TableInputs, Task, VectorInputs
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CastNeighbours, PoolRange, SumClasses, Terms
+from collegium.protocol.requests import Ask
 
 COLUMNS, CLASSES, LANDMARKS, QUERIES = 64, 10, 100, 40
 PARQUET_COLUMNS = 16
@@ -127,8 +130,8 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     key = simulated_key(0, "large")
     party = Party("large", examples, task, folder=folder, pools=pools, split_key=key, policy=unrestricted)
 
-    def ask(body: CastNeighbours | SumClasses) -> Any:
-        answer = party.handle(Request(f"request-{len(steps)}", "run", body)).body
+    def ask(question: CastNeighbours | SumClasses) -> Any:
+        answer = party.handle(Request(f"request-{len(steps)}", "run", Ask("round", question))).body
         if isinstance(answer, Failure):
             raise AssertionError(answer.message)
         return answer
@@ -137,11 +140,12 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     apart = np.square((pool[:, None] - pool[None, :QUERIES]).astype(np.float64) * 1024).sum(axis=2)
     radii = tuple(int(radius) for radius in np.quantile(apart[QUERIES:], 0.02, axis=0))
     terms = Terms("individual-knn", {"sigma": 50.0, "participations": 2, "levels": 1}, "add-remove", "clear", "")
-    near = CastNeighbours(terms, Features("raw"), PoolRange(spec.sha256, chosen), radii, "flat", "round", "ledger")
+    asked = PoolRange(spec.sha256, chosen)
+    near = CastNeighbours(terms, "ledger", Features("raw"), asked, CLASSES, radii, "flat")
     counts = timed("neighbours", lambda: ask(near)).counts
     kernel = KernelSpec(Features("raw"), tuple(range(LANDMARKS)), int(np.median(apart) / 4))
     terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES}, "add-remove", "clear", "")
-    timed("class sums", lambda: ask(SumClasses(terms, "sums", "ledger", False, kernel, spec.sha256)))
+    timed("class sums", lambda: ask(SumClasses(terms, "ledger", False, kernel, spec.sha256)))
     memory.close()
     found = int(np.asarray(counts).sum())
     return {

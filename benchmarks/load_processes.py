@@ -29,7 +29,7 @@ from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.requests import CastVotes
+from collegium.protocol.requests import Ask
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, PreparedRun, find, prepare_run, read_settings
 from collegium.simulations.simulate import on_engine
@@ -178,7 +178,7 @@ class HostedParty:
         self._party, self._turns, self._delay_s = party, turns, delay_s
 
     def handle(self, request: Request) -> Reply:
-        if isinstance(request.body, CastVotes):
+        if isinstance(request.body, Ask):
             time.sleep(self._delay_s)
         with self._turns:
             return self._party.handle(request)

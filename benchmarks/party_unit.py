@@ -27,7 +27,6 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 
 import numpy as np
-from collegium.parties.class_sums import RecordsOfClasses
 from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score
 
@@ -41,6 +40,7 @@ from collegium.data import Examples
 from collegium.data.features import distances_squared, extract
 from collegium.data.kernels import KernelMap
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums, PoolSpectrum
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared

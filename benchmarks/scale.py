@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collegium.parties.class_sums import RecordsOfClasses
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
@@ -38,6 +37,7 @@ from collegium.data import Examples, PoolStore
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.neighbours.search import Search
 from collegium.privacy.accounting.game import laws
 from collegium.privacy.accounting.game.profile import Profile

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nearest
-from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.search import DistanceView
 from collegium.privacy.multilabel import clipped_votes, held_in
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CountNearest
+from collegium_reproduction.nearest.coordinator import class_orders, shares_of_nearest
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,24 +38,25 @@ class ExactNearest:
     mode: str = "clear"
 
     def sum_votes(self, round_: VoteRound) -> RoundResult:
-        """See `VoteSum.sum_votes`; everybody answers, and nothing of the request about intervals counts."""
-        request, classes = round_.request, round_.width
-        assert isinstance(request, CountNearest)
-        k, orders = request.k, class_orders(request.inputs, classes)
-        asked = self.pool[np.array(request.inputs.indices)]
-        votes = np.empty(round_.shape, dtype=np.int64)
-        together = zip(*(self._closest(held, request, asked, k) for held in self.records.values()), strict=True)
+        """See `VoteSum.sum_votes`; everybody answers, and nothing that the question says of intervals counts."""
+        question = round_.question
+        assert isinstance(question, CountNearest)
+        k, classes = question.k, question.classes
+        orders = class_orders(question.inputs, classes)
+        asked = self.pool[np.array(question.inputs.indices)]
+        votes = np.empty((len(asked), classes), dtype=np.int64)
+        together = zip(*(self._closest(held, question, asked, k) for held in self.records.values()), strict=True)
         for row, parts in enumerate(together):
             distances, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-            if request.tau is None:
+            if question.tau is None:
                 votes[row] = exact_votes(distances, labels, orders[row], k, classes)
             else:
-                votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), request.tau), k)
+                votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), question.tau), k)
         names = tuple(sorted(round_.teachers))
         return RoundResult(votes, names, dict.fromkeys(names, ANSWERED), 0)
 
-    def _closest(self, held: SampledRecords, request: CountNearest, asked: NDArray[Any], k: int) -> Any:
-        for around, sampled in held.samples(self.run_id, request, asked):
+    def _closest(self, held: SampledRecords, question: CountNearest, asked: NDArray[Any], k: int) -> Any:
+        for around, sampled in held.samples(self.run_id, question, asked):
             rows, distances = closest(around, sampled, k)
             yield distances, held.labels[rows]
 
@@ -92,6 +93,6 @@ def exact_shares(distances: IntArray, votes: IntArray, k: int) -> IntArray:
         return np.zeros(votes.shape[1], dtype=np.int64)
     last = np.partition(distances, min(k, len(distances)) - 1)[min(k, len(distances)) - 1]
     nearer, level = distances < last, distances == last
-    by_label = np.concatenate([votes[nearer].sum(axis=0), votes[level].sum(axis=0)])
-    shares: IntArray = shares_of_nearest(np.array([[nearer.sum(), level.sum()]]), by_label[None], k)[0]
+    counts = np.stack([[inside.sum(), *votes[inside].sum(axis=0)] for inside in (nearer, level)])
+    shares: IntArray = shares_of_nearest(counts[None], k)[0]
     return shares

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import sample_names
+from collegium_reproduction.nearest.question import CountNearest
 from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
 from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.features import Features
+from collegium.data.pools import contents_of
 from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
@@ -22,8 +23,10 @@ from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure, Prepared
-from collegium.protocol.requests import CastVotes, CountNearest, HoldPool, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import Ask, HoldPool, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
 
 ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
@@ -32,6 +35,10 @@ X = RNG.integers(0, 16, (20, 4, 4, 1)).astype(np.uint8)
 KEYS = keys_of(("alpha", "beta", "gamma", "delta", "epsilon"))
 ROSTER = roster_of(KEYS)
 TASK = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
+
+
+def votes(pool: ArraySpec, *positions: int) -> CastVotes:
+    return cast(pool, positions, classes=2, sum_mode="masked")
 
 
 @dataclass
@@ -67,7 +74,7 @@ class Consortium:
         return Party(name, self.records[name], TASK, pools=self.pools, split_key=KEY, **options | changes)
 
     def ask(self, *positions: int, pool: ArraySpec | None = None, **options: Any) -> np.ndarray:
-        return self.liar.total(cast(pool or self.pool, positions, sum_mode="masked"), 2, **options).counts
+        return self.liar.total(votes(pool or self.pool, *positions), **options).counts
 
     def send(self, x: np.ndarray) -> tuple[ArraySpec, dict[str, str]]:
         """Send a pool to every party; its name and who refuses it."""
@@ -77,12 +84,11 @@ class Consortium:
         self.liar.ask(dict.fromkeys(KEYS, PoolChunk(spec, 0, x.tobytes())))
         return spec, self.liar.refusals()
 
-    def refused(self, request: CastVotes | CountNearest | None = None, among: Any = None) -> dict[str, str]:
+    def refused(self, question: Question | None = None, among: Any = None) -> dict[str, str]:
         """The parties that refuse this sum, and by which code; fails where the sum is opened."""
         self.liar.forget()
-        width = request.width(2) if isinstance(request, CountNearest) else 2
         with pytest.raises(QuorumNotReached):
-            self.liar.total(request or cast(self.pool, (0, 1, 2, 3, 4), sum_mode="masked"), width, among)
+            self.liar.total(question or votes(self.pool, 0, 1, 2, 3, 4), among)
         return self.liar.refusals()
 
     def answered(self) -> set[int]:
@@ -122,17 +128,17 @@ FEWER = [name for name in KEYS if name != "gamma"]
 def test_an_input_is_known_again_in_every_pool(asked: Consortium, pool: np.ndarray, position: int) -> None:
     """Round by five, round by four, subtract: the fifth party's votes. The four do not sign a second list."""
     spec = asked.pools.put(np.ascontiguousarray(pool))
-    refused = asked.refused(cast(spec, (position,), sum_mode="masked"), FEWER)
+    refused = asked.refused(votes(spec, position), FEWER)
     assert refused == dict.fromkeys(FEWER, "refused-queries")
 
 
 @pytest.mark.parametrize("change", ["sigma", "teachers", "mechanism"])
 def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
-    asks = cast(asked.pool, (3,), sum_mode="masked")
+    asks = votes(asked.pool, 3)
     other = {
-        "sigma": CastVotes(Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"), LINEAR, asks.inputs, "r", "ledger"),
-        "teachers": CastVotes(asks.terms, LINEAR.model_copy(update={"seed": 9}), asks.inputs, "r", "ledger"),
-        "mechanism": CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, asks.inputs, "r", "ledger"),
+        "sigma": replace(asks, terms=Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")),
+        "teachers": replace(asks, teacher=LINEAR.model_copy(update={"seed": 9})),
+        "mechanism": replace(asks, terms=Terms("gnmax", {"sigma": 40.0}, sum_mode="masked")),
     }
     assert asked.refused(other[change]) == EVERYBODY
 
@@ -159,7 +165,7 @@ def test_a_pool_of_near_copies_is_refused_before_it_is_stored_where_the_institut
     near, refused = strict.send(touched(X))
     assert refused == dict.fromkeys(KEYS, "refused-pool") and not strict.pools.holds(near)
     strict.pools.put(touched(X))  # it was here before the institution named its pools
-    assert strict.refused(cast(near, (19,), sum_mode="masked")) == dict.fromkeys(KEYS, "refused-pool")
+    assert strict.refused(votes(near, 19)) == dict.fromkeys(KEYS, "refused-pool")
     assert strict.answered() == {5} and strict.ask(5).sum() == 5 * LINEAR.per_party
 
 
@@ -171,10 +177,10 @@ def test_an_exact_sum_of_four_parties_needs_a_word_in_the_policy(tmp_path: Path,
         member = Membership("ours", shrinking, KEYS[name].sign)
         consortium.parties[name] = consortium.party(name, membership=member)
     liar = consortium.liar = liar_over(AtHand(consortium.parties), four)
-    request = cast(consortium.pool, (0, 1), sum_mode="masked")
-    assert not isinstance(liar.ask({"alpha": request})["alpha"], Failure)
+    request = votes(consortium.pool, 0, 1)
+    assert not isinstance(liar.ask({"alpha": Ask("round-1", request)})["alpha"], Failure)
     del shrinking["gamma"]
-    setup = SumSetup("ours", request.round_id, four, 4, 0, request.highest, liar.plan)
+    setup = SumSetup("ours", "round-1", four, 4, 0, request.high, liar.plan)
     step = CoordinatorSum(setup).requests()["alpha"]
     assert getattr(liar.ask({"alpha": SecureSumStep(step)})["alpha"], "code", "") == "refused-few-parties"
     assert consortium.refused(request) == dict.fromkeys(four, "refused-few-parties")
@@ -182,12 +188,12 @@ def test_an_exact_sum_of_four_parties_needs_a_word_in_the_policy(tmp_path: Path,
     for name in four:
         agreed.parties[name] = agreed.party(name, membership=Membership("ours", four, KEYS[name].sign))
     agreed.liar = liar_over(AtHand(agreed.parties), four)
-    assert agreed.liar.total(request, 2).counts.sum() == 2 * 4 * LINEAR.per_party
+    assert agreed.liar.total(request).counts.sum() == 2 * 4 * LINEAR.per_party
 
 
 def test_an_input_named_twice_in_one_request_is_refused(consortium: Consortium) -> None:
     spec = consortium.pools.put(np.concatenate([X, X]))
-    assert consortium.refused(cast(spec, (7, 27), sum_mode="masked")) == EVERYBODY
+    assert consortium.refused(votes(spec, 7, 27)) == EVERYBODY
 
 
 def test_another_input_is_answered(asked: Consortium) -> None:
@@ -225,30 +231,36 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
     np.testing.assert_array_equal(total, consortium.ask(0, 1, 2, 3, 4))
 
 
-def nearest(pool: ArraySpec, stage: str, by_class: bool) -> CountNearest:
+def nearest(pool: ArraySpec, stage: str) -> CountNearest:
     """What a coordinator asks of all records near input 3, those within and beyond one distance."""
     numbers = {"k": 200.0, "classes": 2.0, "threshold": 20.0, "sigma1": 60.0, "sigma2": 60.0, "sampling_rate": 1.0}
     terms = Terms("knn", numbers, "add-remove", "masked", stage)
     edges = np.array([[500, 2**31]], dtype=np.int64)
-    round_id = f"{stage}-{by_class}"
-    return CountNearest(terms, Features("raw"), PoolRange(pool.sha256, (3,)), edges, by_class, round_id, "ledger")
+    return CountNearest(terms, "ledger", Features("raw"), PoolRange(pool.sha256, (3,)), 2, edges)
 
 
-PARTS = [(stage, by_class) for stage in ("threshold", "release") for by_class in (False, True)]
+STAGES = ("threshold", "release")
 
 
-@pytest.mark.parametrize("first", [PARTS[0], PARTS[3]])
+@pytest.mark.parametrize("first", STAGES)
 def test_all_sums_of_records_about_an_input_are_opened_with_the_same_parties(
-    consortium: Consortium, first: tuple[str, bool]
+    consortium: Consortium, first: str
 ) -> None:
-    """Of whichever stage, by distance or by class: two over other parties would differ by one party's counts."""
-    consortium.liar.total(nearest(consortium.pool, *first), 4 if first[1] else 3)
-    for part in PARTS:
-        if part != first:
-            refused = consortium.refused(nearest(consortium.pool, *part), FEWER)
-            assert refused == dict.fromkeys(FEWER, "refused-queries"), part
-    for stage, by_class in PARTS:
-        assert consortium.liar.total(nearest(consortium.pool, stage, by_class), 4 if by_class else 3)
+    """Of whichever stage: two over other parties would differ by one party's counts."""
+    consortium.liar.total(nearest(consortium.pool, first))
+    for stage in STAGES:
+        refused = consortium.refused(nearest(consortium.pool, stage), FEWER)
+        assert refused == dict.fromkeys(FEWER, "refused-queries"), stage
+    for stage in STAGES:
+        assert consortium.liar.total(nearest(consortium.pool, stage))
+
+
+def test_an_input_is_asked_for_its_nearest_records_once_a_stage(consortium: Consortium) -> None:
+    """A second question between other distances would show more exact counts of the same sample."""
+    asked = nearest(consortium.pool, "release")
+    consortium.liar.total(asked)
+    assert consortium.refused(replace(asked, edges_squared=np.array([[400, 600]]))) == EVERYBODY
+    assert consortium.refused(replace(asked, features=Features("raw", np.eye(16, dtype=np.float32)))) == EVERYBODY
 
 
 def test_lists_that_bind_one_part_of_an_answer_show_a_party(
@@ -261,18 +273,19 @@ def test_lists_that_bind_one_part_of_an_answer_show_a_party(
         return replace(made(*asked), alike=())
 
     monkeypatch.setattr(Answer, "to", unbound)
-    everybody = consortium.liar.total(nearest(consortium.pool, "threshold", True), 4).counts[0]
-    others = consortium.liar.total(nearest(consortium.pool, "release", True), 4, FEWER).counts[0]
+    everybody = consortium.liar.total(nearest(consortium.pool, "threshold")).counts[0]
+    others = consortium.liar.total(nearest(consortium.pool, "release"), FEWER).counts[0]
     labels = consortium.records["gamma"].labels()
-    assert (everybody - others).reshape(2, 2).sum(axis=0).tolist() == np.bincount(labels).tolist()
+    assert (everybody - others).reshape(3, 2).sum(axis=0).tolist() == np.bincount(labels).tolist()
 
 
-def begun(consortium: Consortium, requests: list[CountNearest]) -> list[CoordinatorSum]:
-    """One sum for each request, all of them begun by all parties before one of them goes on."""
+def begun(consortium: Consortium, questions: list[CountNearest]) -> list[CoordinatorSum]:
+    """One sum for each question, all of them begun by all parties before one of them goes on."""
     sums = []
-    for request in requests:
-        consortium.liar.ask(dict.fromkeys(KEYS, request))
-        setup = SumSetup("ours", request.round_id, ROSTER, request.width(2), 0, request.highest, consortium.liar.plan)
+    for number, asked in enumerate(questions):
+        consortium.liar.ask(dict.fromkeys(KEYS, Ask(f"round-{number}", asked)))
+        plan, (_, entries) = consortium.liar.plan, asked.shape
+        setup = SumSetup("ours", f"round-{number}", ROSTER, entries, 0, asked.high, plan)
         sums.append(CoordinatorSum(setup))
     for running in sums:
         go_on(consortium, running)
@@ -295,7 +308,7 @@ def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever went wrong, as where its file was exchanged meanwhile: four others signed, and it held its shares."""
-    asked = nearest(consortium.pool, "release", True)
+    asked = nearest(consortium.pool, "release")
     (running,) = begun(consortium, [asked])
     while running.phase is not Phase.SIGN:
         go_on(consortium, running)
@@ -316,11 +329,11 @@ def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(
 
 
 def sides(consortium: Consortium, copies: int) -> list[CountNearest]:
-    """Requests about one input that stands in a pool several times."""
+    """Questions about one input that stands in a pool several times."""
     pool = consortium.pools.put(np.concatenate([X[3:4]] * copies))
-    asked = nearest(pool, "release", True)
-    asked.terms.parameters["sampling_rate"] = 0.3
-    return [replace(asked, inputs=PoolRange(pool.sha256, (at,)), round_id=f"round-{at}") for at in range(copies)]
+    asked = nearest(pool, "release")
+    terms = replace(asked.terms, parameters={**asked.terms.parameters, "sampling_rate": 0.3})
+    return [replace(asked, terms=terms, inputs=PoolRange(pool.sha256, (at,))) for at in range(copies)]
 
 
 def test_of_rounds_about_an_input_that_begin_side_by_side_one_is_answered(consortium: Consortium) -> None:
@@ -335,13 +348,22 @@ def test_of_rounds_about_an_input_that_begin_side_by_side_one_is_answered(consor
 
 def test_an_input_has_one_sample_wherever_it_stands(consortium: Consortium) -> None:
     """60 coins of 0.3 for each of five parties: other samples would agree with a probability below 1e-6."""
+
+    def counts(question: CountNearest) -> list[int]:
+        consortium.folder = consortium.folder / "again"  # an account that knows of no answer
+        for name in KEYS:
+            (consortium.folder / name).mkdir(parents=True)
+        consortium.restart()
+        return consortium.liar.total(question).counts[0].tolist()
+
     one, other = sides(consortium, 2)
-    far = replace(other, by_class=False, edges_squared=np.array([[500, 2**31]]), round_id="far")
-    by_class = consortium.liar.total(one, 4).counts[0]
-    by_distance = consortium.liar.total(far, 3).counts[0]
-    assert by_class.reshape(2, 2).sum(axis=1).tolist() == by_distance[:2].tolist()
-    names = [sample_names("run", replace(one, inputs=PoolRange("ab" * 32, (at,))), X[3:4]) for at in range(3)]
-    assert names[0] == names[1] == names[2] != sample_names("run", one, X[4:5])
+    finer = replace(other, edges_squared=np.array([[300, 500, 2**31]]))
+    whole, parts = counts(one), counts(finer)
+    assert whole == [parts[0] + parts[2], parts[1] + parts[3], *parts[4:]] == counts(other)
+    content, another = contents_of(X[3:5])
+    elsewhere = replace(one, inputs=PoolRange("ab" * 32, (7,)))
+    assert one.sample("run", content) == other.sample("run", content) == finer.sample("run", content)
+    assert elsewhere.sample("run", content) == one.sample("run", content) != one.sample("run", another)
 
 
 def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes]]:
@@ -355,8 +377,7 @@ def opened_by_trying(consortium: Consortium) -> set[tuple[tuple[str, ...], bytes
         if number % 7 == 0:
             consortium.restart()
         try:
-            request = cast(consortium.pool, (0, 1, 2), sum_mode="masked")
-            result = consortium.liar.total(request, 2, names)
+            result = consortium.liar.total(votes(consortium.pool, 0, 1, 2), names)
         except QuorumNotReached:
             continue
         opened.add((result.answered, result.counts.tobytes()))
@@ -377,12 +398,12 @@ def test_no_two_sums_over_other_parties_are_ever_opened(
 
 def test_an_answer_that_is_asked_for_again_does_not_follow_changed_records(asked: Consortium) -> None:
     before = asked.ask(0, 1, 2, 3, 4)
-    votes = asked.records["alpha"]
-    asked.records["alpha"] = Examples(votes.x, 1 - votes.labels())
+    records = asked.records["alpha"]
+    asked.records["alpha"] = Examples(records.x, 1 - records.labels())
     asked.restart()
     np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
     for name in KEYS:
-        asked.records[name] = Examples(votes.x, 1 - votes.labels())
+        asked.records[name] = Examples(records.x, 1 - records.labels())
     asked.restart()
     np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
 
@@ -391,15 +412,14 @@ def test_without_a_policy_the_limits_last_as_long_as_the_folder(consortium: Cons
     for number in range(2):
         parties = {name: consortium.party(name, policy=None, account=None) for name in KEYS}
         consortium.liar = liar_over(AtHand(parties), ROSTER)
-        request = cast(consortium.pool, (0, 1), sum_mode="masked")
-        assert consortium.liar.total(request, 2).counts.sum() == 2 * 5 * LINEAR.per_party
+        request = votes(consortium.pool, 0, 1)
+        assert consortium.liar.total(request).counts.sum() == 2 * 5 * LINEAR.per_party
         if number:
             other = Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")
-            assert consortium.refused(CastVotes(other, LINEAR, request.inputs, "r", "ledger")) == EVERYBODY
+            assert consortium.refused(replace(request, terms=other)) == EVERYBODY
 
 
 def test_preparing_an_answer_is_refused_at_once_where_it_could_not_leave(asked: Consortium) -> None:
-    again = CastVotes(
-        Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange(asked.pool.sha256, (3,)), "r", "ledger"
-    )
-    assert not any(isinstance(reply, Prepared) for reply in asked.liar.ask(dict.fromkeys(KEYS, again)).values())
+    again = replace(votes(asked.pool, 3), terms=Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"))
+    replies = asked.liar.ask(dict.fromkeys(KEYS, Ask("round-1", again)))
+    assert not any(isinstance(reply, Prepared) for reply in replies.values())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from adversaries.test_coordinator_that_repeats import KEYS, ROSTER, TASK, X
+from collegium_reproduction.nearest.question import CountNearest
 from support.liar import AtHand, liar_over
 from support.party_requests import KEY, LINEAR
 
@@ -28,23 +29,14 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.privacy.mechanisms import AnsweredBy, Mechanism, default_names, mechanism_named
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Prepared, SecureSumAnswer
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CastVotes,
-    CountNearest,
-    Describe,
-    Evaluate,
-    Fit,
-    PoolRange,
-    RequestBody,
-    SecureSumStep,
-    SumClasses,
-    SumRecords,
-    Terms,
-    VoteRequest,
-)
+from collegium.protocol.requests import Ask, Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
 
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
@@ -86,29 +78,27 @@ def classifier(number: int) -> bytes:
         return (Path(folder) / "student.safetensors").read_bytes()
 
 
-def requests(name: str, pool: ArraySpec, number: int) -> list[VoteRequest]:
+def requests(name: str, pool: ArraySpec, number: int) -> list[Question]:
     """What a coordinator asks about two inputs, stage by stage where the mechanism needs a sum for each."""
     kind = mechanism_named(name)
     numbers, inputs = parameters_of(kind), PoolRange(pool.sha256, (2 * number, 2 * number + 1))
     mechanism = Terms(name, numbers).described()
     mode = "masked" if "masked" in kind.sum_modes else "masked+noised"
-    asked: list[VoteRequest] = []
+    asked: list[Question] = []
     for stage in [one.name for one in mechanism.stages] if kind.sum_per_stage else [""]:
         terms = Terms(name, numbers, mechanism.adjacencies[0].value, mode, stage)
-        named = f"round-{number}-{stage.replace(' ', '-')}"
         if kind.answered_by is AnsweredBy.TEACHERS:
-            asked.append(CastVotes(terms, LINEAR, inputs, named, "ledger"))
+            asked.append(CastVotes(terms, "ledger", LINEAR, inputs, 2))
         elif "cells" in numbers:
-            asked.append(Evaluate(terms, named, "ledger", False, (classifier(number),), 2))
+            asked.append(Evaluate(terms, "ledger", False, (classifier(number),), 2))
         elif kind.answered_by is AnsweredBy.ALL_RECORDS:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
-            asked.append(SumClasses(terms, named, "ledger", False, kernel, pool.sha256))
+            asked.append(SumClasses(terms, "ledger", False, kernel, pool.sha256))
         elif kind.answered_by is AnsweredBy.RECORDS_WITHIN_A_RADIUS:
-            asked.append(CastNeighbours(terms, Features("raw"), inputs, (900, 900), "flat", named, "ledger"))
+            asked.append(CastNeighbours(terms, "ledger", Features("raw"), inputs, 2, (900, 900), "flat"))
         else:
             edges = np.array([[600, 1200]] * 2, dtype=np.int64)
-            for by_class in (False, True):
-                asked.append(CountNearest(terms, Features("raw"), inputs, edges, by_class, f"{named}-{by_class}", "l"))
+            asked.append(CountNearest(terms, "ledger", Features("raw"), inputs, 2, edges))
     return asked
 
 
@@ -129,7 +119,7 @@ class Bystander:
                 noise = zeros if setup.noise_reach else None
                 self.sums[step.setup] = PartySum(setup, self.name, KEYS[self.name].sign, zeros, set(), noise)
             return Reply(request.request_id, SecureSumAnswer(self.sums[step.setup].handle(step)))
-        assert isinstance(body, VoteRequest)
+        assert isinstance(body, Ask)
         return Reply(request.request_id, Prepared(body.round_id))
 
 
@@ -142,7 +132,7 @@ def _public(reply: Any) -> Any:
 
 
 def everything_said(
-    records: Examples, policy: PolicyConfig, bodies: Callable[[ArraySpec], list[RequestBody]], folder: Path
+    records: Examples, policy: PolicyConfig, bodies: Callable[[ArraySpec], list[RequestBody | Question]], folder: Path
 ) -> list[Any]:
     """Everything that a party says to a coordinator that goes on asking, in its order, and what it charged itself."""
     folder.mkdir()
@@ -152,10 +142,9 @@ def everything_said(
     party = Party("alpha", records, TASK, folder=folder, pools=pools, split_key=KEY, **options)
     liar = liar_over(AtHand({name: Bystander(name) for name in KEYS} | {"alpha": party}), ROSTER)
     for body in bodies(pools.put(X)):
-        if isinstance(body, VoteRequest) and body.terms.sum_mode != "clear":
-            width = body.width(2) if isinstance(body, CountNearest) else 2
+        if isinstance(body, Question):
             with suppress(QuorumNotReached, ProtocolViolation):
-                liar.total(body, body.length if isinstance(body, SumRecords) else width)
+                liar.total(body)
         else:
             liar.ask({"alpha": body})
     said: list[Any] = [_public(reply) for reply in liar.said["alpha"]]
@@ -169,8 +158,8 @@ def everything_said(
 def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, policy: str, tmp_path: Path) -> None:
     agreed = POLICIES[policy].model_copy(update={"sum_modes": ("clear", "masked", "masked+noised")})
 
-    def bodies(pool: ArraySpec) -> list[RequestBody]:
-        asked: list[RequestBody] = [Describe(), Fit(LINEAR), Describe()]
+    def bodies(pool: ArraySpec) -> list[RequestBody | Question]:
+        asked: list[RequestBody | Question] = [Describe(), Fit(LINEAR), Describe()]
         for number in range(6):
             asked += requests(name, pool, number)
         return [*asked, Fit(LINEAR), Describe()]

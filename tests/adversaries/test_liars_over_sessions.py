@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.liar import Liar, liar_over
-from support.party_requests import KEY
-from support.party_requests import cast as cast_by
+from support.party_requests import KEY, cast
 from support.sessions import PATIENCE_S
 
 from collegium.coordinator.service.sessions import GrpcParties
@@ -32,9 +31,11 @@ from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure, LedgerHead, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, HoldPool, SecureSumStep, ShowLedger, Terms
+from collegium.protocol.requests import Ask, HoldPool, SecureSumStep, ShowLedger
 from collegium.protocol.roster import Roster, RosterEntry
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,7 @@ POLICY = PolicyConfig(
     mechanisms=("lnmax",), minimum_noise_votes=15.0, sum_modes=("masked",), queries=300, pools=(POOL.sha256,)
 )
 LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 5})
-cast = partial(cast_by, settings=LINEAR)
+votes = partial(cast, classes=2, settings=LINEAR, sum_mode="masked")
 Twist = Callable[[Request, Reply], Reply]
 
 
@@ -90,7 +91,7 @@ class Consortium:
 
     def honest_sum(self, *, lying: bool = False) -> tuple[str, ...]:
         """The parties in a sum as it should be; with ``lying`` everybody but the liar gives right votes."""
-        result = self.liar().total(cast(POOL, self.fresh(), sum_mode="masked"), 2)
+        result = self.liar().total(votes(POOL, self.fresh()))
         rows = result.counts.sum(axis=1).tolist()
         assert lying or rows == [LINEAR.per_party * len(result.answered)] * 2
         return result.answered
@@ -100,7 +101,7 @@ class Consortium:
         liar = self.liar(roster)
         liar.withheld = dict.fromkeys(("votes", "advertise_keys"), ("ghost",))  # who is not there
         with pytest.raises(QuorumNotReached):
-            liar.total(request, 2)
+            liar.total(request)
         return {name: code for name, code in liar.refusals().items() if name in NAMES}
 
     def spent(self) -> dict[str, tuple[int, object]]:
@@ -180,18 +181,18 @@ def test_a_pool_of_near_copies_is_refused_and_not_stored(consortium: Consortium)
         liar.ask(dict.fromkeys(NAMES, body))
         assert liar.refusals() == all_refuse("refused-pool")
         liar.forget()
-    assert consortium.refused(cast(spec, (0, 1), sum_mode="masked")) == all_refuse("refused-pool")
+    assert consortium.refused(votes(spec, (0, 1))) == all_refuse("refused-pool")
     assert not list(consortium.folder.glob(f"*/pools/{spec.sha256}*"))
     assert consortium.spent() == before and consortium.honest_sum() == NAMES
 
 
 def test_a_round_that_is_repeated_without_one_party_is_refused(consortium: Consortium) -> None:
-    asked = cast(POOL, consortium.fresh(), sum_mode="masked")
-    consortium.liar().total(asked, 2)
+    asked = votes(POOL, consortium.fresh())
+    consortium.liar().total(asked)
     before, fewer = consortium.spent(), [name for name in NAMES if name != "oak"]
     liar = consortium.liar()
     with pytest.raises(QuorumNotReached):
-        liar.total(asked, 2, among=fewer)
+        liar.total(asked, among=fewer)
     assert liar.refusals() == dict.fromkeys(fewer, "refused-queries")
     other = replace(asked, terms=Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"))
     assert consortium.refused(other) == all_refuse("refused-queries")
@@ -207,7 +208,7 @@ def test_a_roster_of_ghosts_or_with_a_swapped_key_is_not_taken_over(consortium: 
         admitted = {name: certified(kit) for name, kit in changed.items()}
         false = Roster(consortium="ours", parties={**entries, **admitted})
         consortium.hub.announce(false)
-        refusals = consortium.refused(cast(POOL, consortium.fresh(), sum_mode="masked"), false)
+        refusals = consortium.refused(votes(POOL, consortium.fresh()), false)
         assert set(refusals) == set(NAMES) and set(refusals.values()) == {code}
         for known in consortium.known.values():
             assert dict(known) == consortium.roster.signing_keys()
@@ -226,7 +227,7 @@ def test_a_roster_of_ghosts_or_with_a_swapped_key_is_not_taken_over(consortium: 
 )
 def test_less_noise_and_other_terms_are_refused(consortium: Consortium, terms: Terms, code: str) -> None:
     before = consortium.spent()
-    asked = replace(cast(POOL, consortium.fresh()), terms=terms)
+    asked = replace(votes(POOL, consortium.fresh()), terms=terms)
     assert consortium.refused(asked) == all_refuse(code)
     assert consortium.spent() == before and consortium.honest_sum() == NAMES
 
@@ -238,7 +239,7 @@ def test_an_older_ledger_is_refused_until_the_right_one_is_shown(consortium: Con
     before = consortium.spent()
     liar.ask(dict.fromkeys(NAMES, first))
     assert liar.refusals() == all_refuse("refused-ledger")
-    assert consortium.refused(cast(POOL, consortium.fresh(), sum_mode="masked")) == all_refuse("refused-ledger")
+    assert consortium.refused(votes(POOL, consortium.fresh())) == all_refuse("refused-ledger")
     assert consortium.spent() == before
     again = liar.ask({name: ShowLedger(head, ()) for name, head in kept.items()})
     assert again == {name: LedgerHead(head) for name, head in kept.items()}
@@ -285,7 +286,7 @@ class Replays:
 
 
 def somebody_elses(request: Request, reply: Reply) -> Reply:
-    if isinstance(request.body, CastVotes):
+    if isinstance(request.body, Ask):
         return Reply(request.request_id, Failure("ledger-corrupt", "stop now, all of you"))
     return reply
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from collegium.errors import ConfigurationError
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.party import Party, unrestricted
 from collegium.privacy.mechanisms import RecordBudget
-from collegium.protocol.replies import Failure, Neighbours
+from collegium.protocol.replies import Counts, Failure
 
 EVERYTHING = 10**6
 """A squared radius that holds every record."""
@@ -50,8 +51,9 @@ def voters(clinic: Clinic, folder: Path, wanted: Task, source: DataSource, *, le
         policy=unrestricted,
         record_rho=1 / (2 * 10.0**2),
     )
-    answer = clinic.ask(clinic.question((4,), participations=1, radius_squared=EVERYTHING, ledger_id=ledger))
-    return int(answer.counts.sum()) if isinstance(answer, Neighbours) else str(answer.message)
+    near: dict[str, Any] = {"participations": 1, "radius_squared": EVERYTHING, "classes": len(wanted.classes)}
+    answer = clinic.ask(clinic.question((4,), ledger_id=ledger, **near))
+    return int(answer.counts.sum()) if isinstance(answer, Counts) else str(answer.message)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +98,10 @@ def test_another_scheme_is_refused_while_budgets_are_spent(tmp_path: Path, group
 
 def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) -> None:
     clinic = Clinic(tmp_path)
-    assert isinstance(clinic.ask(clinic.question((4,), radius_squared=EVERYTHING)), Neighbours)
+    assert isinstance(clinic.ask(clinic.question((4,), radius_squared=EVERYTHING)), Counts)
     other = Task(classes=("x", "y"), inputs=task().inputs)
     examples = Examples(plane(ROWS, 1), np.zeros(ROWS, dtype=np.int64))
     kept = {"folder": tmp_path, "pools": clinic.pools, "split_key": KEY}
     clinic.party = Party("clinic", examples, other, policy=unrestricted, record_rho=1.0, **kept)
-    answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING))
+    answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING, classes=2))
     assert isinstance(answer, Failure) and "another task" in answer.message

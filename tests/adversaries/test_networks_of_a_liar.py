@@ -12,34 +12,34 @@ import numpy as np
 import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
-from collegium.parties.class_sums import RecordsOfClasses
-from collegium.parties.evaluation import OwnEvaluation
+from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import ODD, infinite_weights, odd, of_rounding
 
-from collegium.data import Examples
+from collegium.data import Examples, PoolStore
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.models import network_features, networks
 from collegium.models.kernel_student import KernelStudent
-from collegium.parties import evaluation as evaluation_module
+from collegium.parties.kind import Asked, Institution
+from collegium.parties.kinds import evaluation as evaluation_module
+from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.policy import PolicyConfig
+from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.mechanisms import mechanism_named
 from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import (
-    CastNeighbours,
-    CountCoverage,
-    CountNearest,
-    Evaluate,
-    PoolRange,
-    RequestBody,
-    SumClasses,
-    Terms,
-)
+from collegium.protocol.requests import RequestBody
 
 GENEROUS = PolicyConfig(
     minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")
@@ -61,19 +61,15 @@ def terms(name: str, **changes: float) -> Terms:
     return Terms(name, described.parameters(), described.adjacencies[0].value, mode, stage)
 
 
-def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody]]:
-    """All requests that carry a network, one of each: as features, and as a classifier to be evaluated."""
+def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody | Question]]:
+    """All questions that carry a network, one of each: as features, and as a classifier to be evaluated."""
     features, path = Features("network", network=network), folder / "student.safetensors"
     landmarks = np.zeros((2, network_features.width(network, TASK.inputs)), dtype=np.int16)
     kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, 1.0, landmarks, "cpu")
     KernelStudent(TASK, kernel, np.ones((3, 2))).save(path)
 
-    def bodies(pool: ArraySpec) -> list[RequestBody]:
+    def bodies(pool: ArraySpec) -> list[RequestBody | Question]:
         inputs, edges = PoolRange(pool.sha256, (3,)), np.array([[10**6, 10**8]], dtype=np.int64)
-        asked: list[RequestBody] = [
-            CountNearest(terms("knn"), features, inputs, edges, by_class, f"near-{by_class}", "ledger")
-            for by_class in (False, True)
-        ]
         students = (path.read_bytes(), network)
         cells = CoverageSpec(features, (0, 1), (0, 1), (1, 10**9))
         counted = terms("noised-record-counts", cells=cells.cells)
@@ -81,11 +77,11 @@ def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[Re
         around = terms("individual-knn")
         sums = terms("noised-class-sums")
         return [
-            *asked,
-            CastNeighbours(around, features, PoolRange(pool.sha256, (4,)), (10**8,), "flat", "around", "ledger"),
-            SumClasses(sums, "sums", "ledger", False, KernelSpec(features, (0, 1, 2), 10**6), pool.sha256),
-            CountCoverage(counted, "cover", "ledger", False, cells, pool.sha256),
-            Evaluate(measured, "measure", "ledger", False, students, 2),
+            CountNearest(terms("knn"), "ledger", features, inputs, 2, edges),
+            CastNeighbours(around, "ledger", features, PoolRange(pool.sha256, (4,)), 2, (10**8,), "flat"),
+            SumClasses(sums, "ledger", False, KernelSpec(features, (0, 1, 2), 10**6), pool.sha256),
+            CountCoverage(counted, "ledger", False, cells, pool.sha256),
+            Evaluate(measured, "ledger", False, students, 2),
         ]
 
     return bodies
@@ -94,7 +90,7 @@ def every_request(network: bytes, folder: Path) -> Callable[[ArraySpec], list[Re
 def said_of_both(network: bytes, folder: Path) -> list[list[Any]]:
     """What a party says to all requests without a bright record, and with one."""
     folder.mkdir(exist_ok=True)
-    bodies = every_request(network, folder)
+    bodies = every_question(network, folder)
     both = {"without": RECORDS, "with": WITH_BRIGHT}
     return [everything_said(records, GENEROUS, bodies, folder / name) for name, records in both.items()]
 
@@ -110,7 +106,7 @@ def test_no_record_for_which_a_network_fails_is_told_by_a_refusal(does: str, tmp
     """
     without, with_bright = said_of_both(odd(TASK, does), tmp_path)
     assert without == with_bright
-    assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 6
+    assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 5
 
 
 def test_a_party_that_checks_features_of_records_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,17 +123,17 @@ def test_a_party_that_checks_features_of_records_is_told_apart(tmp_path: Path, m
 def test_infinite_weights_are_refused_whatever_the_records_are(tmp_path: Path) -> None:
     sound = tmp_path / "sound"
     sound.mkdir()
-    bodies = every_request(odd(TASK, "NaN"), sound)
+    bodies = every_question(odd(TASK, "NaN"), sound)
     bad = infinite_weights(TASK)
 
-    def of_weights(pool: ArraySpec) -> list[RequestBody]:
+    def of_weights(pool: ArraySpec) -> list[RequestBody | Question]:
         sums = next(body for body in bodies(pool) if isinstance(body, SumClasses))
         kernel = KernelSpec(Features("network", network=bad), sums.kernel.landmarks, 10**6)
         evaluate = next(body for body in bodies(pool) if isinstance(body, Evaluate))
-        asked = {"terms": sums.terms, "round_id": "r", "ledger_id": "l", "per_party": False}
+        asked = {"terms": sums.terms, "ledger_id": "l", "per_party": False}
         return [
             SumClasses(**asked, kernel=kernel, pool_sha256=pool.sha256),
-            Evaluate(evaluate.terms, "e", "l", False, (bad, bad), 2),
+            Evaluate(evaluate.terms, "l", False, (bad, bad), 2),
         ]
 
     both = [everything_said(r, GENEROUS, of_weights, tmp_path / str(len(r))) for r in (RECORDS, WITH_BRIGHT)]
@@ -167,14 +163,22 @@ def beside_a_kernel(network: bytes, folder: Path) -> bytes:
     return (folder / "beside.safetensors").read_bytes()
 
 
+def evaluated(records: Examples, asked: Evaluate) -> np.ndarray:
+    def no_teachers(_: TeacherSettings) -> TeacherEnsemble:
+        raise AssertionError("nobody asked for teachers")
+
+    own = Institution("alpha", records, TASK, PoolStore(None), bytes(32), None, "cpu", no_teachers, 1.0)
+    return Evaluation(own).compute(asked, Asked("run", "round"))
+
+
 def moved_in_evaluations(student: bytes) -> float:
     """The same of the counts of an evaluation of a classifier by rounding, in records."""
     mechanism = RecordCounts(9.0, 1, Layout(2).length)
-    asked = Evaluate(Terms.of(mechanism, "clear"), "r", "l", False, (student,), 2)
+    asked = Evaluate(Terms.of(mechanism, "clear"), "l", False, (student,), 2)
 
     def moved(count: int) -> float:
         parts = [RECORDS.take(np.arange(first, count)) for first in (0, 1)]
-        most, least = (OwnEvaluation("alpha", part, TASK, None, "cpu").counts(asked) for part in parts)
+        most, least = (evaluated(part, asked) for part in parts)
         return float(np.linalg.norm(most - least)) / ONE
 
     return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))

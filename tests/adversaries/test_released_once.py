@@ -146,7 +146,7 @@ def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
 
     told: dict[str, Any] = {"pool_check": {"share": 0.1, "mode": "masked"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(f"collegium.coordinator.run.record_counting.{'noisy' if spent else 'round_id'}", dies)
+        patched.setattr(f"collegium.coordinator.run.record_counting.{'noisy' if spent else 'paid_from'}", dies)
         driven(tmp_path, parties, **told).label()
     found = driven(tmp_path, parties, **told).label().pool_check
     assert found is not None and (found.found is None) == spent

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium.coordinator.run.labeller import Labeller
-from collegium.parties.neighbours.counting import Sampler
+from collegium_reproduction.nearest.party import Sampler
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 

@@ -1,6 +1,6 @@
 """One record more or less swaps at most one of the k neighbours: brute force over every record, and planted bugs.
 
-Votes are made by the real path, a party's counts by distance and by class and the coordinator's choice of k.
+Votes are made by the real path, a party's counts by distance and class and the coordinator's choice of k.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
-from collegium.parties.neighbours.counting import SampledRecords
+from collegium_reproduction.nearest.coordinator import class_orders, votes_of_nearest
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.coordinator.rounds import nearest_sum
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))
@@ -33,9 +33,10 @@ Person = tuple[str, tuple[tuple[int, int], ...]]
 """A name, and (place on the line in twelfths, class) of each of the person's records."""
 
 
-def question(k: int, rate: float, edges: np.ndarray, by_class: bool, stage: str = "release") -> CountNearest:
-    terms = Terms("knn", {"k": k, "sampling_rate": rate, "sigma1": 9.0, "sigma2": 9.0}, "add-remove", "clear", stage)
-    return CountNearest(terms, Features("raw"), POOL, edges, by_class, "round", "ledger")
+def question(k: int, rate: float) -> CountNearest:
+    said = {"k": k, "sampling_rate": rate, "sigma1": 9.0, "sigma2": 9.0}
+    terms = Terms("knn", said, "add-remove", "clear", "release")
+    return CountNearest(terms, "ledger", Features("raw"), POOL, CLASSES, EDGES)
 
 
 def party(people: list[Person]) -> SampledRecords | None:
@@ -54,14 +55,10 @@ def votes(people: list[Person], k: int, rate: float = 1.0, choose: Callable[...,
     parties = [party([one for one in people if (int(one[0]) % 2) == side]) for side in range(2)]
     held = [one for one in parties if one is not None]
 
-    def summed(body: CountNearest) -> np.ndarray:
-        zero = np.zeros((4, body.width(CLASSES)), dtype=np.int64)
-        return sum((one.counts("run", body, POINTS, CLASSES) for one in held), zero)
-
-    far = question(k, rate, EDGES, False)
-    by_distance = summed(far)
-    by_class = summed(question(k, rate, edges_of_cut(by_distance, EDGES, k), True))
-    return (choose or votes_of_nearest)(by_distance, by_class, class_orders(POOL, CLASSES), k)
+    asked = question(k, rate)
+    counts = sum((one.counts("run", asked, POINTS) for one in held), np.zeros(asked.shape, dtype=np.int64))
+    by_interval = counts.reshape(4, asked.intervals, CLASSES)
+    return (choose or votes_of_nearest)(by_interval, class_orders(POOL, CLASSES), k)
 
 
 def farthest_neighbour(people: list[Person], k: int, **options: Any) -> tuple[int, int]:
@@ -118,9 +115,17 @@ def test_every_removal_from_crowds_is_within_the_bound_and_the_bound_is_reached(
     assert max(moved for moved, _ in seen) == 2 and max(top for _, top in seen) == 1
 
 
+def around_the_cut(counts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The classes of the records before the interval of the k-th, and of those in it; ``[queries, classes]`` each."""
+    before = np.cumsum(counts.sum(axis=2), axis=1)
+    cut = np.minimum((before < k).sum(axis=1), counts.shape[1] - 1)
+    nearer = np.arange(counts.shape[1]) < cut[:, None]
+    return (counts * nearer[:, :, None]).sum(axis=1), counts[np.arange(len(counts)), cut]
+
+
 def test_keeping_the_whole_interval_of_the_cut_is_caught() -> None:
-    def planted(by_distance: np.ndarray, by_class: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
-        nearer, within = np.split(by_class, 2, axis=1)
+    def planted(counts: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
+        nearer, within = around_the_cut(counts, k)
         return nearer + within
 
     assert not caught() and caught(choose=planted)
@@ -129,16 +134,16 @@ def test_keeping_the_whole_interval_of_the_cut_is_caught() -> None:
 def test_an_order_that_depends_on_the_records_is_caught() -> None:
     """Keeping the classes of the cut in the order of their counts, as a majority would."""
 
-    def planted(by_distance: np.ndarray, by_class: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
-        within = by_class[:, CLASSES:]
-        return votes_of_nearest(by_distance, by_class, np.argsort(-(within % 3), axis=1, kind="stable"), k)
+    def planted(counts: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
+        _, within = around_the_cut(counts, k)
+        return votes_of_nearest(counts, np.argsort(-(within % 3), axis=1, kind="stable"), k)
 
     assert caught(choose=planted)
 
 
 def test_leaving_the_cut_out_is_caught() -> None:
-    def planted(by_distance: np.ndarray, by_class: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
-        return by_class[:, :CLASSES]
+    def planted(counts: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
+        return around_the_cut(counts, k)[0]
 
     assert caught(choose=planted)
 
@@ -156,7 +161,7 @@ def test_several_votes_of_one_person_are_caught(monkeypatch: pytest.MonkeyPatch)
 def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record gone must leave everybody else's coin as it is."""
     assert not caught(rate=0.5)
-    from collegium.parties.neighbours.counting import Sampler
+    from collegium_reproduction.nearest.party import Sampler
 
     def planted(sampler: Sampler, question: bytes, rate: float) -> np.ndarray:
         people = int(sampler.person.max()) + 1
@@ -166,11 +171,8 @@ def test_coins_by_position_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught(rate=0.5)
 
 
-def test_sums_about_different_records_are_noticed() -> None:
-    by_distance = np.array([[1, 2, 0, 0, 0, 0]])
-    orders = np.array([[0, 1, 2]])
-    good = np.array([[1, 0, 0, 0, 1, 1]])
-    assert nearest_sum.votes_of_nearest(by_distance, good, orders, 2).tolist() == [[1, 1, 0]]
-    for bad in ([[0, 0, 0, 0, 1, 1]], [[1, 0, 0, 0, 1, 0]]):
-        with pytest.raises(Exception, match="do not add up"):
-            nearest_sum.votes_of_nearest(by_distance, np.array(bad), orders, 2)
+def test_the_interval_of_the_cut_gives_the_places_that_are_left_in_the_order_of_the_classes() -> None:
+    counts = np.array([[[1, 0, 0], [1, 1, 2], [5, 5, 5]]])
+    for k, order, kept in ((3, [2, 0, 1], [1, 0, 2]), (4, [2, 0, 1], [2, 0, 2]), (3, [0, 1, 2], [2, 1, 0])):
+        assert votes_of_nearest(counts, np.array([order]), k).tolist() == [kept]
+    assert votes_of_nearest(counts[:, :1], np.array([[0, 1, 2]]), 9).tolist() == [[1, 0, 0]], "fewer than k"

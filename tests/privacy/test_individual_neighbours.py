@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.handler import CastNeighboursHandler
 from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
 from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
-from collegium.parties.neighbours import handler as handler_module
+from collegium.parties.kinds import near_records as kind_module
+from collegium.parties.kinds.near_records import NearRecords
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.protocol.replies import Failure, Neighbours
-from collegium.protocol.requests import CastNeighbours, weight_units
+from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
+from collegium.protocol.replies import Counts, Failure
+from collegium.protocol.requests import Ask
 
 
 @dataclass
@@ -35,8 +36,8 @@ class Transcript:
     terms: dict[tuple[Any, ...], CastNeighbours] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
-    def note(self, run: str, body: CastNeighbours, counts: np.ndarray) -> None:
-        noised = body.round_id if body.terms.sum_mode == "masked+noised" else ""
+    def note(self, run: str, round_id: str, body: CastNeighbours, counts: np.ndarray) -> None:
+        noised = round_id if body.terms.noised else ""
         for index, radius, row in zip(body.inputs.indices, body.radii_squared, counts, strict=True):
             key = (run, body.ledger_id, noised, index, radius, body.kernel)
             if (row > body.terms.parameters["levels"]).any():
@@ -70,19 +71,20 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
     """Random runs, rounds and modes; repetitions under the same and other request ids; restarts in between."""
     generator = np.random.default_rng(seed)
     clinic = Clinic(folder, record_rho=RECORD_RHO)
-    earlier: list[tuple[str, str, CastNeighbours]] = []
+    earlier: list[tuple[str, str, str, CastNeighbours]] = []
     left = set[tuple[str, str]]()
     for step in range(steps):
         if generator.random() < 0.2:
             clinic.restart()
         if earlier and generator.random() < 0.35:
-            run, request_id, body = earlier[generator.integers(len(earlier))]
+            run, request_id, round_id, body = earlier[generator.integers(len(earlier))]
             request_id = request_id if generator.random() < 0.5 else f"again-{step}"
-            if body.terms.sum_mode == "masked+noised" and generator.random() < 0.7:  # after the round before failed
-                request_id, body = f"again-{step}", replace(body, round_id=f"round-{step}")
-                earlier.append((run, request_id, body))
+            if body.terms.noised and generator.random() < 0.7:  # after the round before failed
+                request_id, round_id = f"again-{step}", f"round-{step}"
+                earlier.append((run, request_id, round_id, body))
         else:
-            number, noised, request_id = int(generator.integers(3)), generator.random() < 0.3, f"step-{step}"
+            number, noised = int(generator.integers(3)), generator.random() < 0.3
+            request_id, round_id = f"step-{step}", f"round-{step}"
             run = f"{'noised' if noised else 'run'}-{number}"
             quadratic = number == 2
             body = clinic.question(
@@ -93,19 +95,18 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
                 kernel="quadratic" if quadratic else "flat",
                 radius_squared=int(generator.integers(100, 350)) ** 2,
                 mode="masked+noised" if noised else "clear",
-                round_id=f"round-{step}",
                 ledger_id=f"ledger-{generator.integers(2)}",
             )
-            earlier.append((run, request_id, body))
-        answer = clinic.ask(body, run=run, request_id=request_id)
-        if isinstance(answer, Neighbours):
-            transcript.note(run, body, answer.counts)
-        elif (run, body.round_id) not in left and generator.random() < 0.7:  # a round id serves once; some rounds fail
-            counts, near = clinic.party.rounds.of(run, body.round_id)[1], clinic.party._handlers[CastNeighbours]
+            earlier.append((run, request_id, round_id, body))
+        answer = clinic.ask(body, run=run, request_id=request_id, round_id=round_id)
+        if isinstance(answer, Counts):
+            transcript.note(run, round_id, body, answer.counts)
+        elif (run, round_id) not in left and generator.random() < 0.7:  # a round id serves once; some rounds fail
+            counts = clinic.party.rounds.of(run, round_id)[1]
             with contextlib.suppress(ProtocolViolation):  # another round has the same question since
-                near.leave(run, body)  # type: ignore[attr-defined]
-                left.add((run, body.round_id))
-                transcript.note(run, body, counts)
+                clinic.party._leave(run, Ask(round_id, body))
+                left.add((run, round_id))
+                transcript.note(run, round_id, body, counts)
 
 
 def judged(folder: Path, seeds: Iterable[int] = range(3), **options: Any) -> set[str]:
@@ -146,7 +147,7 @@ def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.Monkey
     def planted(distances: np.ndarray, radius: int, kernel: str, levels: int) -> np.ndarray:
         return weight_units(distances, radius, kernel, levels) * 2
 
-    monkeypatch.setattr(handler_module, "weight_units", planted)
+    monkeypatch.setattr(kind_module, "weight_units", planted)
     assert "a weight above one" in judged(tmp_path)
 
 
@@ -188,11 +189,11 @@ def test_a_killed_process_loses_no_spending_and_answers_the_same(when: str, tmp_
         body = clinic.question(positions)
         answer = clinic.ask(body).counts
         assert (answer == counts).all()
-        transcript.note("run", body, answer)
+        transcript.note("run", "round", body, answer)
     assert transcript.judge(1.0) == set()
     if when == "after":  # what was paid before the end is there: another question of the run pays anew
         fresh = Clinic(killed)
-        others = fresh.ask(fresh.question(first, round_id="other", radius_squared=NEAR + 1)).counts
+        others = fresh.ask(fresh.question(first, radius_squared=NEAR + 1), round_id="other").counts
         assert (others.sum(axis=0) + expected[1].sum(axis=0)).max() <= 2
 
 
@@ -200,10 +201,10 @@ def votes_as_one(folder: Path, **asked: Any) -> np.ndarray:
     """The party's votes as one voter on all inputs of the pool, over restarts; ``[queries, classes]``."""
     clinic, rows = Clinic(folder, record_rho=0.03), []
     for start in range(0, 60, 6):
-        body = clinic.question(tuple(range(start, start + 6)), per_party=True, round_id=f"round-{start}", **asked)
-        answer = clinic.ask(body)
-        assert isinstance(answer, Neighbours)
-        again = clinic.ask(body, request_id=f"again-{start}")
+        body = clinic.question(tuple(range(start, start + 6)), per_party=True, **asked)
+        answer = clinic.ask(body, round_id=f"round-{start}")
+        assert isinstance(answer, Counts)
+        again = clinic.ask(body, round_id=f"round-{start}", request_id=f"again-{start}")
         assert (again.counts == answer.counts).all()
         rows.append(answer.counts)
         clinic.restart()
@@ -226,9 +227,9 @@ def test_a_party_as_one_voter_abstains_where_no_record_is_near_and_votes_by_its_
 
 def test_a_party_whose_records_vote_each_for_itself_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the records are voters of their own although the party is to be one."""
-    original = CastNeighboursHandler._answer
-    alone = lambda self, request, body: original(self, request, replace(body, per_party=False))  # noqa: E731
-    monkeypatch.setattr(CastNeighboursHandler, "_answer", alone)
+    original = NearRecords.compute
+    alone = lambda self, body, asked: original(self, replace(body, per_party=False), asked)  # noqa: E731
+    monkeypatch.setattr(NearRecords, "compute", alone)
     assert votes_as_one(tmp_path, participations=5, radius_squared=2**24).sum(axis=1).max() > 1
 
 
@@ -248,8 +249,8 @@ def test_a_partys_own_limit_holds_for_its_votes_as_one_and_is_not_shared(tmp_pat
 def test_voters_of_both_kinds_would_spend_more_than_a_record_may_and_are_refused(tmp_path: Path) -> None:
     for first in (True, False):
         clinic = Clinic(tmp_path / str(first))
-        assert isinstance(clinic.ask(clinic.question((1, 2), per_party=first)), Neighbours)
+        assert isinstance(clinic.ask(clinic.question((1, 2), per_party=first)), Counts)
         clinic.restart()
-        refused = clinic.ask(clinic.question((3, 4), per_party=not first, round_id="other"))
+        refused = clinic.ask(clinic.question((3, 4), per_party=not first), round_id="other")
         assert isinstance(refused, Failure) and refused.code == "refused-cost"
-        assert isinstance(clinic.ask(clinic.question((3, 4), per_party=first, round_id="next")), Neighbours)
+        assert isinstance(clinic.ask(clinic.question((3, 4), per_party=first), round_id="next"), Counts)

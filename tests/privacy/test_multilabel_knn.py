@@ -1,6 +1,6 @@
 """Records of several labels: one more or less moves the votes by no more than is charged; brute force, planted bugs.
 
-Votes are made by the real path: a party's counts by distance, its clipped votes around the cut, the coordinator's k.
+Votes are made by the real path: a party's records and clipped votes by distance, the coordinator's k.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
-from collegium.parties.neighbours.counting import SampledRecords
+from collegium_reproduction.nearest.coordinator import shares_of_nearest
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.errors import ProtocolViolation
-from collegium.parties.neighbours import counting
+from collegium.parties.kinds import nearest_records
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
 
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))
@@ -37,10 +37,10 @@ People = list[tuple[int, int]]
 """Place on the line in twelfths, and label number."""
 
 
-def question(k: int, tau: float, edges: np.ndarray, by_class: bool, rate: float = 1.0) -> CountNearest:
+def question(k: int, tau: float, rate: float = 1.0) -> CountNearest:
     said = {"k": k, "labels": LABELS, "tau": tau, "sigma": 9.0, "sampling_rate": rate}
     terms = Terms("multilabel-knn", said, "add-remove", "clear", "release")
-    return CountNearest(terms, Features("raw"), POOL, edges, by_class, "round", "ledger")
+    return CountNearest(terms, "ledger", Features("raw"), POOL, LABELS, EDGES)
 
 
 def party(people: People, names: list[str]) -> SampledRecords:
@@ -58,13 +58,9 @@ def votes(
     dealt = [[at for at, name in enumerate(names) if (int(name) % 3 == 0) == second] for second in (False, True)]
     held = [party([people[at] for at in part], [names[at] for at in part]) for part in dealt if part]
 
-    def summed(body: CountNearest) -> np.ndarray:
-        zero = np.zeros((3, body.width(LABELS)), dtype=np.int64)
-        return sum((one.counts("run", body, POINTS, LABELS) for one in held), zero)
-
-    by_distance = summed(question(k, tau, EDGES, False, rate))
-    by_label = summed(question(k, tau, edges_of_cut(by_distance, EDGES, k), True, rate))
-    return choose(by_distance, by_label, k)
+    asked = question(k, tau, rate)
+    counts = sum((one.counts("run", asked, POINTS) for one in held), np.zeros(asked.shape, dtype=np.int64))
+    return choose(counts.reshape(3, asked.intervals, 1 + LABELS), k)
 
 
 def moved(people: People, k: int, tau: float, **options: Any) -> float:
@@ -112,31 +108,36 @@ def test_crowds_stay_within_the_charge_and_come_near_to_it() -> None:
 
 
 def test_places_go_to_all_of_the_interval_alike() -> None:
-    by_distance = np.array([[2, 4, 1]])
-    by_label = np.array([[512, 0, 256, 0, 0, *[256 * n for n in (4, 2, 1, 0, 0)]]])
-    assert (shares_of_nearest(by_distance, by_label, 4) / RESOLUTION).tolist() == [[4.0, 1.0, 1.5, 0.0, 0.0]]
+    votes = [[2, 0, 1, 0, 0], [4, 2, 1, 0, 0], [9, 9, 9, 9, 9]]
+    counts = np.array([[[n, *(256 * part for part in row)] for n, row in zip((2, 4, 1), votes, strict=True)]])
+    assert (shares_of_nearest(counts, 4) / RESOLUTION).tolist() == [[4.0, 1.0, 1.5, 0.0, 0.0]]
+
+
+def around_the_cut(counts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The votes of the records before the interval of the k-th, and of those in it; ``[queries, labels]`` each."""
+    cut = np.minimum((np.cumsum(counts[:, :, 0], axis=1) < k).sum(axis=1), counts.shape[1] - 1)
+    nearer = np.arange(counts.shape[1]) < cut[:, None]
+    return (counts * nearer[:, :, None]).sum(axis=1)[:, 1:], counts[np.arange(len(counts)), cut, 1:]
 
 
 def test_keeping_the_whole_interval_of_the_cut_is_caught() -> None:
-    def planted(by_distance: np.ndarray, by_label: np.ndarray, k: int) -> np.ndarray:
-        nearer, within = np.split(by_label, 2, axis=1)
-        return nearer + within
-
-    assert worst(choose=planted) > 1.0
+    assert worst(choose=lambda counts, k: sum(around_the_cut(counts, k))) > 1.0
 
 
 def test_leaving_the_interval_of_the_cut_out_is_caught() -> None:
-    assert worst(choose=lambda by_distance, by_label, k: by_label[:, :LABELS]) > 1.0
+    assert worst(choose=lambda counts, k: around_the_cut(counts, k)[0]) > 1.0
 
 
 def test_votes_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "clipped_votes", lambda held, tau: np.asarray(held) * RESOLUTION)
+    monkeypatch.setattr(nearest_records, "clipped_votes", lambda held, tau: np.asarray(held) * RESOLUTION)
     assert worst() > 1.0
 
 
 def test_scaling_to_the_largest_label_in_place_of_the_sum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        counting, "clipped_votes", lambda held, tau: (np.asarray(held) * min(1.0, tau) * RESOLUTION).astype(np.int64)
+        nearest_records,
+        "clipped_votes",
+        lambda held, tau: (np.asarray(held) * min(1.0, tau) * RESOLUTION).astype(np.int64),
     )
     assert worst() > 1.0
 
@@ -146,18 +147,11 @@ def test_cutting_sums_off_at_k_in_place_of_scaling_them_is_seen(monkeypatch: pyt
     people = [(6, 0b00001)] * 5 + [(6, 0b11110)] * 2
     fair = votes(people, 2, 5.0)[1] / RESOLUTION
     assert fair[0] > 1.2 and fair.sum() < 4.1
-    monkeypatch.setattr(counting, "_sum_of_at_most", lambda votes, k: np.minimum(votes.sum(axis=0), k * RESOLUTION))
+    monkeypatch.setattr(
+        nearest_records, "_sum_of_at_most", lambda votes, k: np.minimum(votes.sum(axis=0), k * RESOLUTION)
+    )
     cut_off = votes(people, 2, 5.0, names=["1", "2", "4", "5", "7", "8", "10"])[1] / RESOLUTION
     assert cut_off.sum() > fair.sum() + 2
-
-
-def test_sums_about_different_records_are_noticed() -> None:
-    by_distance = np.array([[1, 1, 0]])
-    for far, near in ((1, 0), (0, 1)):
-        by_label = np.zeros((1, 2 * LABELS), dtype=np.int64)
-        by_label[0, 0], by_label[0, LABELS] = RESOLUTION + far, RESOLUTION + near
-        with pytest.raises(ProtocolViolation, match="do not add up"):
-            shares_of_nearest(by_distance, by_label, 2)
 
 
 def test_a_swap_of_clipped_votes_reaches_the_bound_but_for_rounding() -> None:

@@ -13,9 +13,11 @@ from collegium.parties.cli import PartyConfig
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import Credentials
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Description, Fitted, ReplyBody, Votes
-from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, ShowLedger
+from collegium.protocol.question import PoolRange
+from collegium.protocol.replies import Counts, Description, Fitted, ReplyBody
+from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, ShowLedger
 
 
 class Garbage:
@@ -37,10 +39,10 @@ class Garbage:
                 return self._ledger(request)
             case Fit():
                 return Fitted(teachers=1)
-            case CastVotes(_, _, PoolRange(_, indices)):
+            case Ask(question=CastVotes(inputs=PoolRange(_, indices))):
                 votes = np.zeros((len(indices), self._classes), dtype=np.int64)
                 votes[:, 3] = 7
-                return Votes(votes)
+                return Counts(votes)
         raise AssertionError(f"not expected here: {request.body}")
 
 

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import RoundResult, VoteRound
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import Question
 from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import RequestBody, SecureSumStep, VoteRequest
+from collegium.protocol.requests import RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import GraphPlan, plan_graph
 
 
@@ -67,12 +68,12 @@ class Liar:
             self.said.setdefault(name, []).append(reply)
         return replies
 
-    def total(self, request: VoteRequest, width: int, among: Collection[str] | None = None) -> RoundResult:
+    def total(self, question: Question, among: Collection[str] | None = None) -> RoundResult:
         """The total of the parties ``among``; raises QuorumNotReached where the honest ones do not open it."""
         names = sorted(self.roster if among is None else among)
         adding = MaskedSum(self, self.consortium, self.roster, self.plan)
-        teachers = dict.fromkeys(names, getattr(request, "highest", 1))
-        return adding.sum_votes(VoteRound(request, teachers, width, 20.0, self.plan.quorum))
+        teachers = dict.fromkeys(names, question.high)
+        return adding.sum_votes(VoteRound(question, teachers, 20.0, self.plan.quorum))
 
     def refusals(self) -> dict[str, str]:
         """The code of each party's latest refusal."""

@@ -9,29 +9,34 @@ from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.parties.party import Party
 from collegium.parties.teachers.splits import simulated_key
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Fitted
-from collegium.protocol.requests import CastVotes, Fit, PoolRange, RequestBody, Terms
+from collegium.protocol.requests import Ask, Fit, RequestBody
 
 KEY = simulated_key(7, "alpha")
 LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 20})
 
 
 class Asker:
-    """Sends requests with fresh ids."""
+    """Sends requests with fresh ids; ``classes`` are those of the party's task."""
 
-    def __init__(self, party: Party) -> None:
-        self.party = party
+    def __init__(self, party: Party, classes: int = 10) -> None:
+        self.party, self.classes = party, classes
         self._ids: Iterator[int] = iter(range(10**6))
 
-    def __call__(self, body: RequestBody, request_id: str | None = None) -> Any:
+    def __call__(
+        self, body: RequestBody | Question, request_id: str | None = None, *, round_id: str = "round-1"
+    ) -> Any:
+        body = Ask(round_id, body) if isinstance(body, Question) else body
         request = Request(request_id or f"request-{next(self._ids)}", "run-1", body)
         reply: Reply = self.party.handle(request)
         assert reply.request_id == request.request_id
         return reply.body
 
     def votes(self, pool: ArraySpec, positions: tuple[int, ...], settings: TeacherSettings = LINEAR) -> Any:
-        return self(cast(pool, positions, settings=settings))
+        return self(cast(pool, positions, classes=self.classes, settings=settings))
 
     def fit(self, settings: TeacherSettings = LINEAR) -> Any:
         return self(Fit(settings))
@@ -39,16 +44,16 @@ class Asker:
     def reused(self, settings: TeacherSettings = LINEAR) -> int:
         """How many teachers of these settings were found fitted, once they are all there."""
         assert self.fit(settings) == Fitted(settings.per_party)
-        return self.party.ensembles.under(settings).reused
+        return self.party.ensembles(settings).reused
 
 
 def cast(
     pool: ArraySpec,
     positions: tuple[int, ...],
     *,
+    classes: int = 10,
     settings: TeacherSettings = LINEAR,
     sum_mode: str = "clear",
-    round_id: str = "round-1",
 ) -> CastVotes:
     terms = Terms("lnmax", {"gamma": 0.05}, sum_mode=sum_mode)
-    return CastVotes(terms, settings, PoolRange(pool.sha256, positions), round_id, "ledger")
+    return CastVotes(terms, "ledger", settings, PoolRange(pool.sha256, positions), classes)

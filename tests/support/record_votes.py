@@ -14,8 +14,10 @@ from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.data.values import ArraySpec
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import CastNeighbours, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.requests import Ask
 
 RECORDS = 40
 TASK = Task(
@@ -52,7 +54,8 @@ class Clinic:
         given = {"split_key": KEY, "record_rho": 1.0, "policy": unrestricted} | self.options
         self.party = Party("clinic", examples or records(), TASK, folder=self.folder, pools=self.pools, **given)
 
-    def ask(self, body: Any, *, run: str = "run", request_id: str | None = None) -> Any:
+    def ask(self, body: Any, *, run: str = "run", request_id: str | None = None, round_id: str = "round") -> Any:
+        body = Ask(round_id, body) if isinstance(body, Question) else body
         return self.party.handle(Request(request_id or f"request-{next(self._ids)}", run, body)).body
 
     def question(
@@ -65,14 +68,14 @@ class Clinic:
         kernel: str = "flat",
         radius_squared: int = NEAR,
         mode: str = "clear",
-        round_id: str = "round",
         ledger_id: str = "ledger",
         features: Features | None = None,
         mechanism: str = "individual-knn",
         adjacency: str = "add-remove",
+        classes: int = RECORDS,
         per_party: bool = False,
     ) -> CastNeighbours:
-        """A request; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
+        """A question; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
         parameters = {"sigma": sigma / levels, "participations": participations, "levels": levels}
         stage = ""
         if mode == "masked+noised":
@@ -80,11 +83,11 @@ class Clinic:
             parameters["honest_survivors"] = 1
         return CastNeighbours(
             Terms(mechanism, parameters, adjacency, mode, stage),
+            ledger_id,
             features or Features("raw"),
             PoolRange(self.pool.sha256, positions),
+            classes,
             (radius_squared,) * len(positions),
             kernel,
-            round_id,
-            ledger_id,
             per_party,
         )

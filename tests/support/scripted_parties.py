@@ -14,9 +14,11 @@ from collegium.data import Examples, PoolStore
 from collegium.data.values import PoolChunk
 from collegium.errors import CollegiumError
 from collegium.parties.known_ledger import KnownLedger
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Description, Failure, Fitted, ReplyBody, Votes
-from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, RequestBody, ShowLedger
+from collegium.protocol.question import PoolRange
+from collegium.protocol.replies import Counts, Description, Failure, Fitted, ReplyBody
+from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, RequestBody, ShowLedger
 
 CLASSES = 4
 
@@ -51,9 +53,9 @@ class ScriptedParty:
                 return self.ledger(Request("id", "run", request))
             case Fit():
                 return Fitted(self.teachers)
-            case CastVotes(inputs=PoolRange(sha256, indices)):
+            case Ask(question=CastVotes(inputs=PoolRange(sha256, indices))):
                 x = self.store.open(sha256)[list(indices)]
-                return Votes(self.votes(x))
+                return Counts(self.votes(x))
             case _:
                 raise AssertionError(f"unexpected {type(request).__name__}")
 
@@ -67,8 +69,8 @@ class ScriptedParty:
                 counts[row, generator.integers(CLASSES) if wrong else right] += 1
         return counts
 
-    def rounds(self) -> list[CastVotes]:
-        return [request for request in self.asked if isinstance(request, CastVotes)]
+    def rounds(self) -> list[Ask]:
+        return [request for request in self.asked if isinstance(request, Ask)]
 
 
 class LocalParties:

@@ -12,7 +12,8 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.requests import SumClasses, Terms
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.question import Terms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 
@@ -48,7 +49,7 @@ class Consortium:
         if mode == "masked+noised":
             mechanism = mechanism.noised_by_parties(self.plan.honest_survivors)
             stage = mechanism.stages[0].name
-        asked = {"round_id": "round-1", "ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
+        asked = {"ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
         return SumClasses(**({"terms": Terms.of(mechanism, mode, stage), "per_party": per_party} | asked | fields))
 
     @property
@@ -62,5 +63,5 @@ class Consortium:
             if mode == "clear"
             else MaskedSum(self.parties, "trial", self.roster, self.plan, mode == "masked+noised")
         )
-        round_ = VoteRound(request, dict.fromkeys(NAMES, 0), request.length, 30.0, len(NAMES))
+        round_ = VoteRound(request, dict.fromkeys(NAMES, 0), 30.0, len(NAMES))
         return added.sum_votes(round_).counts[0]

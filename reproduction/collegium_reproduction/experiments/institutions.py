@@ -20,9 +20,11 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Votes
-from collegium.protocol.requests import CastVotes, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.replies import Counts
+from collegium.protocol.requests import Ask
 from collegium.simulations.local import InProcessParties
 from collegium_reproduction.experiments.base import Setting
 
@@ -122,11 +124,11 @@ def votes_on_the_test(
     assert institutions.public.holdout is not None
     spec = pools.put(institutions.public.holdout.x)
     everything = PoolRange(spec.sha256, tuple(range(spec.shape[0])))
-    question = CastVotes(Terms("none", {}, "replace", "clear"), teacher, everything, "test", "test")
+    question = CastVotes(Terms("none", {}), "test", teacher, everything, len(institutions.task.classes))
     said = []
     for party in parties:
-        answer = party.handle(Request(f"test-{party.name}", "test", question)).body
-        if not isinstance(answer, Votes):
+        answer = party.handle(Request(f"test-{party.name}", "test", Ask("test", question))).body
+        if not isinstance(answer, Counts):
             raise DataError(f"{party.name} did not vote on the test: {answer}")
         said.append(answer.counts)
     return said

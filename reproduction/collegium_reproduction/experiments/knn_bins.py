@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from collegium.coordinator.rounds.nearest_sum import class_orders, edges_of_cut, votes_of_nearest
-from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
-from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
-from collegium.parties.neighbours.search import DistanceView
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
 from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
 from collegium_reproduction.exact_nearest import closest, exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
+from collegium_reproduction.nearest.coordinator import class_orders, nearest_edges_squared, votes_of_nearest
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +71,7 @@ def votes_by_bins(
     edges = {count: nearest_edges_squared(values, positions, share, count) for count in bins}
     asked = PoolRange(array_spec(pool).sha256, tuple(positions.tolist()))
     terms = Terms.of(mechanism, "clear", stage)
-    body = CountNearest(terms, features, asked, edges[bins[0]], False, "round", "ledger")
+    body = CountNearest(terms, "ledger", features, asked, classes, edges[bins[0]])
     orders = class_orders(asked, classes)
     exact = np.empty((len(positions), classes), dtype=np.int64)
     binned = {count: np.empty_like(exact) for count in bins}
@@ -80,10 +79,9 @@ def votes_by_bins(
         rows, distances = closest(around, sampled, k)
         exact[row] = exact_votes(distances, records.labels[rows], orders[row], k, classes)
         for count in bins:
-            own = edges[count][row : row + 1]
-            by_distance = np.bincount(around.intervals(sampled, own[0]), minlength=count)[None]
-            by_class = _by_class(around, sampled, records.labels, edges_of_cut(by_distance, own, k)[0], classes)
-            binned[count][row] = votes_of_nearest(by_distance, by_class, orders[row : row + 1], k)[0]
+            cells = around.intervals(sampled, edges[count][row]) * classes + records.labels[sampled]
+            counts = np.bincount(cells, minlength=count * classes).reshape(1, count, classes)
+            binned[count][row] = votes_of_nearest(counts, orders[row : row + 1], k)[0]
     return Votes(exact, binned)
 
 
@@ -104,12 +102,6 @@ def agreement(mechanism: PrivateKNN, screened: Votes, released: Votes, seed: int
         moved = np.abs(votes - released.exact).sum() / 2 / released.exact.sum()
         shares["votes"][str(count)] = float(moved)
     return shares
-
-
-def _by_class(around: DistanceView, sampled: IntArray, labels: IntArray, cut: IntArray, classes: int) -> IntArray:
-    intervals = around.intervals(sampled, cut)
-    inside = intervals < 2
-    return np.bincount(intervals[inside] * classes + labels[sampled[inside]], minlength=2 * classes)[None]
 
 
 @register

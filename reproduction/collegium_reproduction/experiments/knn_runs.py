@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from collegium.parties.terms import DEFAULT_RECORD_RHO
 
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import LabelSet
@@ -20,6 +19,7 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
+from collegium.parties.policy import DEFAULT_RECORD_RHO
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.mechanisms import ABSTAIN
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from collegium.coordinator.rounds.nearest_sum import edges_of_cut, shares_of_nearest
-from collegium.parties.neighbours.counting import SampledRecords
 from numpy.typing import NDArray
 
-from collegium.coordinator.selection.pool_geometry import fit_features, nearest_edges_squared
+from collegium.coordinator.selection.pool_geometry import fit_features
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
@@ -26,9 +23,12 @@ from collegium.privacy.mechanisms import IntArray, SeededNoise
 from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
-from collegium.protocol.requests import CountNearest, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
+from collegium_reproduction.nearest.coordinator import nearest_edges_squared, shares_of_nearest
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,11 +126,9 @@ def clipped_sums(
     terms = Terms.of(mechanism, "clear", "release")
     values, share = extract(features, pool, inputs), mechanism.k / (mechanism.sampling_rate * len(records.labels))
     edges = nearest_edges_squared(values, queries, share, BINS)
-    far = CountNearest(terms, features, asked, edges, False, "round", "ledger")
-    by_distance = records.counts("table-3", far, pool[queries], mechanism.labels)
-    cut = edges_of_cut(by_distance, edges, mechanism.k)
-    near = replace(far, edges_squared=cut, by_class=True)
-    return shares_of_nearest(by_distance, records.counts("table-3", near, pool[queries], mechanism.labels), mechanism.k)
+    question = CountNearest(terms, "ledger", features, asked, mechanism.labels, edges)
+    counts = records.counts("table-3", question, pool[queries])
+    return shares_of_nearest(counts.reshape(len(queries), question.intervals, question.per_interval), mechanism.k)
 
 
 @register

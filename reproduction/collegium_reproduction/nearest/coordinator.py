@@ -156,9 +156,13 @@ class NearestRecords(OfRecords):
         return CountNearest(terms, self.facts.of_study, self.features, inputs, classes, edges)
 
     def votes(self, question: Question, counts: IntArray) -> IntArray:
-        """The first k records' votes; of several labels a record see `shares_of_nearest`."""
         assert isinstance(question, CountNearest)
-        cells = counts.reshape(len(counts), question.intervals, question.per_interval)
-        if question.tau is not None:
-            return shares_of_nearest(cells, question.k)
-        return votes_of_nearest(cells, class_orders(question.inputs, question.classes), question.k)
+        return votes_in(question, counts)
+
+
+def votes_in(question: CountNearest, counts: IntArray) -> IntArray:
+    """The first k records' votes in exact counts of the question's shape; of several labels see `shares_of_nearest`."""
+    cells = counts.reshape(len(counts), question.intervals, question.per_interval)
+    if question.tau is not None:
+        return shares_of_nearest(cells, question.k)
+    return votes_of_nearest(cells, class_orders(question.inputs, question.classes), question.k)

@@ -103,4 +103,4 @@ class CountNearest(Question):
         """
         terms = self.terms
         under = (run_id, self.ledger_id, terms.stage, terms.mechanism, repr(sorted(terms.parameters.items())))
-        return "|".join(("collegium-sample-v3", *under, self.features.digest())).encode() + b"|" + content
+        return "|".join(("collegium-sample-v2", *under, self.features.digest())).encode() + b"|" + content

@@ -42,6 +42,7 @@ class CoverageSpec:
         most, edges = limits.MAX_LANDMARKS, self.edges_squared
         require(1 <= len(self.landmarks) <= most, f"a pool is covered by 1 to {most} landmarks")
         require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
+        require(min(self.landmarks) >= 0, "positions in a pool are numbered from 0")
         require(len(self.regions) == len(self.landmarks), "every landmark has its region")
         require(0 <= min(self.regions) <= max(self.regions) < limits.MAX_CLASSES, "a region is a small number")
         require(1 <= len(edges) < limits.MAX_CLASSES, f"a coverage has 1 to {limits.MAX_CLASSES - 1} edges")

@@ -84,6 +84,7 @@ class KernelSpec:
         most = limits.MAX_LANDMARKS
         require(1 <= len(self.landmarks) <= most, f"a kernel has 1 to {most} landmarks")
         require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
+        require(min(self.landmarks) >= 0, "positions in a pool are numbered from 0")
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
         require(self.ridge in RIDGES, f"the ridge of a kernel is one of {', '.join(map(str, RIDGES))}")
 

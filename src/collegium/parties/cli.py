@@ -22,8 +22,8 @@ from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.account import Account
 from collegium.parties.enrolment import PARTY, enrolled_tasks, not_agreed_to
-from collegium.parties.evaluation import kept_evaluation
 from collegium.parties.kept_answers import RoundLog
+from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig

@@ -252,7 +252,8 @@ class Party:
         """
         question = ask.question
         counts = kind.compute(question, Asked(run_id, ask.round_id))
-        assert counts.shape == question.shape, f"{question.kind} answers with another shape than it says"
+        if counts.shape != question.shape:
+            raise TypeError(f"{question.kind} answers with another shape than it says")
         return np.clip(counts.astype(np.int64, copy=False), question.low, question.high)
 
     def _leave(self, run_id: str, ask: Ask) -> None:

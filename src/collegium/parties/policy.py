@@ -153,7 +153,10 @@ def described(question: Question) -> Mechanism:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
     if terms.adjacency not in mechanism.adjacencies:
         raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")
-    if terms.sum_mode not in mechanism.sum_modes or any((share is not None) != terms.noised for share in shares):
+    # An exact vector about all records would tell far more than what is paid for it.
+    clean = question.whole_vector and terms.sum_mode == "masked"
+    wrong = terms.sum_mode not in mechanism.sum_modes or any((share is not None) != terms.noised for share in shares)
+    if clean or wrong:
         raise ModeRefused(f"policy: {mechanism.name} is not answered in the mode {terms.sum_mode!r}")
     return mechanism
 

@@ -60,6 +60,8 @@ class Terms:
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
         require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
         require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
+        # A whole number would have another encoding, and so another key, than the same number once it was read.
+        object.__setattr__(self, "parameters", {name: float(value) for name, value in self.parameters.items()})
         require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
         require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
         require(len(self.stage) <= 64, "the name of a stage is short")
@@ -292,11 +294,10 @@ def keys(question: Question, contents: Sequence[bytes], run_id: str, roster: byt
         holds the same inputs. Empty for a vector about all records.
     roster : digest of the parties with which exact answers are summed.
     """
+    terms, step = question.terms, question.step.encode()
     about = list(contents) or [question.asked]
-    step = question.step.encode()
     subjects = tuple(hashlib.sha256(b"%s:%s" % (row, step)).digest() for row in about)
-    samples = [b"sample near %s" % row for row in about] if question.several_sums and not question.whole_vector else []
-    terms = question.terms
+    samples = [b"sample near %s" % row for row in about] if question.several_sums else []
     if terms.noised:
         # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
         roster, terms = b"", replace(terms, parameters={**terms.parameters, "honest_survivors": 0.0})
@@ -340,12 +341,19 @@ class _Array:
         return np.frombuffer(self.data, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(self.shape)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded, order="deterministic")
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded, order="sorted")
 
 
 def encode(question: Question) -> bytes:
     """The one encoding of a question: MessagePack, fields by name in sorted order."""
-    return _encoder.encode(question)
+    return _encoder.encode(_by_field(question))
+
+
+def _by_field(value: Any) -> Any:
+    """Every field of a dataclass by name; the encoder alone leaves out those that a message left to their defaults."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    return {field.name: _by_field(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
 def decode(kind: str, data: bytes) -> Question:
@@ -356,7 +364,7 @@ def decode(kind: str, data: bytes) -> Question:
         question: Question = _decoder(asked).decode(data)
     except CollegiumError:
         raise
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolViolation(f"bytes that are no question of the kind {kind}: {str(error)[:200]}") from error
     require(encode(question) == data, f"a question of the kind {kind} in another form than the only one")
     return question
@@ -378,7 +386,7 @@ def register(kind: QuestionClass) -> QuestionClass:
     Raises ConfigurationError when the class is no frozen dataclass derived from `Question`, or another one has the
     name already.
     """
-    parameters = getattr(kind, "__dataclass_params__", None)
+    parameters = vars(kind).get("__dataclass_params__")  # its own: a base class has them too
     if parameters is None or not parameters.frozen or not IDENTIFIER.fullmatch(getattr(kind, "kind", "")):
         raise ConfigurationError(f"{kind.__qualname__} is no kind of question: a frozen dataclass with a name (kind)")
     known = _by_name.get(kind.kind)

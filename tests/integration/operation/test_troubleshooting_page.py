@@ -37,9 +37,11 @@ from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import CastVotes, PoolRange, RequestBody, Terms
+from collegium.protocol.requests import Ask, RequestBody
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import read_config
@@ -179,7 +181,7 @@ def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def refusals() -> Iterator[str]:
     """What a party's policy says, as the coordinator shows it."""
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
+    asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
     hour = NOW.hour
     for policy in (
         PolicyConfig(minimum_noise_votes=10),
@@ -188,7 +190,7 @@ def refusals() -> Iterator[str]:
         PolicyConfig(hours_utc=((hour + 2) % 24, (hour + 3) % 24)),
     ):
         with pytest.raises(CollegiumError) as caught:
-            Policy(policy, lambda: NOW)(Request("request-1", "run-1", asked))
+            Policy(policy, lambda: NOW)(Request("request-1", "run-1", Ask("round-1", asked)))
         yield outcome_of(Failure.of(caught.value))
     for refused in (FewPartiesRefused(""), LedgerRefused("")):
         yield outcome_of(Failure.of(refused))
@@ -211,9 +213,9 @@ def left_out() -> str:
     roster = {name: name.encode() for name in parties.names()}
     adding = MaskedSum(parties, "trial", roster, plan_graph(3, 0.0, 0.1), begun=begun)
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
+    asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
     with pytest.raises(InputsLost) as caught:
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3, contents=[bytes(8)]))
+        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 1.0, 3))
     return str(caught.value)
 
 

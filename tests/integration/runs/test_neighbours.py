@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.nearest import coordinator as nearest_sum
 from support.runs import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
-from collegium.coordinator.rounds import nearest_sum
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import CoordinatorRun
@@ -62,9 +62,6 @@ SEVERAL: dict[str, Any] = {
 """Digits by kinds of which each is several."""
 RUNS = {"radius": RADIUS, "sampled": SAMPLED}
 LEAVES = "party-3"
-AT_SUM = 2
-"""Of sampled neighbours; the first belongs to the test against the threshold, the second to the release."""
-
 Done = tuple[Path, RunRecord]
 
 
@@ -100,8 +97,8 @@ class InTurn:
 
 @pytest.fixture(scope="module")
 def between_sums() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Has something done once, between the two sums of round `AT_SUM` of sampled neighbours."""
-    original = nearest_sum.edges_of_cut
+    """Has something done once, between the first two sums of sampled neighbours: of the threshold and the release."""
+    original = nearest_sum.votes_of_nearest
     waiting: list[Callable[[], None]] = []
 
     def watched(*arguments: Any) -> Any:
@@ -110,10 +107,10 @@ def between_sums() -> Iterator[Callable[[Callable[[], None]], None]]:
         return original(*arguments)
 
     def plan(act: Callable[[], None]) -> None:
-        waiting[:] = [act, *[lambda: None] * (AT_SUM - 1)]
+        waiting[:] = [act]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_sum, "edges_of_cut", watched)
+        patch.setattr(nearest_sum, "votes_of_nearest", watched)
         # Ledgers of other names draw other samples; here runs are compared label by label.
         patch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
         yield plan
@@ -224,7 +221,7 @@ def test_the_nearest_of_a_sample_answer_alike_over_flower(
     assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
 
 
-def test_a_process_killed_between_the_two_sums_is_in_neither(
+def test_a_process_killed_between_the_sums_of_two_stages_is_in_the_first_alone(
     processes: dict[str, Done], in_process: Callable[..., Done]
 ) -> None:
     folder, run = processes["sampled"]

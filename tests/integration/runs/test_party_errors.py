@@ -27,8 +27,10 @@ from collegium.data.values import PoolState
 from collegium.errors import PoolMismatch
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CastVotes, HoldPool, PoolRange, Terms
+from collegium.protocol.requests import Ask, HoldPool
 from collegium.protocol.roster import Roster
 
 TASK = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "image", "height": 2, "width": 2}})
@@ -117,8 +119,9 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
         held = consortium.parties.ask({"ash": HoldPool(spec)}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(held, PoolState) and not held.complete
         terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
-        ask = CastVotes(terms, TeacherSettings(kind="constant"), PoolRange(spec.sha256, (0, 1)), "round-1", "ledger")
-        votes = consortium.parties.ask({"ash": ask}, timeout_s=COMMAND_S)["ash"]
+        asked = PoolRange(spec.sha256, (0, 1))
+        question = CastVotes(terms, "ledger", TeacherSettings(kind="constant"), asked, len(TASK.classes))
+        votes = consortium.parties.ask({"ash": Ask("round-1", question)}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(votes, Failure) and isinstance(votes.error(), PoolMismatch), votes
         assert send_pool(consortium.parties, ["ash"], POOL, spec, timeout_s=COMMAND_S)["ash"] == PoolState(
             spec.sha256, spec.size_bytes, complete=True

@@ -90,8 +90,8 @@ def test_of_one_peer_few_messages_are_read_however_many_streams_it_opens(fortres
 def test_answers_that_nobody_asked_for_are_let_go_of_one_by_one(fortress: Fortress) -> None:
     """Up to 260 MiB of them, within a session, before it is ended."""
     hello = pb.Hello(protocol_version=limits.PROTOCOL_VERSION, party=INSIDER, software="flood")
-    votes = pb.Votes(queries=1, classes=1, counts=bytes(limits.MAX_REPLY_BYTES - 1024))
-    unasked = pb.FromParty(reply=pb.Reply(request_id="x", votes=votes)).SerializeToString()
+    counts = pb.Counts(rows=1, entries=1, entry_bytes=2, counts=bytes(limits.MAX_REPLY_BYTES - 1024))
+    unasked = pb.FromParty(reply=pb.Reply(request_id="x", counts=counts)).SerializeToString()
     with bounded(fortress), connection(fortress) as opened:
         ended = end_of(opened([pb.FromParty(hello=hello).SerializeToString(), *[unasked] * 65]))
         assert ended is grpc.StatusCode.INVALID_ARGUMENT

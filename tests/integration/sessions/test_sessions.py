@@ -181,8 +181,8 @@ def test_an_answer_that_breaks_the_protocol_fails_its_request_alone(kits: Kits, 
         hub.parties.wait_for(["ash", "birch"], timeout_s=PATIENCE_S)
         asking = BackgroundQuestion(hub, ("ash", "birch"))
         request_id = birch.receive().request.request_id
-        votes = pb.Votes(queries=2, classes=2, counts=b"\x01\x00")
-        birch.send(pb.FromParty(reply=pb.Reply(request_id=request_id, votes=votes)).SerializeToString())
+        counts = pb.Counts(rows=2, entries=2, entry_bytes=2, counts=b"\x01\x00")
+        birch.send(pb.FromParty(reply=pb.Reply(request_id=request_id, counts=counts)).SerializeToString())
         replies = asking.result()
         assert replies["ash"] == described("ash")
         assert isinstance(replies["birch"], Failure) and replies["birch"].code == "protocol"

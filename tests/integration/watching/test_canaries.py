@@ -35,9 +35,11 @@ from collegium.data import array_spec
 from collegium.errors import Refused
 from collegium.logs import LogFormat, configure_logging
 from collegium.parties.teachers.splits import KEY_FILE
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Votes
-from collegium.protocol.requests import CastVotes, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.replies import Counts
+from collegium.protocol.requests import Ask
 
 TEACHERS = 60
 PLACES = ("", "status.json", "metrics", "healthz")
@@ -94,7 +96,7 @@ class Run:
 
     def _refuse_once(self, request: Request) -> None:
         """The policy of every party: one of them refuses one request for votes, and says why."""
-        if isinstance(request.body, CastVotes) and next(self._refused, False):
+        if isinstance(request.body, Ask) and next(self._refused, False):
             raise Refused("policy: the tests' party refuses once")
 
     def _draw(self, size: int) -> bytes:
@@ -111,15 +113,15 @@ class Run:
         pool, labels = load_public(config, None).pool.x, read_labels(self.consortium.served / "run" / "labels.csv")
         asked = CastVotes(
             Terms("gnmax", {"sigma": 40.0}, sum_mode="clear"),
+            "ledger",
             config.teachers,
             PoolRange(array_spec(pool).sha256, tuple(index for index, _ in labels)),
-            "again",
-            "ledger",
+            len(config.task.classes),
         )
         votes = {}
         for name, member in self.consortium.members.items():
-            answer = member.parties[-1].handle(Request(f"again-{name}", "again", asked)).body
-            assert isinstance(answer, Votes) and (answer.counts.sum(axis=1) == TEACHERS).all(), answer
+            answer = member.parties[-1].handle(Request(f"again-{name}", "again", Ask("again", asked))).body
+            assert isinstance(answer, Counts) and (answer.counts.sum(axis=1) == TEACHERS).all(), answer
             votes[name] = answer.counts
         self.canaries.counts |= {f"votes of {name}": counts[_telling(counts)] for name, counts in votes.items()}
         for size in (2, 3):

@@ -33,7 +33,7 @@ def test_inputs_that_two_runs_share_are_paid_once_and_get_one_label(
     assert {at: second[at] for at in (5, 9)} == {at: first[at] for at in (5, 9)}
     with Ledger.read(paid) as ledger:
         assert ledger.queries_charged() == len(ledger.labels()) == 4
-    assert [len(request.inputs.indices) for request in parties.by_name["party-0"].rounds()] == [3, 1]
+    assert [len(ask.question.inputs.indices) for ask in parties.by_name["party-0"].rounds()] == [3, 1]
     assert not (tmp_path / "first" / "ledger.sqlite").exists()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.scripted_parties import LocalParties
 
+from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
@@ -26,8 +27,8 @@ from collegium.errors import (
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.replies import Failure, Fitted, Votes
-from collegium.protocol.requests import CastVotes, Describe, Fit
+from collegium.protocol.replies import Counts, Failure, Fitted
+from collegium.protocol.requests import Ask, Describe, Fit
 
 Run = Callable[..., dict[str, Any]]
 
@@ -77,7 +78,7 @@ def test_labelling_stops_hard_at_the_budget_and_says_why(run: Run, parties: Loca
     assert record.privacy.epsilon <= 4.0
     assert record.labels.left_out == 20 - answered
     assert "budget.epsilon" in record.labels.stopped
-    asked = sum(len(request.inputs.indices) for request in parties.by_name["party-0"].rounds())
+    asked = sum(len(ask.question.inputs.indices) for ask in parties.by_name["party-0"].rounds())
     assert asked == answered, "a party is not asked about queries that cannot be paid for"
 
 
@@ -217,9 +218,7 @@ def test_without_a_seed_the_noise_is_the_systems_and_the_run_is_private(run: Run
 
 def test_too_few_parties_name_how_many_and_who(run: Run, parties: LocalParties) -> None:
     for name in ("party-1", "party-2"):
-        parties.by_name[name].answer = lambda request: (
-            Failure("deadline", "late") if isinstance(request, CastVotes) else None
-        )
+        parties.by_name[name].answer = lambda request: Failure("deadline", "late") if isinstance(request, Ask) else None
     parties.away = {"party-3", "party-4"}
     roster = sorted(parties.by_name)
     with pytest.raises(QuorumNotReached, match="2 parties answered in time, 3 are needed") as caught:
@@ -261,8 +260,8 @@ def test_a_party_that_could_not_use_its_records_is_asked_again_once_it_can(run: 
 
 
 GARBAGE = {
-    "wrong shape": lambda: Votes(np.full((3, 4), 1, dtype=np.int64)),
-    "rows that do not sum": lambda: Votes(np.full((8, 4), 9, dtype=np.int64)),
+    "wrong shape": lambda: Counts(np.full((3, 4), 1, dtype=np.int64)),
+    "rows that do not sum": lambda: Counts(np.full((8, 4), 9, dtype=np.int64)),
     "no votes": lambda: Fitted(1),
     "a refusal": lambda: Failure("refused", "the policy asks for more noise"),
     "an error": lambda: Failure("protocol", "undecodable"),
@@ -271,7 +270,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_a_party_that_sends_garbage_is_left_out_and_named(kind: str, run: Run, parties: LocalParties) -> None:
-    parties.by_name["party-2"].answer = lambda request: GARBAGE[kind]() if isinstance(request, CastVotes) else None
+    parties.by_name["party-2"].answer = lambda request: GARBAGE[kind]() if isinstance(request, Ask) else None
     record = run(queries__count=8)
     assert record.rounds[0].answered == 5 and record.rounds[0].teachers == 25
     [failure] = record.parties["party-2"].failures

@@ -21,8 +21,8 @@ from collegium.parties.summing import Membership, SumHandler
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Failure, Prepared, Votes
-from collegium.protocol.requests import CastVotes, SecureSumStep, VoteRequest
+from collegium.protocol.replies import Counts, Failure, Prepared
+from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import GraphPlan
 
 NAMES = tuple(f"party-{n}" for n in range(6))
@@ -44,7 +44,7 @@ class MaskingParty:
     """The run that messages after the first of a sum name."""
     left: list[tuple[str, str]] = field(default_factory=list)
     """Run and round of each vector that left."""
-    prepared: dict[str, tuple[CastVotes, np.ndarray]] = field(default_factory=dict)
+    prepared: dict[str, tuple[Ask, np.ndarray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         name = self.inner.name
@@ -58,9 +58,9 @@ class MaskingParty:
         )
 
     def handle(self, request):
-        if isinstance(request, CastVotes):
+        if isinstance(request, Ask):
             votes = self.inner.handle(request)
-            assert isinstance(votes, Votes)
+            assert isinstance(votes, Counts)
             counts = votes.counts.copy()
             counts[0, 0] += self.lie
             self.prepared[request.round_id] = (request, counts)
@@ -73,7 +73,7 @@ class MaskingParty:
             return self.sums(Request("id", "trial" if begins else self.run_later, request))
         return self.inner.handle(request)
 
-    def note_leaving(self, run_id: str, asked: VoteRequest) -> None:
+    def note_leaving(self, run_id: str, asked: Ask) -> None:
         self.left.append((run_id, asked.round_id))
 
 
@@ -141,7 +141,7 @@ def test_the_tap_sees_the_votes_of_a_clear_run(
     party = parties.by_name["party-0"]
     first = party.rounds()[0]
     votes = party.handle(first)
-    assert isinstance(votes, Votes)
+    assert isinstance(votes, Counts)
     assert votes.counts.astype("<u2").tobytes() in tapped.received
 
 
@@ -172,7 +172,7 @@ def test_votes_that_do_not_add_up_are_noticed_although_masked(
 ) -> None:
     row = masking["party-1"]
     row.lie = 1
-    with pytest.raises(ProtocolViolation, match="do not add up"):
+    with pytest.raises(ProtocolViolation, match=r"does not sum to 30 teachers.*masks hide which"):
         run(config(votes__mode="masked"), LocalParties(masking), tmp_path, public)
 
 
@@ -276,7 +276,7 @@ def test_of_two_runs_that_begin_a_sum_about_an_input_at_once_one_opens_it(tmp_pa
 
 
 def asked_of(party: MaskingParty) -> list[int]:
-    return [index for request, _ in party.prepared.values() for index in request.inputs.indices]
+    return [index for ask, _ in party.prepared.values() for index in ask.question.inputs.indices]
 
 
 def test_on_a_sparse_graph_a_round_that_fails_while_it_is_opened_costs_its_inputs_and_no_others(

@@ -21,7 +21,7 @@ from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
 from collegium.privacy.analysis.epsilons import Epsilons
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CastVotes
+from collegium.protocol.requests import Ask
 
 Run = Callable[..., dict[str, Any]]
 
@@ -85,7 +85,7 @@ def test_votes_never_touch_the_disk(run: Run, parties: LocalParties, tmp_path: P
 
 def test_what_a_party_says_is_shown_as_text(run: Run, parties: LocalParties) -> None:
     parties.by_name["party-1"].answer = lambda request: (
-        Failure("refused", "<script>alert(1)</script>") if isinstance(request, CastVotes) else None
+        Failure("refused", "<script>alert(1)</script>") if isinstance(request, Ask) else None
     )
     text = render(run())
     assert "<script>" not in text and "&lt;script&gt;" in text
@@ -93,7 +93,7 @@ def test_what_a_party_says_is_shown_as_text(run: Run, parties: LocalParties) -> 
 
 def test_who_failed_and_how_stands_first_among_the_parties(run: Run, parties: LocalParties) -> None:
     parties.by_name["party-4"].answer = lambda request: (
-        Failure("deadline", "late") if isinstance(request, CastVotes) else None
+        Failure("deadline", "late") if isinstance(request, Ask) else None
     )
     text = render(run())
     table = text[text.index("<h2>Parties</h2>") :]

@@ -22,8 +22,10 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure, Prepared
-from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import SecureSumStep
 from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import validate_config
 
@@ -227,6 +229,6 @@ def test_where_so_many_have_joined_that_those_of_the_sum_before_are_no_quorum_it
     begun.note(["0" * 16], "the roster before", NAMES[:3])
     adding = MaskedSum(parties, "trial", roster, plan_graph(6, 0.0, 0.1), begun=begun)
     terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), "round-1", "ledger")
+    asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
     with pytest.raises(InputsLost, match="too few open a second sum"):
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 2, 1.0, 3, contents=[bytes(8)]))
+        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 1.0, 3))

@@ -17,8 +17,8 @@ from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, default_task, load
 from collegium.errors import StorageError
-from collegium.protocol.replies import Votes
-from collegium.protocol.requests import CastVotes
+from collegium.protocol.replies import Counts
+from collegium.protocol.requests import Ask
 from collegium.settings import validate_config
 
 DIVERGING = ["fit", "RUN", "--method", "gan", "--option", "learning_rate=1e30", "--option", "network=mlp"]
@@ -58,12 +58,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert public.y is not None
 
     def truth(request: Any) -> Any:
-        if not isinstance(request, CastVotes):
+        if not isinstance(request, Ask):
             return None
         import numpy as np
 
-        labels = public.y[list(request.inputs.indices)]  # type: ignore[index, union-attr]
-        return Votes(5 * np.eye(10, dtype=np.int64)[labels])
+        labels = public.y[list(request.question.inputs.indices)]  # type: ignore[index, union-attr]
+        return Counts(5 * np.eye(10, dtype=np.int64)[labels])
 
     parties = {f"p{n}": ScriptedParty(f"p{n}", 5, answer=truth) for n in range(4)}
     folder = tmp_path_factory.mktemp("runs") / "digits"

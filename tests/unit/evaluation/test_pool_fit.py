@@ -8,23 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.evaluation import OwnEvaluation
 from scipy.stats import binom
+from support.party_requests import KEY, Asker
 
 import collegium as cg
 from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.data import Examples
+from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.task import Inputs, Task, VectorInputs
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Unit
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
-from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.question import Terms
 
 INPUTS: Inputs = VectorInputs(size=2)
 SPEC = CoverageSpec(Features("raw"), (0, 1, 2), (0, 0, 1), (1024**2, 4 * 1024**2))
@@ -33,14 +35,17 @@ POOL = np.array([[0.0, 0.0], [1.0, 0.0], [8.0, 0.0], [0.0, 5.0]], dtype=np.float
 
 def asked(spec: CoverageSpec = SPEC, **changes: Any) -> CountCoverage:
     terms = Terms.of(RecordCounts(sigma=9.0, parts=1, cells=spec.cells), "clear")
-    known = {"terms": terms, "round_id": "round-1", "ledger_id": "ledger", "per_party": False}
-    return CountCoverage(**(known | {"coverage": spec, "pool_sha256": "ab" * 32} | changes))
+    known = {"terms": terms, "ledger_id": "ledger", "per_party": False}
+    return CountCoverage(**(known | {"coverage": spec, "pool_sha256": array_spec(POOL).sha256} | changes))
 
 
 def counted(x: np.ndarray, groups: np.ndarray | None = None, *, per_party: bool = False) -> np.ndarray:
     examples = Examples(x.astype(np.float32), np.zeros(len(x), dtype=np.int64), groups)
-    own = OwnEvaluation("clinic", examples, Task(classes=("low", "high"), inputs=INPUTS), None, "cpu")
-    return own.covered(asked(per_party=per_party), POOL) / ONE
+    task, pools = Task(classes=("low", "high"), inputs=INPUTS), PoolStore(None)
+    pools.put(POOL)
+    party = Party("clinic", examples, task, folder=None, pools=pools, split_key=KEY, policy=unrestricted)
+    counts: np.ndarray = Asker(party)(asked(per_party=per_party)).counts[0] / ONE
+    return counts
 
 
 def test_a_record_counts_in_the_region_of_its_nearest_landmark_or_by_its_distance() -> None:

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import scipy.optimize
-from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
-from collegium.parties.terms import mechanism_of
 from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils import shuffle
@@ -39,8 +38,10 @@ from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
 from collegium.parties.account import Account
 from collegium.parties.enrolment import policy_text
-from collegium.parties.party import Party
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.kind import Institution
+from collegium.parties.kinds.evaluation import Evaluation, kept_evaluation
+from collegium.parties.party import Party, unrestricted
+from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described
 from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge
@@ -50,9 +51,11 @@ from collegium.privacy.mechanisms.class_sums import ONE as SUMS_ONE
 from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.privacy.noise.distributed import NoiseShare
-from collegium.protocol.messages import Request
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
+from collegium.protocol.requests import ShowReleased
 from collegium.protocol.roster import AnnouncedTerms
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
@@ -86,14 +89,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
     def ask(requests: Any, **how: Any) -> Any:
         replies = asked(requests, **how)
-        seen.extend(replies[name] for name, body in requests.items() if isinstance(body, ShowEvaluation))
+        seen.extend(replies[name] for name, body in requests.items() if isinstance(body, ShowReleased))
         return replies
 
     parties.ask = ask  # type: ignore[method-assign]
     kept: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = kept.append  # type: ignore[method-assign]
-    logger = logging.getLogger("collegium.parties.evaluation")
+    logger = logging.getLogger("collegium.parties.kinds.evaluation")
     logger.addHandler(handler)
     coordinator = cg.Coordinator(
         parties,
@@ -161,7 +164,8 @@ def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
 ) -> None:
     """The time of its reply tells nothing: what is needed for a warning is loaded and computed each time."""
     x, y = cg.encode(records()["clinic-0"][0][:60], TASK), records()["clinic-0"][1][:60]
-    own = OwnEvaluation("clinic-0", Examples(x, y), TASK, None, "cpu")
+    here = Institution("clinic-0", Examples(x, y), TASK, PoolStore(None), KEY, None, "cpu", Mock(), DEFAULT_RECORD_RHO)
+    own = Evaluation(here)
     calls = []
     assign = scipy.optimize.linear_sum_assignment
     monkeypatch.setattr(scipy.optimize, "linear_sum_assignment", lambda cost: calls.append(1) or assign(cost))
@@ -169,7 +173,7 @@ def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
         own._confusion = "round", np.array([[right, 50 - right], [0, 0]])
         counts = np.zeros(Layout(2).length)
         counts[[0, -1]] = 1e6  # everything is right
-        own.compare(Request("r", "run", ShowEvaluation("round", tuple(counts.tolist()), 1.0)))
+        own.shown(ShowReleased("round", Evaluate.kind, tuple(counts.tolist()), 1.0))
         assert bool(caplog.messages) == (right == 10)
         caplog.clear()
     assert len(calls) == 2
@@ -302,8 +306,8 @@ def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
 
 def asked_of(file: bytes, mechanism: Any = None, **changes: Any) -> Evaluate:
     terms = Terms.of(mechanism or of_classifiers(9.0, 2), "clear")
-    known = {"terms": terms, "round_id": "round-1", "ledger_id": "ledger", "students": (file,), "per_party": False}
-    return Evaluate(**(known | {"number_of_classes": 2} | changes))
+    known = {"terms": terms, "ledger_id": "ledger", "students": (file,), "per_party": False}
+    return Evaluate(**(known | {"classes": 2} | changes))
 
 
 def of_classifiers(sigma: float, classes: int, candidates: int = 1) -> RecordCounts:
@@ -333,15 +337,15 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
             student, terms=replace(of_sums, parameters={**of_sums.parameters, "parts": 1.0, "cells": 20.0})
         ),
         "noise": asked_of(student, of_classifiers(1.9, 2)),
-        "agree to this mechanism with these terms": asked_of(student, of_classifiers(9.0, 3), number_of_classes=3),
+        "about 3 classes, this task has 2": asked_of(student, of_classifiers(9.0, 3), classes=3),
         "the classifier cannot be read": asked_of(b"no student"),
     }
-    for words, request in bad.items():
-        reply = alone(replace(request, round_id=f"round-{len(words)}"))
+    for words, question in bad.items():
+        reply = alone(question, round_id=f"round-{len(words)}")
         assert isinstance(reply, Failure) and words in reply.message, (words, reply)
     other = cg.task_of(X[:100], classes=["malignant", "other"])
     replace(measured.student.student, task=other).save(tmp_path / "other.safetensors")
-    reply = alone(asked_of((tmp_path / "other.safetensors").read_bytes(), round_id="round-9"))
+    reply = alone(asked_of((tmp_path / "other.safetensors").read_bytes()), round_id="round-9")
     assert isinstance(reply, Failure) and "another task" in reply.message
 
 
@@ -349,9 +353,9 @@ def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -
     terms = replace(
         Terms.of(of_classifiers(9.0, 3), "clear"), parameters={"sigma": 9.0, "parts": 3, "cells": 69, "classes": 3}
     )
-    asked = SumClasses(terms, "round-1", "ledger", False, SPEC, "ab" * 32)
+    asked = SumClasses(terms, "ledger", False, SPEC, "ab" * 32)
     with pytest.raises(MechanismRefused, match="has no parameter 'classes'"):
-        mechanism_of(asked)
+        described(asked)
 
 
 class Wild:
@@ -371,7 +375,7 @@ def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_char
 ) -> None:
     """Planted: the records in one block, as they once were."""
     x, y = cg.encode(records()["clinic-0"][0][:30], TASK), records()["clinic-0"][1][:30]
-    monkeypatch.setattr("collegium.parties.evaluation.read_student", lambda *_, **__: Wild())
+    monkeypatch.setattr("collegium.parties.kinds.evaluation.read_student", lambda *_, **__: Wild())
     assert 0 < (x.mean(axis=1) > 0.18).sum() < 30
     bound = of_classifiers(9.0, 2).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) * ONE
 
@@ -379,8 +383,10 @@ def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_char
         """By how much leaving out the first of some records moves the counts, in L2."""
 
         def counted(first: int, last: int) -> np.ndarray:
-            own = OwnEvaluation("clinic-0", Examples(x[first:last], y[first:last]), TASK, None, "cpu")
-            return own.counts(asked_of(b""))
+            examples, there = Examples(x[first:last], y[first:last]), {"folder": None, "pools": PoolStore(None)}
+            party = Party("clinic-0", examples, TASK, split_key=KEY, policy=unrestricted, **there)
+            counts: np.ndarray = Asker(party)(asked_of(b"")).counts[0]
+            return counts
 
         return [float(np.linalg.norm(counted(0, last) - counted(1, last))) for last in range(2, 31)]
 
@@ -392,7 +398,7 @@ def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_char
         except ValueError:
             return np.zeros((len(block), width))
 
-    monkeypatch.setattr("collegium.parties.evaluation.each_alone", in_one_block)
+    monkeypatch.setattr("collegium.parties.kinds.evaluation.each_alone", in_one_block)
     assert max(moved()) > 1.4 * bound
 
 
@@ -427,8 +433,8 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
         plan = evaluation.sum.plan
         noised = plain.noised_by_parties(plan.honest_survivors)
         terms = Terms.of(noised, "masked+noised", noised.stages[0].name)
-        request = Evaluate(terms, "round-n", "ledger", False, (student,) * 16, 2)
-        asked = VoteRound(request, dict.fromkeys(measured.parties.names(), 0), request.length, 60.0, 5)
+        question = Evaluate(terms, "ledger", False, (student,) * 16, 2)
+        asked = VoteRound(question, dict.fromkeys(measured.parties.names(), 0), 60.0, 5)
         counts = evaluation.sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
         return float(((counts - exact) ** 2).sum() / sigma**2)
 

@@ -12,8 +12,8 @@ from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
 from collegium_reproduction.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
 from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
+from collegium_reproduction.nearest.coordinator import NearestRecords
 
-from collegium.coordinator.rounds import round_requests as nearest_questions
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms import Adjacency, Unit
@@ -45,13 +45,13 @@ def asked_by(folder: Path, private: Examples) -> Iterator[tuple[list[str], list[
     """The names of the features that neighbours were found by, and what was measured."""
     names: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        request = nearest_questions.NearestRequests.request
+        request = NearestRecords.ask
 
-        def spied(questions: nearest_questions.NearestRequests, *rest: Any, **named: Any) -> Any:
+        def spied(questions: NearestRecords, *rest: Any, **named: Any) -> Any:
             names.append(questions.features.name)
             return request(questions, *rest, **named)
 
-        patch.setattr(nearest_questions.NearestRequests, "request", spied)
+        patch.setattr(NearestRecords, "ask", spied)
         rows = measure(TWICE, 0, private, _setting(folder))
     yield names, rows
 

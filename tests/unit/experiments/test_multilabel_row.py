@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
@@ -21,6 +20,7 @@ from collegium_reproduction.experiments.multilabel import (
     mechanism,
     stated_epsilons,
 )
+from collegium_reproduction.nearest.party import SampledRecords
 
 from collegium.data import Examples
 from collegium.data.features import Features

@@ -8,7 +8,7 @@ import pytest
 from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import DataError, ProtocolViolation
-from collegium.protocol.requests import KERNELS, weight_units
+from collegium.protocol.kinds.near_records import KERNELS, weight_units
 
 IMAGES = ImageInputs(height=28, width=28)
 TABLE = TableInputs(columns=(NumberColumn(name="a", low=0, high=1),))

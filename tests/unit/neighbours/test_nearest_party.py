@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from collegium.parties.neighbours.counting import Sampler
-from collegium.parties.terms import mechanism_of
 from collegium_reproduction.exact_nearest import closest
+from collegium_reproduction.nearest.party import Sampler
+from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import of_rounding
-from support.record_votes import RECORDS, TASK, Clinic
+from support.record_votes import RECORDS, TASK, Clinic, plane, records
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
+from collegium.data import Examples
 from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused
@@ -28,13 +29,15 @@ from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.search import Search
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.accounting.game.laws import RenyiLaw
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.protocol.kinds.near_records import weight_units
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Failure, Neighbours
-from collegium.protocol.requests import CountNearest, PoolRange, Terms, weight_units
+from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.replies import Counts, Failure
+from collegium.protocol.requests import Ask
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}
@@ -46,12 +49,11 @@ def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **change
                   changes.pop("mode", "clear"), changes.pop("stage", "release"))  # fmt: skip
     body = CountNearest(
         terms,
+        "ledger",
         Features("raw"),
         PoolRange(clinic.pool.sha256, positions),
+        RECORDS,
         np.array([[100**2, 300**2]] * len(positions), dtype=np.int64),
-        False,
-        "round",
-        "ledger",
     )
     return replace(body, **changes)
 
@@ -81,15 +83,29 @@ def test_samples_repeat_for_a_question_and_do_not_depend_on_who_else_is_there() 
     assert (whole != sampled(b"t" * 32, names)).any(), "another party, other coins"
 
 
-def test_counts_by_distance_and_by_class_are_about_the_same_records() -> None:
+def test_counts_between_other_distances_are_about_the_same_records() -> None:
     clinic = Clinic(None)
     far = clinic.ask(question(clinic))
-    near = clinic.ask(question(clinic, by_class=True, round_id="classes"))
-    assert isinstance(far, Neighbours) and isinstance(near, Neighbours)
-    assert far.counts.shape == (3, 3) and near.counts.shape == (3, 2 * RECORDS)
-    assert (near.counts.reshape(3, 2, RECORDS).sum(axis=2) == far.counts[:, :2]).all()
+    finer = np.array([[100**2, 200**2, 300**2, 400**2]] * 3, dtype=np.int64)
+    near = clinic.ask(question(clinic, edges_squared=finer), round_id="finer")
+    assert isinstance(far, Counts) and isinstance(near, Counts)
+    assert far.counts.shape == (3, 3 * RECORDS) and near.counts.shape == (3, 5 * RECORDS)
+    by_class, inside = far.counts.reshape(3, 3, RECORDS), near.counts.reshape(3, 5, RECORDS)
+    merged = [inside[:, 0], inside[:, 1] + inside[:, 2], inside[:, 3] + inside[:, 4]]
+    assert (by_class == np.stack(merged, axis=1)).all() and inside.any(axis=(0, 2))[1:].all()
     assert 0 < far.counts.sum() < 3 * RECORDS
-    assert (clinic.ask(question(clinic, round_id="again")).counts == far.counts).all()
+    assert (clinic.ask(question(clinic), round_id="again").counts == far.counts).all()
+
+
+def test_an_entry_counts_the_records_of_one_class_in_one_interval() -> None:
+    """By the definition, where everybody is in the sample; every record has a class of its own."""
+    clinic = Clinic(None)
+    answer = clinic.ask(question(clinic, parameters={"sampling_rate": 1.0})).counts.reshape(3, 3, RECORDS)
+    whole = np.floor(records().x.astype(float) * 1024 + 0.5)
+    for row in range(3):
+        asked = np.floor(plane(60, 2)[row].astype(float) * 1024 + 0.5)
+        inside = np.searchsorted([100**2, 300**2], ((whole - asked) ** 2).sum(axis=1), side="right")
+        assert (answer[row] == (np.arange(3)[:, None] == inside)).all()
 
 
 @pytest.mark.parametrize(
@@ -101,19 +117,23 @@ def test_another_question_has_a_fresh_sample(other: dict[str, Any]) -> None:
     everywhere = {
         "positions": tuple(range(20)),
         "edges_squared": np.full((20, 2), 2**50, dtype=np.int64),
-        "by_class": True,
     }
     run = other.get("run", "run")
     first = clinic.ask(question(clinic, **everywhere))
     changes = {name: value for name, value in other.items() if name != "run"}
-    second = clinic.ask(question(clinic, **everywhere, round_id="other", **changes), run=run)
+    second = clinic.ask(question(clinic, **everywhere, **changes), run=run, round_id="other")
     agree = (first.counts[:, :RECORDS] == second.counts[:, :RECORDS]).mean()
     assert 0.3 < agree < 0.7
 
 
 def test_counts_stop_at_k() -> None:
+    """Of one class in one interval: no more of them can be among the k nearest."""
     clinic = Clinic(None)
-    assert clinic.ask(question(clinic, parameters={"k": 3.0, "sampling_rate": 1.0})).counts.max() == 3
+    clinic.restart(Examples(records().x, np.zeros(RECORDS, dtype=np.int64)))
+    everybody = clinic.ask(question(clinic, parameters={"k": 30.0, "sampling_rate": 1.0})).counts
+    assert everybody.max() > 3
+    capped = clinic.ask(question(clinic, parameters={"k": 3.0, "sampling_rate": 1.0}), round_id="capped").counts
+    assert (capped == np.minimum(everybody, 3)).all()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +166,8 @@ def test_a_party_refuses_what_it_cannot_answer(changes: dict[str, Any], code: st
         {"parameters": {"sampling_rate": 1.5}},
         {"parameters": {"k": 0.5}},
         {"edges_squared": np.array([[2, 1]] * 3, dtype=np.int64)},
-        {"edges_squared": np.array([[1, 2, 3]] * 3, dtype=np.int64), "by_class": True},
+        {"edges_squared": np.array([[1, 2]] * 2, dtype=np.int64)},
+        {"edges_squared": np.zeros((3, 0), dtype=np.int64)},
     ],
 )
 def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) -> None:
@@ -156,7 +177,7 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
 
 @pytest.mark.parametrize(("stage", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
 def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -> None:
-    mechanism = mechanism_of(question(Clinic(None), stage=stage))
+    mechanism = described(question(Clinic(None), stage=stage))
     sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
     ours = mechanism.answer_law(mechanism.unit(), stage)
     assert isinstance(ours, RenyiLaw)
@@ -170,11 +191,9 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     answered = []
     for number in range(12):
         positions = (3 * number, 3 * number + 1, 3 * number + 2)
-        for by_class in (False, True):
-            name = f"round-{number}-{by_class}"
-            answered.append(clinic.ask(question(clinic, positions=positions, by_class=by_class, round_id=name)))
+        answered.append(clinic.ask(question(clinic, positions=positions), round_id=f"round-{number}"))
     refused = [one for one in answered if isinstance(one, Failure)]
-    assert 4 < len(refused) < 20 and {one.code for one in refused} == {"refused-cost"}
+    assert 4 < len(refused) < 12 and {one.code for one in refused} == {"refused-cost"}
     assert 1.0 < account.record_spent() <= 2.0 and account.spent() == 0.0
     account.close()
     again = Account(tmp_path, "clinic", config, None)
@@ -182,7 +201,7 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     again.close()
     poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):
-        asked = question(clinic, positions=(1, 2), by_class=True)
+        asked = question(clinic, positions=(1, 2))
         poor.leave(Answer.to("run", asked, [b"one", b"two"], b""), np.zeros((2, 2), dtype=np.int64))
     poor.close()
 
@@ -335,7 +354,7 @@ def test_standard_columns_are_scaled_by_the_pool_alone() -> None:
     assert np.abs(values.std(axis=0)[[0, 2]] - 1024).max() < 2 and not values[:, [1, 3]].any()
     assert (standard_scaling(pool) == features.scaling).all()
     answer = clinic.ask(question(clinic, features=features))
-    assert isinstance(answer, Neighbours)
+    assert isinstance(answer, Counts)
     assert distances_squared(values, values[:2]).dtype == np.int64
 
 
@@ -343,7 +362,7 @@ def test_requests_with_every_kind_of_features_survive_the_wire(tmp_path: Path) -
     clinic = Clinic(None)
     scaling = np.arange(8, dtype=np.float32).reshape(2, 4)
     for features in (Features("standard", scaling=scaling), Features("network", network=network(tmp_path))):
-        sent = Request("request", "run", question(clinic, features=features, by_class=True))
+        sent = Request("request", "run", Ask("round", question(clinic, features=features)))
         again = Request.from_bytes(sent.to_bytes())
         assert again.to_bytes() == sent.to_bytes()
-        assert again.body.features.digest() == features.digest() != Features("raw").digest()
+        assert again.body.question.features.digest() == features.digest() != Features("raw").digest()

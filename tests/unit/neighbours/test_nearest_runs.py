@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.coordinator.rounds.round_requests import build_requests
-from collegium.parties.neighbours.counting import SampledRecords
 from collegium_reproduction.exact_nearest import ExactNearest
+from collegium_reproduction.nearest.coordinator import nearest_edges_squared
+from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.question import CountNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 
+from collegium.coordinator.kind import RunFacts, kind_of
 from collegium.coordinator.run import open_run
-from collegium.coordinator.selection.pool_geometry import nearest_edges_squared
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.errors import (
@@ -32,8 +33,9 @@ from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange, encode
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CountNearest, PoolRange
+from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.simulations.local import InProcessParties
 
 pytestmark = pytest.mark.slow
@@ -54,7 +56,7 @@ def config(**changes: Any) -> RunConfig:
 
 
 class Consortium(InProcessParties):
-    """Parties, every request that they were asked, and who is cut off at which."""
+    """Parties, every question that they were asked, and who is cut off at which request."""
 
     def __init__(
         self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None, **options: Any
@@ -64,7 +66,9 @@ class Consortium(InProcessParties):
         super().__init__(members(private, folder, **options), "trial")
 
     def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
-        self.asked += [(name, body) for name, body in requests.items() if isinstance(body, CountNearest)]
+        for name, body in requests.items():
+            if isinstance(body, Ask) and isinstance(body.question, CountNearest):
+                self.asked.append((name, body.question))
         heard = {name: body for name, body in requests.items() if not self._silent(name, body)}
         gone = {name: Failure("unreachable", "gone") for name in requests.keys() - heard.keys()}
         return super().ask(heard, **options) | gone
@@ -75,12 +79,8 @@ def labels(folder: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def purposes(consortium: Consortium) -> list[tuple[str, bool, int]]:
-    return [
-        (body.terms.stage, body.by_class, len(body.inputs.indices))
-        for name, body in consortium.asked
-        if name == NAMES[0]
-    ]
+def purposes(consortium: Consortium) -> list[tuple[str, int]]:
+    return [(asked.terms.stage, len(asked.inputs.indices)) for name, asked in consortium.asked if name == NAMES[0]]
 
 
 @pytest.fixture
@@ -89,9 +89,15 @@ def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
 
     def run(
-        folder: str = "run", *, silent: Any = None, vote_sum: Any = None, agreed: Any = None, **changes: Any
+        folder: str = "run",
+        *,
+        silent: Any = None,
+        vote_sum: Any = None,
+        agreed: Any = None,
+        records: Examples | None = None,
+        **changes: Any,
     ) -> Any:
-        consortium = Consortium(private, tmp_path / "parties", silent, agreed=agreed)
+        consortium = Consortium(records or private, tmp_path / "parties", silent, agreed=agreed)
         coordinator = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )
@@ -108,21 +114,18 @@ def test_clear_and_masked_sums_give_the_same_labels_and_each_stage_its_own_sampl
     assert labels(tmp_path / "clear") == labels(tmp_path / "masked")
     assert clear.labels.answered > 15 and clear.labels.quality.accuracy > 0.9
     assert masked.privacy.epsilon == clear.privacy.epsilon
-    passed = [size for stage, by_class, size in stages if stage == "release" and by_class]
-    assert [one[:2] for one in stages[:4]] == [
-        ("threshold", False), ("threshold", True), ("release", False), ("release", True),
-    ]  # fmt: skip
-    assert sum(passed) == clear.labels.answered
+    assert [stage for stage, _ in stages] == ["threshold", "release"] * (len(stages) // 2)
+    assert sum(size for stage, size in stages if stage == "release") == clear.labels.answered
 
 
 def test_every_question_is_charged_before_it_is_asked(go: Any, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def watching(name: str, body: Any) -> bool:
-        if isinstance(body, CountNearest) and name == NAMES[0] and not body.by_class:
+        if isinstance(body, Ask) and name == NAMES[0]:
             paid = sum(entry.content.queries for entry in charges(tmp_path / "run"))
             seen.append(paid - asked[0])
-            asked[0] += len(body.inputs.indices)
+            asked[0] += body.question.shape[0]
         return False
 
     asked = [0]
@@ -138,14 +141,12 @@ def charges(folder: Path) -> list[Any]:
         ledger.close()
 
 
-@pytest.mark.parametrize("mode", ["clear", "masked"])
-def test_who_drops_out_between_the_sums_is_left_out_of_both(mode: str, go: Any, tmp_path: Path) -> None:
-    dropped = go("dropped", votes__mode=mode, silent=lambda n, b: n == NAMES[3] and getattr(b, "by_class", False))
-    rounds = [sorted({name for name, body in go.consortium.asked if (body.terms.stage, body.by_class) == kind})
-              for kind in (("threshold", False), ("threshold", True))]  # fmt: skip
-    assert rounds == [NAMES, NAMES]
+def test_who_drops_out_between_its_answer_and_the_sum_is_left_out_of_it(go: Any, tmp_path: Path) -> None:
+    masked = {"votes__mode": "masked"}
+    dropped = go("dropped", silent=lambda n, b: n == NAMES[3] and isinstance(b, SecureSumStep), **masked)
+    assert sorted({name for name, asked in go.consortium.asked if asked.terms.stage == "threshold"}) == NAMES
     assert NAMES[3] in dropped.rounds[0].failed
-    go("without", votes__mode=mode, silent=lambda n, b: n == NAMES[3])
+    go("without", silent=lambda n, b: n == NAMES[3], **masked)
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
 
 
@@ -162,7 +163,7 @@ def test_a_run_goes_on_with_the_parties_of_its_first_sums_about_an_input_once_th
     now = [""]
 
     def away(name: str, body: Any) -> bool:
-        now[0] = getattr(getattr(body, "terms", None), "stage", now[0])
+        now[0] = body.question.terms.stage if isinstance(body, Ask) else now[0]
         return (name == NAMES[3] and now[0] == stage) or (stage == "threshold" and now[0] == "release")
 
     with pytest.raises(QuorumNotReached):
@@ -179,12 +180,12 @@ def test_parties_that_keep_dropping_out_stop_the_run_with_a_line_that_says_so(go
     left, gone = NAMES[1:], set()
 
     def falling(name: str, body: Any) -> bool:
-        if getattr(body, "by_class", False) and left and name == left[-1]:
+        if isinstance(body, Ask) and left and name == left[-1]:
             gone.add(left.pop())
         return name in gone
 
     with pytest.raises(QuorumNotReached, match="start the run again"):
-        go(silent=falling, votes__quorum=0.25)
+        go(silent=falling)
 
 
 def test_an_interrupted_run_is_taken_up_without_another_charge_and_gives_the_same_labels(
@@ -193,7 +194,7 @@ def test_an_interrupted_run_is_taken_up_without_another_charge_and_gives_the_sam
     go("whole")
     for stage in ("threshold", "release"):
         with pytest.raises(QuorumNotReached):
-            go("cut", silent=lambda n, b, p=stage: isinstance(b, CountNearest) and b.terms.stage == p and b.by_class)
+            go("cut", silent=lambda n, b, p=stage: isinstance(b, Ask) and b.question.terms.stage == p)
     go("cut")
     assert labels(tmp_path / "whole") == labels(tmp_path / "cut")
     sizes = {name: [one.content.queries for one in charges(tmp_path / name)] for name in ("whole", "cut")}
@@ -245,7 +246,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
         changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
         del changes["neighbours__features"]
     asked = config(**changes)
-    questions = build_requests(asked, public.pool.x, "a" * 64, "ledger", no_network)
+    questions = kind_of(RunFacts(asked, public.pool.x, "a" * 64, "ledger", None, no_network, 0.0))
     torch.manual_seed(1)
     student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
     informed = questions.informed_by(student)
@@ -253,9 +254,9 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
     sampled = create("knn", k=20, classes=10, **NOISE)
     within = create("individual-knn", sigma=4.0, participations=1)
     put, stage = (sampled, "release") if mechanism == "knn" else (within, "")
-    first, second = (one.request(put, "clear", inputs, stage) for one in (questions, informed))
+    first, second = (one.ask(put, "clear", inputs, stage) for one in (questions, informed))
     assert questions.want_student and first.features.name == "hog" and second.features.name == "network"
-    assert second.features.projection.shape[1] == 16 and first.round_id != second.round_id
+    assert second.features.projection.shape[1] == 16 and first.name != second.name
 
 
 def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) -> None:
@@ -263,7 +264,9 @@ def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) ->
         def save(self, path: Path) -> None:
             path.write_bytes(b"leaves")
 
-    questions = build_requests(config(neighbours__features="student"), public.pool.x, "a" * 64, "ledger", no_network)
+    questions = kind_of(
+        RunFacts(config(neighbours__features="student"), public.pool.x, "a" * 64, "ledger", None, no_network, 0.0)
+    )
     with pytest.raises(ConfigurationError, match="needs a student that is a network"):
         questions.informed_by(Tree())  # type: ignore[arg-type]
 
@@ -332,6 +335,35 @@ def test_a_party_without_records_is_refused(private: Examples) -> None:
 def test_the_request_survives_the_wire(go: Any) -> None:
     go()
     _, body = go.consortium.asked[1]
-    again = Request.from_bytes(Request("request", "run", body).to_bytes()).body
-    assert isinstance(again, CountNearest)
-    assert Request("request", "run", again).to_bytes() == Request("request", "run", body).to_bytes()
+    sent = Request("request", "run", Ask("round", body))
+    again = Request.from_bytes(sent.to_bytes())
+    assert isinstance(again.body, Ask) and isinstance(again.body.question, CountNearest)
+    assert again.to_bytes() == sent.to_bytes()
+
+
+EVERYTHING_PASSES = {"mechanism": {"name": "knn", "parameters": NOISE | {"threshold": -1000.0}}}
+
+
+@pytest.mark.parametrize("mode", ["clear", "masked"])
+def test_each_stage_is_one_question_and_what_is_asked_depends_on_no_record(
+    mode: str, go: Any, private: Examples
+) -> None:
+    """An institution that knew all other records read one from the distances that were asked about next."""
+    data = {
+        "all": private,
+        "one record less": private.take(np.arange(len(private) - 1)),
+        "another label": Examples(private.x, np.append(private.labels()[:-1], (private.labels()[-1] + 1) % 10)),
+        "few, of one class": Examples(private.x[:40], np.zeros(40, dtype=np.int64)),
+    }
+    asked: dict[str, list[tuple[str, bytes]]] = {}
+    for name, records in data.items():
+        go(
+            name.replace(" ", "-"),
+            records=records,
+            votes__mode=mode,
+            queries={"count": 6, "batch": 6},
+            **EVERYTHING_PASSES,
+        )
+        assert [stage for stage, _ in purposes(go.consortium)] == ["threshold", "release"]
+        asked[name] = [(party, encode(question)) for party, question in go.consortium.asked]
+    assert all(what == asked["all"] for what in asked.values())

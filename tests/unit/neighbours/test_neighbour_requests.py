@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ import numpy as np
 import pytest
 from support.record_votes import NEAR, RECORDS, Clinic, plane, records
 
+from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.data import Examples
 from collegium.data.features import Features
-from collegium.errors import ProtocolViolation
+from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_NEIGHBOUR_COUNT
 from collegium.parties.account import Account
 from collegium.parties.neighbours.budgets import FILE
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Failure, Neighbours, Prepared
-from collegium.protocol.requests import CastNeighbours
+from collegium.protocol.replies import Counts, Failure, Prepared
+from collegium.protocol.requests import Ask
 
 POOL = plane(60, 2)
 
@@ -38,7 +40,7 @@ def clinic(tmp_path: Path) -> Clinic:
 
 def test_an_answer_counts_the_records_within_the_radius(clinic: Clinic) -> None:
     answer = clinic.ask(clinic.question((4, 9, 17)))
-    assert isinstance(answer, Neighbours)
+    assert isinstance(answer, Counts)
     for row, position in enumerate((4, 9, 17)):
         assert (answer.counts[row] == near(position, records().x)).all()
     assert answer.counts.sum() > 3
@@ -68,8 +70,10 @@ def test_the_same_question_again_has_the_same_answer_and_costs_nothing(clinic: C
     assert (clinic.ask(question).counts == first).all(), "the same round"
     clinic.restart()
     assert (clinic.ask(question, request_id="one").counts == first).all(), "the same request after a restart"
-    other_cut = clinic.question((17, 4), participations=1, round_id="another")
-    assert (clinic.ask(other_cut).counts == first[[2, 0]]).all(), "the same queries in another round"
+    other_cut = clinic.question((17, 4), participations=1)
+    assert (clinic.ask(other_cut, round_id="another").counts == first[[2, 0]]).all(), (
+        "the same queries in another round"
+    )
 
 
 def test_under_another_ledger_the_same_question_is_paid_again(clinic: Clinic) -> None:
@@ -85,15 +89,14 @@ def test_under_another_ledger_the_same_question_is_paid_again(clinic: Clinic) ->
 def test_where_parties_add_the_noise_every_round_that_leaves_is_paid_and_no_other(clinic: Clinic) -> None:
     """Rounds that failed before a vector left had used up the participations of those near, and labels were noise."""
 
-    def asked(round_id: str) -> CastNeighbours:
-        return clinic.question((4, 9), participations=1, mode="masked+noised", round_id=round_id)
+    asked = clinic.question((4, 9), participations=1, mode="masked+noised")
 
     def counts(round_id: str) -> np.ndarray:
-        assert clinic.ask(asked(round_id)) == Prepared(round_id)
+        assert clinic.ask(asked, round_id=round_id) == Prepared(round_id)
         return clinic.party.rounds.of("run", round_id)[1]
 
     def leave(round_id: str) -> None:
-        clinic.party._handlers[CastNeighbours].leave("run", asked(round_id))  # type: ignore[attr-defined]
+        clinic.party._leave("run", Ask(round_id, asked))
 
     first = counts("a")
     assert first.any() and (counts("b") == first).all() and (counts("c") == first).all()
@@ -114,7 +117,7 @@ def test_where_parties_add_the_noise_every_round_that_leaves_is_paid_and_no_othe
 def test_a_masked_round_is_kept_for_its_sum_and_for_no_other_question(clinic: Clinic) -> None:
     asked = clinic.question((4, 9), mode="masked")
     assert clinic.ask(asked) == Prepared("round") == clinic.ask(asked)
-    assert clinic.party.rounds.of("run", "round")[0] == asked
+    assert clinic.party.rounds.of("run", "round")[0] == Ask("round", asked)
     other = clinic.ask(clinic.question((5, 9), mode="masked"))
     assert isinstance(other, Failure) and "fresh id" in other.message
 
@@ -203,14 +206,33 @@ def test_questions_that_would_pay_once_for_two_answers_are_no_requests(clinic: C
 def test_requests_and_answers_survive_the_wire(clinic: Clinic) -> None:
     features = Features("raw", np.array([[3.0], [-4.0], [0.0], [1024.0]], dtype=np.float32))
     asked = clinic.question((4, 9), features=features, kernel="quadratic", levels=4)
-    request = Request("id", "run", asked)
+    request = Request("id", "run", Ask("round", asked))
     read = Request.from_bytes(request.to_bytes())
-    assert read.to_bytes() == request.to_bytes() and read.body.radii_squared == (NEAR, NEAR)
-    assert (read.body.features.projection == features.projection).all()
+    assert read.to_bytes() == request.to_bytes() and read.body.question.radii_squared == (NEAR, NEAR)
+    assert (read.body.question.features.projection == features.projection).all()
     answer = Reply("id", clinic.ask(asked))
     assert (Reply.from_bytes(answer.to_bytes()).body.counts == answer.body.counts).all()
-    with pytest.raises(ProtocolViolation, match="counts are 0"):
-        Neighbours(np.full((1, 1), MAX_NEIGHBOUR_COUNT + 1))
+
+
+def test_an_answer_outside_the_public_range_does_not_count(clinic: Clinic) -> None:
+    """It survives the wire, and the coordinator holds it to what was asked."""
+
+    @dataclass
+    class Loud:
+        entry: int
+
+        def names(self) -> list[str]:
+            return ["clinic"]
+
+        def ask(self, requests: Any, **_: Any) -> dict[str, Any]:
+            answer = Reply("id", Counts(np.full((1, RECORDS), self.entry)))
+            return dict.fromkeys(requests, Reply.from_bytes(answer.to_bytes()).body)
+
+    asked = VoteRound(clinic.question((4,)), {"clinic": 0}, 1.0, 1)
+    assert (ClearSum(Loud(MAX_NEIGHBOUR_COUNT)).sum_votes(asked).counts == MAX_NEIGHBOUR_COUNT).all()
+    for entry in (MAX_NEIGHBOUR_COUNT + 1, -1):
+        with pytest.raises(QuorumNotReached, match=f"counts outside 0 to {MAX_NEIGHBOUR_COUNT}"):
+            ClearSum(Loud(entry)).sum_votes(asked)
 
 
 def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> None:
@@ -220,7 +242,7 @@ def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> 
     clinic.restart()
     said = clinic.ask(clinic.question((4,), sigma=20.0, levels=4, kernel="quadratic"))
     assert isinstance(said, Failure) and said.code == "refused-noise"
-    assert isinstance(clinic.ask(clinic.question((4, 9, 17))), Neighbours)
+    assert isinstance(clinic.ask(clinic.question((4, 9, 17))), Counts)
     over = clinic.ask(clinic.question((5,)))
     assert isinstance(over, Failure) and over.code == "refused-queries"
     assert account.spent() == 0.0, "records pay, at record level"

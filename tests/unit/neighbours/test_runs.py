@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from support.coordinators import coordinator_for
 from support.digit_parties import PARTIES, ROSTER, TASK, members, run_config
 
-from collegium.coordinator.rounds import round_requests as questions
+from collegium.coordinator.kinds import near_records as questions
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
@@ -33,8 +34,9 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
 from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.privacy.renyi import WIDE_ORDERS
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
-from collegium.protocol.requests import CastNeighbours
+from collegium.protocol.requests import Ask
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 
@@ -64,7 +66,7 @@ class Consortium(InProcessParties):
         super().__init__(members(private, folder, parties=parties, record_rho=0.2), "trial")
 
     def ask(self, requests: Any, **options: Any) -> Any:
-        self.asked += [body for body in requests.values() if isinstance(body, CastNeighbours)]
+        self.asked += [body.question for body in requests.values() if isinstance(body, Ask)]
         return super().ask(requests, **options)
 
 
@@ -204,9 +206,7 @@ def requests_of(private: Examples, public: PublicData, folder: Path) -> list[byt
     coordinator_for(config(), consortium, folder, public=public).label()
     asked = []
     for body in consortium.asked:
-        message = Request("id", "trial", body).to_proto()
-        message.cast_neighbours.ledger_id = ""
-        asked.append(message.SerializeToString(deterministic=True))
+        asked.append(Request("id", "trial", Ask("round", replace(body, ledger_id="ledger"))).to_bytes())
     return asked
 
 
@@ -291,13 +291,13 @@ def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
     public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator that proposes a smaller range would learn from the error whether a count exceeds it."""
-    monkeypatch.setattr(CastNeighbours, "highest", property(lambda body: 200))
+    monkeypatch.setattr(CastNeighbours, "high", property(lambda body: 200))
     proposed = []
     begin = summing.SumHandler._begin
 
     def honest(handler: Any, request: Request) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(CastNeighbours, "highest", property(lambda body: 2**18 - 1))
+            patched.setattr(CastNeighbours, "high", property(lambda body: 2**18 - 1))
             try:
                 begin(handler, request)
             except ProtocolViolation as error:

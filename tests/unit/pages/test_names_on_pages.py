@@ -22,6 +22,7 @@ ELSEWHERE = {
     "collegium.teachers",
     "collegium.students",
     "collegium.sources",
+    "collegium.questions",
     "collegium.v1",  # the package of the .proto files
     "terms.parameters",  # fields of messages
     "terms.stage",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.nearest.question import CountNearest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
@@ -17,9 +18,11 @@ from collegium.parties.account import Account
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
-from collegium.protocol.requests import CastVotes, CountNearest, PoolRange, SecureSumStep, Terms, VoteRequest
+from collegium.protocol.requests import SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
 
 MakeParty = Callable[..., Party]
@@ -31,7 +34,7 @@ STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0, times_per_query=1)
 
 def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> CastVotes:
     terms = Terms(mechanism, parameters, "replace", "masked+noised", stage)
-    return CastVotes(terms, LINEAR, PoolRange(pool.sha256, (0, 1)), "round-1", "ledger")
+    return CastVotes(terms, "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10)
 
 
 @pytest.mark.parametrize("stage", ["", "release", "noised release"])
@@ -69,7 +72,7 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
     share = asked.terms.share()
     assert share is not None
     reach = share.reach(PLAN.parties, 20)
-    coordinator = CoordinatorSum(SumSetup("ours", "round-1", ROSTER, 20, 0, asked.highest, PLAN, reach))
+    coordinator = CoordinatorSum(SumSetup("ours", "round-1", ROSTER, 20, 0, asked.high, PLAN, reach))
     step = SecureSumStep(coordinator.requests()["alpha"])
     answer = party.handle(Request("sum", "run-1", step)).body
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
@@ -81,27 +84,27 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
 def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
     make_party: MakeParty, pool: ArraySpec, kind: str, complete: bool, answered: bool
 ) -> None:
-    """One sum about an input is bound to its round; the sums by distance and by class are two."""
+    """One sum about an input is bound to its round; the sums of two stages are two."""
     keys = {f"party-{n:02d}": Ed25519PrivateKey.generate().public_key() for n in range(49)}
     roster = ROSTER | {name: key.public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in keys.items()}
     plan = plan_graph(len(roster), 0.2, 0.1, quorum=0.8, complete=complete)
     assert plan.complete == complete
     party = make_party(membership=Membership("ours", roster, KEYS["alpha"].sign))
-    asked: VoteRequest = CastVotes(
+    asked: Question = CastVotes(
         Terms("gnmax", {"sigma": 40.0}, "replace", "masked"),
+        "ledger",
         LINEAR,
         PoolRange(pool.sha256, (0, 1)),
-        "round-1",
-        "ledger",
+        10,
     )
-    length = 20
     if kind == "sample":
         parameters = {"k": 3.0, "classes": 10, "threshold": 2.0, "sampling_rate": 0.5, "sigma1": 9.0, "sigma2": 4.0}
         terms = Terms("knn", parameters, "add-remove", "masked", "release")
         inputs, edges = PoolRange(pool.sha256, (0,)), np.array([[100, 10**6]])
-        asked, length = CountNearest(terms, Features("raw"), inputs, edges, False, "round-1", "ledger"), 3
+        asked = CountNearest(terms, "ledger", Features("raw"), inputs, 10, edges)
     assert isinstance(Asker(party)(asked), Prepared)
-    coordinator = CoordinatorSum(SumSetup("ours", "round-1", roster, length, 0, asked.highest, plan))
+    rows, entries = asked.shape
+    coordinator = CoordinatorSum(SumSetup("ours", "round-1", roster, rows * entries, 0, asked.high, plan))
     step = SecureSumStep(coordinator.requests()["alpha"])
     answer = party.handle(Request("sum", "run-1", step)).body
     assert isinstance(answer, SecureSumAnswer if answered else Failure)

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from collegium.parties.account import Account
 from collegium.parties.party import SAFE_POLICY, Party
 from collegium.parties.policy import Policy
 from collegium.protocol.messages import Request
-from collegium.protocol.replies import Description, Failure, Fitted, Prepared, Votes, check_votes
-from collegium.protocol.requests import CastVotes, Describe, Fit, HoldPool, PoolRange, SecureSumStep, Terms
+from collegium.protocol.question import Terms
+from collegium.protocol.replies import Counts, Description, Failure, Fitted, Prepared
+from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, SecureSumStep
 from collegium.protocol.v1 import secure_sum_pb2
 
 MakeParty = Callable[..., Party]
@@ -30,7 +32,8 @@ MakeParty = Callable[..., Party]
 
 def test_every_row_of_votes_sums_to_the_number_of_teachers(make_party: MakeParty, pool: ArraySpec) -> None:
     votes = Asker(make_party()).votes(pool, tuple(range(100)))
-    check_votes(votes, queries=100, classes=10, teachers=3)
+    assert votes.counts.shape == (100, 10)
+    cast(pool, (0,)).check(votes.counts, teachers=3)
 
 
 def test_votes_are_mostly_right(make_party: MakeParty, pool: ArraySpec, digits: Examples) -> None:
@@ -124,7 +127,7 @@ def test_a_masked_round_cannot_be_prepared_for_other_queries(make_party: MakePar
 def test_rounds_of_two_runs_do_not_meet(make_party: MakeParty, pool: ArraySpec) -> None:
     party = make_party()
     for run, position in (("run-1", 3), ("run-2", 4)):
-        party.handle(Request("r", run, cast(pool, (position,), sum_mode="masked")))
+        party.handle(Request("r", run, Ask("round-1", cast(pool, (position,), sum_mode="masked"))))
     whole = Asker(party).votes(pool, (3, 4)).counts
     assert np.array_equal(party.rounds.of("run-1", "round-1")[1], whole[:1])
     assert np.array_equal(party.rounds.of("run-2", "round-1")[1], whole[1:])
@@ -133,7 +136,7 @@ def test_rounds_of_two_runs_do_not_meet(make_party: MakeParty, pool: ArraySpec) 
 def test_a_repeated_request_gets_the_same_bytes_without_work(make_party: MakeParty, pool: ArraySpec) -> None:
     permitted: list[Request] = []
     party = make_party(policy=permitted.append)
-    request = Request("again", "run-1", cast(pool, (1, 2, 3)))
+    request = Request("again", "run-1", Ask("round-1", cast(pool, (1, 2, 3))))
     first = party.handle(request).to_bytes()
     assert party.handle(request).to_bytes() == first
     assert party.handle(Request.from_bytes(request.to_bytes())).to_bytes() == first
@@ -179,7 +182,7 @@ def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
 ) -> None:
     def asked(mode: str, gamma: float, positions: tuple[int, ...], round_id: str) -> Any:
         terms = Terms("lnmax", {"gamma": gamma}, sum_mode=mode)
-        return ask(CastVotes(terms, LINEAR, PoolRange(pool.sha256, positions), round_id, "ledger"))
+        return ask(replace(cast(pool, positions), terms=terms), round_id=round_id)
 
     ask = Asker(make_party(policy=None))
     assert asked("clear", 0.05, (0,), "a").code == "refused-mode", "the coordinator would see its votes"
@@ -220,7 +223,7 @@ def test_more_counts_than_a_message_holds_are_refused(
 ) -> None:
     monkeypatch.setattr("collegium.limits.MAX_COUNTS_PER_ANSWER", 19)
     ask = Asker(make_party())
-    assert isinstance(ask.votes(pool, (0,)), Votes)
+    assert isinstance(ask.votes(pool, (0,)), Counts)
     assert ask.votes(pool, (0, 1)).code == "protocol"
 
 
@@ -284,7 +287,7 @@ def test_a_class_never_seen_gets_no_vote(make_party: MakeParty, pool: ArraySpec,
         options: dict[str, Any] = {"trees": 5} if kind == "random-forest" else {"steps": 3}
         settings = TeacherSettings(kind=kind, per_party=2, options=options)
         votes = Asker(make_party(few)).votes(pool, tuple(range(100)), settings)
-        check_votes(votes, queries=100, classes=10, teachers=2)
+        cast(pool, (0,)).check(votes.counts, teachers=2)
         assert votes.counts[:, 4:].sum() == 0
 
 
@@ -292,7 +295,7 @@ def test_more_teachers_than_records_still_vote(make_party: MakeParty, pool: Arra
     settings = TeacherSettings(kind="linear", per_party=20, options={"steps": 2})
     ask = Asker(make_party(private.take(np.arange(5))))
     assert ask.fit(settings) == Fitted(20)
-    check_votes(ask.votes(pool, (0, 1), settings), queries=2, classes=10, teachers=20)
+    cast(pool, (0,)).check(ask.votes(pool, (0, 1), settings).counts, teachers=20)
 
 
 def test_nothing_private_leaves_the_party(
@@ -307,8 +310,8 @@ def test_nothing_private_leaves_the_party(
     caplog.set_level(logging.DEBUG)
     party = make_party(records)
     said = []
-    good = Fit(LINEAR), Describe(), cast(pool, tuple(range(9)))
-    for number, body in enumerate([*good, cast(pool, (999,)), Fit(TeacherSettings(kind="nothing"))]):
+    good = Fit(LINEAR), Describe(), Ask("round-1", cast(pool, tuple(range(9))))
+    for number, body in enumerate([*good, Ask("round-1", cast(pool, (999,))), Fit(TeacherSettings(kind="nothing"))]):
         said.append(party.handle(Request(f"r{number}", "run-1", body)).to_bytes())
 
     def quoting(*_: Any, **__: Any) -> Any:

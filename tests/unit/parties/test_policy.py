@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collegium.parties.terms import mechanism_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,14 +17,16 @@ from collegium.parties.account import Account
 from collegium.parties.answers import Answer
 from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
-from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
 from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
+from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CastVotes, Describe, PoolRange, Terms, VoteRequest
+from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
 
 POOL = "ab" * 32
@@ -35,11 +36,11 @@ def cast(
     *indices: int, mode: str = "masked", mechanism: str = "gnmax", stage: str = "", **parameters: float
 ) -> CastVotes:
     terms = Terms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage)
-    return CastVotes(terms, TeacherSettings(), PoolRange(POOL, indices or (0,)), "round-1", "ledger")
+    return CastVotes(terms, "ledger", TeacherSettings(), PoolRange(POOL, indices or (0,)), 10)
 
 
 def ask(policy: PolicyConfig, request: CastVotes, hour: int = 12) -> None:
-    Policy(policy, lambda: datetime(2026, 1, 5, hour, tzinfo=UTC))(Request("id", "run", request))
+    Policy(policy, lambda: datetime(2026, 1, 5, hour, tzinfo=UTC))(Request("id", "run", Ask("round-1", request)))
 
 
 def test_the_default_policy_takes_masked_sums_and_shows_no_votes() -> None:
@@ -115,7 +116,7 @@ def test_a_misspelt_policy_names_its_mistake(tmp_path: Path) -> None:
 
 
 def worst_law(request: CastVotes, teachers: int) -> Law:
-    return mechanism_of(request).answer_law(Unit(teachers, Adjacency.ADD_REMOVE), request.terms.stage)
+    return described(request).answer_law(Unit(teachers, Adjacency.ADD_REMOVE), request.terms.stage)
 
 
 def worst_cost(request: CastVotes, order: float, teachers: int) -> float:
@@ -159,7 +160,7 @@ def account(folder: Path, **limits: object) -> Account:
     return Account(folder, "clinic", PolicyConfig.model_validate(limits), None)
 
 
-def leave(account: Account, request: VoteRequest) -> None:
+def leave(account: Account, request: CastVotes) -> None:
     """Have an answer leave; what its inputs are, the position says here."""
     contents = [b"input %d" % position for position in request.inputs.indices]
     account.leave(Answer.to("run", request, contents, b"roster"), np.zeros((len(contents), 2), dtype=np.int64))

@@ -69,7 +69,7 @@ def test_unknown_categories_and_missing_values_teach_like_any_others(
     spec = pools.put(public.x)
     options: dict[str, Any] = {"random-forest": {"trees": 10}, "mlp": {"steps": 100, "hidden": 16}}.get(kind, {})
     settings = TeacherSettings(kind=kind, per_party=3, options=options)
-    ask = Asker(party("alpha", alpha, None, pools, allowed_imports={kind}))
+    ask = Asker(party("alpha", alpha, None, pools, allowed_imports={kind}), 2)
     votes = ask.votes(spec, tuple(range(100)), settings).counts
     assert (votes.sum(axis=1) == 3).all()
     known = public.x[:, 1] == 0  # the age is there
@@ -107,33 +107,33 @@ def test_two_parties_of_different_kinds_answer_one_run(alpha: Examples, tmp_path
 
 def test_a_choice_gives_the_teachers_that_the_consortium_could_have_named(alpha: Examples, pools: PoolStore) -> None:
     spec = pools.put(alpha.x[:50])
-    chosen = Asker(party("alpha", alpha, FOREST, pools)).votes(spec, tuple(range(50)), OWN)
+    chosen = Asker(party("alpha", alpha, FOREST, pools), 2).votes(spec, tuple(range(50)), OWN)
     named = OWN.model_copy(update={"kind": FOREST.kind, "options": FOREST.options})
     assert np.array_equal(
-        chosen.counts, Asker(party("alpha", alpha, None, pools)).votes(spec, tuple(range(50)), named).counts
+        chosen.counts, Asker(party("alpha", alpha, None, pools), 2).votes(spec, tuple(range(50)), named).counts
     )
-    other = Asker(party("alpha", alpha, MLP, pools)).votes(spec, tuple(range(50)), named)
+    other = Asker(party("alpha", alpha, MLP, pools), 2).votes(spec, tuple(range(50)), named)
     assert np.array_equal(chosen.counts, other.counts)  # where the consortium names a kind, that is the kind
 
 
 def test_a_party_that_has_not_chosen_or_may_not_is_told(alpha: Examples, pools: PoolStore) -> None:
-    none = Asker(party("alpha", alpha, None, pools)).fit(OWN)
+    none = Asker(party("alpha", alpha, None, pools), 2).fit(OWN)
     assert none.code == "configuration"
     assert "name one under [teacher] in the party's file" in none.message
     bayes = OwnTeacher(kind="sklearn.naive_bayes:GaussianNB")
-    assert Asker(party("alpha", alpha, bayes, pools)).fit(OWN).code == "refused"
+    assert Asker(party("alpha", alpha, bayes, pools), 2).fit(OWN).code == "refused"
     assert Asker(party("alpha", alpha, bayes, pools, allowed_imports={bayes.kind})).fit(OWN) == Fitted(2)
-    assert Asker(party("alpha", alpha, OwnTeacher(kind=OWN_CHOICE), pools)).fit(OWN).code == "configuration"
+    assert Asker(party("alpha", alpha, OwnTeacher(kind=OWN_CHOICE), pools), 2).fit(OWN).code == "configuration"
 
 
 def test_another_choice_is_no_way_around_what_was_agreed_to(alpha: Examples, pools: PoolStore, tmp_path: Path) -> None:
     """The same query again, after a restart with another kind, gets the answer of before: two would differ by votes."""
-    asked = cast(pools.put(np.unique(alpha.x, axis=0)), tuple(range(50)), settings=OWN)
+    asked = cast(pools.put(np.unique(alpha.x, axis=0)), tuple(range(50)), classes=2, settings=OWN)
     answers, others = [], []
     for own in (FOREST, MLP, FOREST):
         account = Account(tmp_path, "alpha", PolicyConfig(), None)
-        answers.append(Asker(party("alpha", alpha, own, pools, account=account))(asked).counts.tolist())
-        others.append(Asker(party("alpha", alpha, own, pools))(asked).counts.tolist())
+        answers.append(Asker(party("alpha", alpha, own, pools, account=account), 2)(asked).counts.tolist())
+        others.append(Asker(party("alpha", alpha, own, pools), 2)(asked).counts.tolist())
         account.close()
     assert answers[0] == answers[1] == answers[2] == others[0] != others[1]
 

@@ -17,7 +17,8 @@ from support.party_requests import LINEAR
 from collegium.errors import CollegiumError
 from collegium.parties.answers import Answer, AnswerCounts
 from collegium.privacy.units import IntArray
-from collegium.protocol.requests import CastVotes, PoolRange, Terms
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.plan import holders_of
@@ -27,9 +28,7 @@ PARTIES, QUORUM = 12, 8
 SPARSE = GraphPlan(PARTIES, 3, 2, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 COMPLETE = GraphPlan(PARTIES, PARTIES - 1, QUORUM - 1, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 VOTES = {f"p{i:02d}": np.array([[i + 1, 2 * i, 7]]) for i in range(PARTIES)}
-ASKED = CastVotes(
-    Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), LINEAR, PoolRange("0" * 64, (0,)), "round", "ledger"
-)
+ASKED = CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "ledger", LINEAR, PoolRange("0" * 64, (0,)), 3)
 ANSWER = Answer.to("run", ASKED, [b"an input"], b"roster")
 
 

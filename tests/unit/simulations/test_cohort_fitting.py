@@ -56,7 +56,7 @@ def test_a_cohort_is_one_program_and_its_parties_find_their_teachers(
     for number in range(3):
         party = virtual_party(run.folder, number)
         assert party.handle(Request("fit", "cohort", Fit(run.config.teachers))).body == Fitted(2)
-        assert party.ensembles.under(run.config.teachers).reused == 2
+        assert party.ensembles(run.config.teachers).reused == 2
 
 
 def test_on_a_cpu_the_parties_fit_their_own(run: PreparedRun) -> None:

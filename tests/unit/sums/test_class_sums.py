@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.parties.class_sums import RecordsOfClasses
 from scipy.stats import chi2
 from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
 
@@ -21,15 +20,18 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import ConfigurationError, ProtocolViolation
 from collegium.parties.account import Account
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
 from collegium.privacy.mechanisms.record_counts import RecordCounts
 from collegium.privacy.noise.distributed import NoiseShare
 from collegium.privacy.units import Adjacency, Unit
+from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.messages import Request
+from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
-from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.requests import Ask
 
 BOUND_SQUARED = bound_squared(3)
 STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), (0.0,))
@@ -160,7 +162,7 @@ def test_clear_sums_are_the_sum_of_all_records(consortium: Callable[..., Consort
 
 def noise_found(parties: Consortium, kernel: KernelMap, sigma: float) -> np.ndarray:
     exact = np.sum([RecordsOfClasses(own, TASK).sums(kernel) for own in parties.examples.values()], axis=0)
-    rounds = [parties.asks(parties.request("masked+noised", sigma=sigma, round_id=f"round-{n}")) for n in range(8)]
+    rounds = [parties.asks(parties.request("masked+noised", sigma=sigma)) for _ in range(8)]
     return np.concatenate([total - exact for total in rounds]) / np.sqrt(BOUND_SQUARED)
 
 
@@ -216,7 +218,7 @@ def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_
     if kind == "shares of records":
         cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
         counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "clear")
-        asked = CountCoverage(counted, "round-1", "ledger", True, cells, parties.pool_sha256)
+        asked = CountCoverage(counted, "ledger", True, cells, parties.pool_sha256)
     parties.asks(asked)
     account, stage = Account(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
     stated = account.record_spent_altogether()[0]
@@ -241,14 +243,15 @@ def test_weak_noise_and_further_sums_are_refused(
 ) -> None:
     """Another kernel is another question, and so is a whole party's vector: both cost again, to records or party.
 
-    Under masks they are given with the parties' noise alone: the whole vector is released, and nobody need see a clean one.
+    Under masks they are given with the parties' noise alone: the whole vector is released, and nobody need see a clean
+    one.
     """
     modes = ("clear", "masked+noised")
     policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1, sum_modes=modes)
     parties = consortium(**accounted(tmp_path, policy))
     parties.asks(parties.request("clear"))
-    asked = parties.request(**({"mode": "clear", "round_id": "round-2"} | changed))
-    reply = parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"]
+    asked = parties.request(**({"mode": "clear"} | changed))
+    reply = parties.parties.ask({"alpha": Ask("round-2", asked)}, timeout_s=1.0)["alpha"]
     assert isinstance(reply, Failure) and reply.code == code
 
 
@@ -258,16 +261,16 @@ def test_a_request_that_does_not_fit_the_task_is_refused(consortium: Callable[..
         parties.request("clear", terms=parties.request("clear").terms.of(ClassSums(5.0, 4), "clear")),
         parties.request("clear", pool_sha256="0" * 64),
     ):
-        assert isinstance(parties.parties.ask({"alpha": asked}, timeout_s=1.0)["alpha"], Failure)
+        assert isinstance(parties.parties.ask({"alpha": Ask("round-2", asked)}, timeout_s=1.0)["alpha"], Failure)
     with pytest.raises(ProtocolViolation, match="64 hexadecimal digits"):
         parties.request("clear", pool_sha256="0")
 
 
 def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> None:
-    asked = Request("id", "run-1", consortium().request("masked", per_party=True))
+    asked = Request("id", "run-1", Ask("round-1", consortium().request("masked", per_party=True)))
     read = Request.from_bytes(asked.to_bytes())
     assert read.to_bytes() == asked.to_bytes()
-    assert read.body.question == asked.body.question  # type: ignore[union-attr]
+    assert read.body.question.asked == asked.body.question.asked  # type: ignore[union-attr]
 
 
 def test_a_mechanism_of_one_class_is_refused() -> None:

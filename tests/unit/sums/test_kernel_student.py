@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collegium.parties.class_sums import RecordsOfClasses
 from support.sums_scene import TASK
 
 from collegium.data import Examples
@@ -18,6 +17,7 @@ from collegium.models.kernel_student import (
     shares_in_classes,
     threshold,
 )
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.privacy.mechanisms.class_sums import bound_squared
 
 SCORES = np.random.default_rng(3).normal(size=(400, 3))

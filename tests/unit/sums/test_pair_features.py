@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from collegium.parties.class_sums import RecordsOfClasses
 
 from collegium.data import Examples
 from collegium.data.features import Features, extract
@@ -16,6 +15,7 @@ from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.models import network_features
 from collegium.models.networks import build_network, network_bytes, network_inputs
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.privacy.mechanisms.class_sums import bound_squared
 
 TASK = Task(classes=("a", "b", "c"), inputs=ImageInputs(height=8, width=8))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.liar import Liar
-from support.sums_scene import LENGTH, NAMES, SPEC, Consortium
+from support.sums_scene import NAMES, SPEC, Consortium
 
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
@@ -14,7 +14,8 @@ from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.record_counts import RecordCounts
-from collegium.protocol.requests import CountCoverage, Terms
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.question import Terms
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
 NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)
@@ -37,10 +38,10 @@ def test_no_exact_sum_over_all_records_leaves_a_party_under_masks(
     parties, liar = asked(consortium, tmp_path, LIMITS.model_copy(update={"times_per_query": 2}))
     cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
     terms = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
-    counted = CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
-    for request, length in ((parties.request("masked"), LENGTH), (counted, cells.cells)):
+    counted = CountCoverage(terms, "ledger", False, cells, parties.pool_sha256)
+    for question in (parties.request("masked"), counted):
         with pytest.raises(QuorumNotReached):
-            liar.total(request, length)
+            liar.total(question)
         assert liar.refusals() == dict.fromkeys(NAMES, "refused-mode")
 
 
@@ -48,5 +49,5 @@ def test_where_parties_add_the_noise_another_question_is_answered_and_counted(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
     parties, _ = asked(consortium, tmp_path, LIMITS)
-    for number, kernel in enumerate((SPEC, NEAR)):
-        parties.asks(parties.request("masked+noised", kernel=kernel, round_id=f"round-{number}"))
+    for kernel in (SPEC, NEAR):
+        parties.asks(parties.request("masked+noised", kernel=kernel))

@@ -22,7 +22,7 @@ from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.requests import SumClasses
+from collegium.protocol.requests import Ask
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 
@@ -116,7 +116,7 @@ def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
 
     honest = parties.ask
     # Nothing is paid while too few are ready: with another budget it would be another question.
-    for unheard, failed, paid in ((object, "are ready", 0), (SumClasses, "answered", 1), (SumClasses, "answered", 1)):
+    for unheard, failed, paid in ((object, "are ready", 0), (Ask, "answered", 1), (Ask, "answered", 1)):
 
         def two(requests: Any, unheard: type = unheard, **how: Any) -> Any:
             return honest({n: r for n, r in requests.items() if n in NAMES[:2] or not isinstance(r, unheard)}, **how)

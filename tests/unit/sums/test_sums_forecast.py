@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from collegium.parties.class_sums import RecordsOfClasses
 
 from collegium.coordinator.run.checks import CLEAR, DROWNED
 from collegium.coordinator.selection.kernel_choice import kernel_spec
@@ -11,6 +10,7 @@ from collegium.data import Examples
 from collegium.data.kernels import KernelMap
 from collegium.data.loading.loading import default_task
 from collegium.models.kernel_student import NoisySums, PoolSpectrum
+from collegium.parties.kinds.class_sums import RecordsOfClasses
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(1 / DROWNED, 0.0, 0.5), (CLEAR, 0.9, 1.0)])

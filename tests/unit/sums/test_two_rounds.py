@@ -26,7 +26,7 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.protocol.requests import Terms
+from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
 
 SETTINGS: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
 
     parties = institutions(few.take(np.arange(60)), POLICY)
     with monkeypatch.context() as patched:
-        patched.setattr("collegium.parties.class_sums.dimensions", without_torch)
+        patched.setattr("collegium.parties.kinds.class_sums.dimensions", without_torch)
         record = driven(config(**SETTINGS), parties, public, tmp_path / "torch").label()
     assert "5 institutions gave none (missing-extra: features by a network need torch)" in second_of(record)
 
@@ -193,7 +193,7 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
     spent = [0.0]
     for number in (1, 2):
         kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
-        asked = parties.request("clear", kernel=kernel, ledger_id="ledger:7", round_id=f"round-{number}")
+        asked = parties.request("clear", kernel=kernel, ledger_id="ledger:7")
         parties.asks(asked)
         spent.append(accounts["beta"].record_spent())
     assert spent[2] > 1.4 * spent[1] > 0.0
@@ -285,4 +285,4 @@ def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[
         consortium().request("clear", number=2)
     twice = Terms.of(ClassSums(5.0, 3, 2), "clear", "")
     first, second = (consortium().request("clear", terms=twice, number=number) for number in (1, 2))
-    assert first.question != second.question
+    assert first.asked != second.asked

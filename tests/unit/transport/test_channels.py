@@ -25,7 +25,7 @@ from collegium.protocol.channels import (
 )
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.messages import Reply
-from collegium.protocol.replies import Neighbours, SecureSumAnswer
+from collegium.protocol.replies import Counts, SecureSumAnswer
 from collegium.protocol.v1 import collegium_pb2 as pb
 from collegium.protocol.v1 import secure_sum_pb2 as sum_pb
 
@@ -73,7 +73,7 @@ def test_this_machine_is_never_reached_through_a_proxy(address: str, proxy: int)
 
 def test_the_most_counts_of_an_answer_fit_into_a_message() -> None:
     counts = np.full((limits.MAX_COUNTS_PER_ANSWER // 1000, 1000), limits.MAX_NEIGHBOUR_COUNT, dtype=np.int64)
-    reply = Reply("0" * 32, Neighbours(counts)).to_proto()
+    reply = Reply("0" * 32, Counts(counts)).to_proto()
     assert len(pb.FromParty(reply=reply).SerializeToString()) <= limits.MAX_REPLY_BYTES
     words = bytes(4 * limits.MAX_COUNTS_PER_ANSWER)  # of the larger of the two rings
     vector = sum_pb.InputMasked(ring_bits=32, vector=words, view_signature=bytes(64))
