@@ -26,6 +26,7 @@ def teacher_votes(run: PreparedRun, x: NDArray[Any]) -> IntArray:
     They are those that the run sums: its fitted teachers are read from its folder, and missing ones are fitted.
     """
     config, votes = run.config, np.zeros((len(x), len(run.config.task.classes)), dtype=np.int64)
+    assert config.teachers is not None  # its mechanism asks teachers
     for member in run.cohort:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)

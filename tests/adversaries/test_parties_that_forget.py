@@ -151,7 +151,7 @@ def test_records_that_their_party_forgot_vote_no_more_in_a_study_than_was_paid(
     assert lost in held.parties[NAMES[0]].status and held.rounds[-1].answered == 4
     assert max(clinics.votes.values()) <= PARTICIPATIONS
     if lost == "added again":
-        assert clinics.ask(WITHIN, 4, "second").parties[NAMES[0]].status == "ready", "a new study pays anew"
+        assert clinics.ask(WITHIN, 12, "second").parties[NAMES[0]].status == "ready", "a new study pays anew"
         return
     with monkeypatch.context() as planted:
         planted.setattr(Readiness, "_forgotten", lambda *_: "")

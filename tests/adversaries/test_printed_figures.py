@@ -18,9 +18,10 @@ from adversaries.conftest import configuration
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.labels_at_hand import LabelsAtHand
 
+from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.run.factories import open_ledger
-from collegium.coordinator.run.labeller import Labeller, NoiseStrategy
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.accounting.game.laws import Law, block_epsilon
 from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
@@ -83,15 +84,15 @@ class Operator(RuleBasedStateMachine):
             return
         with ledger:
             own = units.pop(config.budget.unit)
-            labeller = Labeller(ledger, mechanism, own, NoiseStrategy(), others=units, queries=queries, classes=2)
+            run = LabelsAtHand(ledger, mechanism, own, CoordinatorNoise(), others=units, queries=queries, classes=2)
             keys = [f"pool:{self.queries + number}" for number in range(queries)]
             self.queries += queries
             counts = np.tile(np.array([20, 5]), (queries, 1))
             try:
                 if crash:
-                    labeller.pay(0, labeller.worth_asking(keys) or keys)
+                    run.statement.pay(run.statement.stages[0], run.labels.worth_asking(keys) or keys)
                 else:
-                    labeller.label(keys, counts)
+                    run.label(keys, counts)
             except (BudgetExceeded, ConfigurationError):
                 pass
             charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]

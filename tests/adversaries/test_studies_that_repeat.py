@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collegium.coordinator.run.labeller import Labeller
 from collegium_reproduction.nearest.party import Sampler
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
+from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -76,15 +76,12 @@ def serve(tmp_path: Path) -> Serve:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["clear", "masked"])
-def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(
-    serve: Serve, tmp_path: Path, mode: str
-) -> None:
+def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(serve: Serve, tmp_path: Path) -> None:
     """It had other noise on the counts of the first, which no record paid for and the ledger did not charge."""
     mechanism = create(WITHIN["name"], **WITHIN["parameters"])
     law = mechanism.stages[0].law(mechanism.unit(1), len(TASK.classes))
     for number, study in enumerate(("one", "two"), start=1):
-        assert serve(study, WITHIN, mode=mode).labels.answered == 6
+        assert serve(study, WITHIN, mode="clear").labels.answered == 6
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
             assert ledger.epsilon() == pytest.approx(block_epsilon({law: 2 * number}, 1e-5), rel=1e-9)
             least, most = verify(tmp_path / "ledger.sqlite").bounds("record", "add-remove")
@@ -93,7 +90,7 @@ def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(
         paid = database.execute("SELECT run, COUNT(*) FROM spent WHERE units_squared > 0 GROUP BY run").fetchall()
     assert len(paid) == 2 and paid[0][1] == paid[1][1] > 0, "the same records paid in each"
     spent = verify(tmp_path / "ledger.sqlite").charges
-    serve("two", WITHIN, mode=mode)
+    serve("two", WITHIN, mode="clear")
     assert verify(tmp_path / "ledger.sqlite").charges == spent, "a study that is started again pays nothing"
 
 
@@ -101,35 +98,47 @@ def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(
 def test_an_institution_that_agreed_to_one_answer_refuses_the_second_study(
     serve: Serve, mechanism: dict[str, Any]
 ) -> None:
-    serve("one", mechanism, times=1)
+    serve("one", mechanism, mode="clear", times=1)
     with pytest.raises(QuorumNotReached, match="refused-queries"):
-        serve("two", mechanism, times=1)
+        serve("two", mechanism, mode="clear", times=1)
+
+
+@pytest.mark.parametrize("mechanism", [WITHIN, VOTED])
+def test_under_masks_a_second_study_takes_the_labels_of_the_first_for_nothing(
+    serve: Serve, tmp_path: Path, mechanism: dict[str, Any]
+) -> None:
+    """There is one exact sum of an input for ever; labels that are out may be used by anybody."""
+    serve("one", mechanism)
+    first, entries = (tmp_path / "one" / "labels.csv").read_text(), verify(tmp_path / "ledger.sqlite").charges
+    record = serve("two", mechanism)
+    assert record.labels is not None and record.labels.answered == 6 and not record.rounds
+    assert (tmp_path / "two" / "labels.csv").read_text() == first
+    assert verify(tmp_path / "ledger.sqlite").charges == entries
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["clear", "masked"])
 def test_a_second_study_of_the_same_teachers_is_charged_at_the_institutions_too(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had other noise on the votes of the first, and the institution's own account stayed at one charge for both.
 
     A study that was killed after the votes of a batch were summed asks for them again, and that costs nothing.
     """
     mechanism, releases = create(VOTED["name"], **VOTED["parameters"]), iter(range(100))
-    release = Labeller._release
+    keep = Labels.keep
 
-    def dies(self: Labeller, *told: Any) -> None:
+    def dies(self: Labels, *told: Any) -> None:
         if next(releases) == 1:
             raise KeyboardInterrupt
-        release(self, *told)
+        keep(self, *told)
 
     law = mechanism.answer_law(Unit(1, Adjacency.ADD_REMOVE), "")
     for number, study in enumerate(("one", "two"), start=1):
         if number == 2:
             with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-                patched.setattr(Labeller, "_release", dies)
-                serve(study, VOTED, mode=mode)
-        assert serve(study, VOTED, mode=mode).labels.answered == 6
+                patched.setattr(Labels, "keep", dies)
+                serve(study, VOTED, mode="clear")
+        assert serve(study, VOTED, mode="clear").labels.answered == 6
         with Ledger.read(tmp_path / "parties" / "c-0" / "ledger.sqlite") as own:
             assert own.queries_charged() == 6 * number
             assert own.epsilon() == pytest.approx(block_epsilon({law: 6 * number}, 1e-5), rel=1e-9)
@@ -150,8 +159,8 @@ def test_a_second_study_of_sampled_neighbours_has_samples_of_its_own(
         return drawn(self, question, rate)
 
     monkeypatch.setattr(Sampler, "drawn", noted)
-    serve("one", SAMPLED)
+    serve("one", SAMPLED, mode="clear")
     first = set(asked)
     asked.clear()
-    serve("two", SAMPLED)
+    serve("two", SAMPLED, mode="clear")
     assert first and asked and not first & set(asked)

@@ -1,5 +1,6 @@
 """The parties of a run as its releases ask them: who is ready, the sum of their answers, and the ledger they follow."""
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -105,6 +106,12 @@ class Asking:
         """How many parties must answer."""
         return quorum_count(self._setup.config.votes.quorum, len(self._roster))
 
+    @cached_property
+    def classes_sha256(self) -> str:
+        """Tells the classes that this run's labels name from those of another study."""
+        task = self._setup.config.task
+        return hashlib.sha256(repr((task.classes, task.multilabel)).encode()).hexdigest()[:16]
+
     @property
     def deadline_s(self) -> float:
         return self._setup.config.votes.deadline_s
@@ -175,7 +182,7 @@ class Asking:
     def _note_exact(self, question: RunQuestion, parties: tuple[str, ...] | None) -> None:
         if (masked := exact_and_masked(question.sums)) is None or question.of_records:
             return
-        sum_ = Begun(study_of(question.names[0]), masked.roster_sha256, parties)
+        sum_ = Begun(study_of(question.names[0]), self.classes_sha256, masked.roster_sha256, parties)
         if parties is not None or None in self.journal.begun(question.names):
             self.journal.begin(question.names, sum_)
 

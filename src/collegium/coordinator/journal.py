@@ -24,13 +24,28 @@ class Begun(NamedTuple):
     Parameters
     ----------
     study : whose sum it is; None outside a consortium's studies.
+    classes : digest of what its counts count, in order.
     roster : digest of the roster that it is over.
     parties : whose answers are in it, sorted, once its opening began; None before.
     """
 
     study: str | None
+    classes: str
     roster: str
     parties: tuple[str, ...] | None
+
+
+class Name(NamedTuple):
+    """What names the question that a vector answers.
+
+    Parameters
+    ----------
+    charged : as the ledger's charge names it.
+    about : what it is about, where several are charged alike.
+    """
+
+    charged: str
+    about: str = ""
 
 
 class Released(NamedTuple):
@@ -71,8 +86,8 @@ class Journal:
         """
         if self._exact.exists():
             try:
-                for study, roster, parties, noted in json.loads(self._exact.read_text(encoding="utf-8")):
-                    sum_ = Begun(study, roster, None if parties is None else tuple(parties))
+                for study, classes, roster, parties, noted in json.loads(self._exact.read_text(encoding="utf-8")):
+                    sum_ = Begun(study, classes, roster, None if parties is None else tuple(parties))
                     self._begun |= dict.fromkeys(noted, sum_)
             except (OSError, ValueError, TypeError) as error:
                 mend = "restore it from a copy: without it a second sum of an input might be asked for, and is refused"
@@ -94,7 +109,7 @@ class Journal:
                 alike.setdefault(one, []).append(content)
             write_whole(self._exact, json.dumps([(*one, noted) for one, noted in alike.items()]))
 
-    def released(self, question: str) -> Released | None:
+    def released(self, question: Name) -> Released | None:
         """The noisy vector that answers this question; None where there is none.
 
         Raises StorageError where its file is damaged: what it held was paid for.
@@ -108,10 +123,11 @@ class Journal:
                 raise StorageError(f"{file.name} is not as it was written")
         except StorageError as error:
             raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
-        return Released(arrays["values"], about["noise"], about["answered"]) if about["question"] == question else None
+        same = tuple(about["question"]) == question
+        return Released(arrays["values"], about["noise"], about["answered"]) if same else None
 
     @contextmanager
-    def room(self, question: str, length: int) -> Iterator["Room"]:
+    def room(self, question: Name, length: int) -> Iterator["Room"]:
         """Make room for a vector of this length, so that a full disk is noticed before a charge is spent.
 
         What the context `Room.keep`\\ s is on the disk once it ends. After an exception nothing is.
@@ -121,15 +137,20 @@ class Journal:
             room.keep(Released(np.zeros(length + 64, dtype=np.int64), 0.0, 0))
             yield room
 
-    def file(self, question: str) -> Path:
+    def any_released(self, charged: str) -> bool:
+        """Whether there is a vector whose charge was called so, whatever it is about."""
+        return any(self.folder.glob(f"released-{_short(charged)}-*.safetensors"))
+
+    def file(self, question: Name) -> Path:
         """Where the answer to this question lies, beside the ledger that pays for it."""
-        return self.folder / f"released-{hashlib.sha256(question.encode()).hexdigest()[:16]}.safetensors"
+        charged, about = question
+        return self.folder / f"released-{_short(charged)}-{_short(about)}.safetensors"
 
 
 class Room:
     """A place on the disk for one released vector; made by `Journal.room`."""
 
-    def __init__(self, file: Path, question: str) -> None:
+    def __init__(self, file: Path, question: Name) -> None:
         self._file, self._question = file, question
 
     def keep(self, released: Released) -> None:
@@ -141,3 +162,7 @@ class Room:
 
 def _digest(values: IntArray) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).astype("<i8").tobytes()).hexdigest()
+
+
+def _short(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:16]

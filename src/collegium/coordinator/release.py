@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
-from collegium.coordinator.journal import Journal, Released, Room
+from collegium.coordinator.journal import Journal, Name, Released, Room
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
 from collegium.coordinator.statement import Slot, Statement
 from collegium.privacy.mechanisms import IntArray, Stage
@@ -77,8 +77,6 @@ class Releases:
         with rule.room(question):
             counts = rule.opened(question)
             if counts is None:
-                if question.of_records:
-                    self.asking.follow()  # an older copy of the ledger is noticed before records are counted
                 paid, noisy = question.paid_by(charge), slot.stage.share is not None
                 result = self.asking.total(paid, parties, charge if noisy else None)
                 counts, answered = result.counts, result.answered
@@ -93,12 +91,13 @@ class WholeVector:
 
     Parameters
     ----------
-    name : of the question, under which the journal keeps its answer.
+    name : of the question, as it is charged; ``of`` what it is about, where several are charged alike.
     drawn_for : names the vector where the coordinator's noise follows from a seed.
     """
 
-    def __init__(self, journal: Journal, noise: CoordinatorNoise, name: str, drawn_for: str) -> None:
-        self._journal, self._noise, self._name, self._drawn_for = journal, noise, name, drawn_for
+    def __init__(self, journal: Journal, noise: CoordinatorNoise, name: str, drawn_for: str, of: str = "") -> None:
+        self._journal, self._noise, self._drawn_for = journal, noise, drawn_for
+        self._name = Name(name, of)
         self._room: Room | None = None
 
     @property

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ from support.processes import interrupt, killed_at_the_end, read_until, start_co
 from collegium.clock import utc_now
 from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
-from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
-from collegium.coordinator.rounds.rounds import InputsLost, VoteRound, outcome_of, require_quorum
+from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
+from collegium.coordinator.run.open_run import LOST
 from collegium.coordinator.run.run_record import LabelsRecord, RunRecord
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
@@ -31,7 +30,7 @@ from collegium.coordinator.watching import shown_at
 from collegium.coordinator.watching.live_state import LiveState
 from collegium.data import DataSource, load
 from collegium.data.task import Task, TeacherSettings
-from collegium.errors import CollegiumError, FewPartiesRefused, LedgerRefused, QueriesRefused
+from collegium.errors import CollegiumError, FewPartiesRefused, LedgerRefused
 from collegium.parties.cli import enrol as enrol_command
 from collegium.parties.enrolment import enrol
 from collegium.parties.policy import Policy, PolicyConfig
@@ -40,10 +39,9 @@ from collegium.protocol.identities import SIGNING_KEY, Credentials, create_ident
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import PoolRange, Terms
-from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import Ask, RequestBody
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedTerms
-from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import read_config
 from collegium.whole_files import exclusive
 
@@ -196,27 +194,9 @@ def refusals() -> Iterator[str]:
         yield outcome_of(Failure.of(refused))
 
 
-class _Refusing:
-    """Parties that have answered about every input."""
-
-    def names(self) -> list[str]:
-        return ["ash", "elm", "oak"]
-
-    def ask(self, requests: Mapping[str, RequestBody], **_: Any) -> dict[str, ReplyBody]:
-        return dict.fromkeys(requests, Failure.of(QueriesRefused("")))
-
-
 def left_out() -> str:
-    """What is said of an input that was asked about before the roster changed."""
-    parties, begun = _Refusing(), BegunSums()
-    begun.note(["0" * 16], "the roster before", None)
-    roster = {name: name.encode() for name in parties.names()}
-    adding = MaskedSum(parties, "trial", roster, plan_graph(3, 0.0, 0.1), begun=begun)
-    terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
-    with pytest.raises(InputsLost) as caught:
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 1.0, 3))
-    return str(caught.value)
+    """What is said of an input whose one exact sum cannot be asked for again."""
+    return LOST % 1
 
 
 def test_every_line_on_the_page_is_printed(

@@ -249,10 +249,8 @@ BESIDE = {name: slot.laws["record"] for name, slot in SLOTS.items()}
 """Vectors that are fixed with the labels and released once each."""
 
 
-def start(
-    path: Path, mechanism: Mechanism, beside: Sequence[str], epsilon: float = 30.0
-) -> tuple[Ledger, LabelsAtHand]:
-    terms = Terms(epsilon_budget=epsilon, mechanism={"name": mechanism.name, **mechanism.parameters()})
+def start(path: Path, mechanism: Mechanism, beside: Sequence[str]) -> tuple[Ledger, LabelsAtHand]:
+    terms = Terms(epsilon_budget=30.0, mechanism={"name": mechanism.name, **mechanism.parameters()})
     ledger = Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x")
     laws = {name: BESIDE[name] for name in beside}
     unit, draw = mechanism.unit(1), CoordinatorNoise(1)
@@ -390,9 +388,8 @@ def test_a_crash_around_any_write_pays_nothing_twice_and_loses_no_label(
     ledger.close()
     again = ledger_at()
     work = labeller(again)
-    assert work.label(
-        work.labels.worth_asking(KEYS), COUNTS[[KEYS.index(key) for key in work.labels.worth_asking(KEYS)]]
-    )
+    asked = work.labels.worth_asking(KEYS)
+    assert work.label(asked, COUNTS[[KEYS.index(key) for key in asked]])
     assert work.labels.held(KEYS) == expected()
     assert rounds(again) == {"screen": 10, "answer": 5}
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
 
-from collegium.coordinator.rounds.masked_sum import BegunSums
+from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
@@ -250,29 +250,32 @@ def test_an_input_whose_sum_was_begun_is_asked_of_the_same_parties_whatever_the_
     assert not signed & set(asked_of(masking["party-5"]))
 
 
-def test_the_parties_of_a_begun_sum_are_kept_however_many_follow_and_whichever_run_notes_them(tmp_path: Path) -> None:
+def test_the_parties_of_an_exact_sum_are_kept_whichever_run_notes_them(tmp_path: Path) -> None:
     """Each object that was made before wrote the file anew from what it knew, so that the others' notes were lost."""
-    first, second = BegunSums(tmp_path / "begun.json"), BegunSums(tmp_path / "begun.json")
-    for number in range(20):
-        noting = (first, second)[number % 2]
-        noting.note([f"{number}{at:03d}" for at in range(100)], "roster", NAMES[: 3 + number % 2])
-    for known in (first, second, BegunSums(tmp_path / "begun.json")):
-        for number in range(20):
-            held = set(known.about([f"{number}{at:03d}" for at in range(100)]))
-            assert held == {("roster", NAMES[: 3 + number % 2])}
-        assert known.about(["20000"]) == [None]
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    sums = [Begun(None, "classes", "roster", NAMES[: 3 + number % 2]) for number in range(20)]
+    for number, sum_ in enumerate(sums):
+        (first, second)[number % 2].begin([f"{number}.{at:03d}" for at in range(100)], sum_)
+    for known in (first, second, Journal(tmp_path)):
+        for number, sum_ in enumerate(sums):
+            assert set(known.begun([f"{number}.{at:03d}" for at in range(100)])) == {sum_}
+        assert known.begun(["20.000"]) == [None]
 
 
 def test_of_two_runs_that_begin_a_sum_about_an_input_at_once_one_opens_it(tmp_path: Path) -> None:
-    first, second = BegunSums(tmp_path / "begun.json"), BegunSums(tmp_path / "begun.json")
-    known = first.about(["an input"])
-    assert known == second.about(["an input"]) == [None]
+    """Also where one of them is another study's: the input has one name in all of them."""
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    known = Begun(None, "classes", "roster", None)
     for one in (first, second):
-        one.note(["an input"], "roster", None)
-    second.note(["an input"], "roster", NAMES[1:], known)
-    with pytest.raises(QuorumNotReached, match="another run"):
-        first.note(["an input"], "roster", NAMES[:-1], known)
-    assert first.about(["an input"]) == [("roster", NAMES[1:])]
+        one.begin(["an input"], known)
+    second.begin(["an input"], known._replace(parties=NAMES[1:]))
+    for key, other in (
+        ("an input", known._replace(parties=NAMES[:-1])),
+        ("two:an input", Begun("two", "classes", "roster", None)),
+    ):
+        with pytest.raises(QuorumNotReached, match="another run"):
+            first.begin([key], other)
+    assert first.begun(["an input", "two:an input"]) == [known._replace(parties=NAMES[1:])] * 2
 
 
 def asked_of(party: MaskingParty) -> list[int]:

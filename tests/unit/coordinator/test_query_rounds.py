@@ -22,14 +22,12 @@ from collegium.coordinator.selection.queries import (
     farthest_first,
     least_confident,
     representatives,
-    sure_answers,
 )
 from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.errors import BudgetExceeded, ConfigurationError
-from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.settings import validate_config
@@ -321,36 +319,6 @@ def test_a_finished_plan_is_known_as_one_before_parties_are_waited_for(
     assert not done(stopped, settings())
     assert done(run(), settings())
     assert not done(run(), settings(queries__count=33))
-
-
-def test_the_student_of_earlier_rounds_has_its_sure_answers_confirmed(
-    run: Run, digits: Examples, tmp_path: Path
-) -> None:
-    """The first round knows no student and pays for releases alone; later ones first test what the student is sure of.
-
-    At a confidence of 0.4 it is sure of some and not of all; every charge follows from the students in the folder.
-    """
-    terms = {"name": "interactive-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 2.0, "threshold": 10.0}}
-    record = run(mechanism=terms, queries__choice="random", queries__confidence=0.4, student__options={"steps": 40})
-    rounds, labels = chosen(record), dict(read_labels(tmp_path / "run" / "labels.csv"))
-    tested, confirmed = 0, 0
-    for number in (1, 2):
-        so_far = [index for indices in rounds[:number] for index in indices]
-        student = fit_student(
-            "supervised", digits.x, so_far, [labels[index] or 0 for index in so_far], TASK, seed=3,
-            options={"steps": 40},
-        )  # fmt: skip
-        answers = sure_answers(student.probabilities(digits.x[rounds[number]]), 0.4)
-        tested += int((answers >= 0).sum())
-        confirmed += sum(labels[index] == answer for index, answer in zip(rounds[number], answers, strict=True))
-    assert 0 < tested < 20
-    with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
-        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    paid = Counter[str]()
-    for charge in charges:
-        paid[charge.purpose] += charge.queries
-    assert paid["agreement"] == tested
-    assert 30 - tested <= paid["release"] <= 30 and paid["release"] >= 30 - confirmed
 
 
 @pytest.mark.parametrize(

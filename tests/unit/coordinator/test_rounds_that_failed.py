@@ -6,27 +6,26 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
-from collegium.coordinator.rounds.masked_sum import BegunSums, MaskedSum
-from collegium.coordinator.rounds.rounds import InputsLost, RoundResult, VoteRound
+from collegium.coordinator.asking import Asking
+from collegium.coordinator.journal import Journal
+from collegium.coordinator.kinds.labels import Labels
+from collegium.coordinator.rounds.masked_sum import MaskedTotal
+from collegium.coordinator.rounds.rounds import RoundResult
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.checks import studies_about
+from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
-from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached
-from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Terms
-from collegium.protocol.replies import Failure, Prepared
+from collegium.protocol.replies import Failure
 from collegium.protocol.requests import SecureSumStep
-from collegium.protocol.secure_sum import plan_graph
 from collegium.settings import validate_config
 
 pytestmark = pytest.mark.slow
@@ -116,13 +115,13 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[RoundResult]:
     """The sums that the coordinator opened under masks, in order."""
     opened: list[RoundResult] = []
-    added = MaskedSum.sum_votes
+    honest = MaskedTotal.open
 
-    def watched(self: MaskedSum, round_: VoteRound) -> RoundResult:
-        opened.append(added(self, round_))
+    def watched(self: MaskedTotal) -> RoundResult:
+        opened.append(honest(self))
         return opened[-1]
 
-    monkeypatch.setattr(MaskedSum, "sum_votes", watched)
+    monkeypatch.setattr(MaskedTotal, "open", watched)
     return opened
 
 
@@ -161,7 +160,7 @@ def test_a_run_whose_round_failed_goes_on_when_a_party_joins_or_leaves(
         labels = drive(asked, mode).labels
     assert labels is not None and labels.stopped is None
     assert labels.answered == answered or (answered is None and labels.answered + labels.abstained == 8)
-    assert ("4 inputs cannot be asked again: parties have joined or left" in caplog.text) == (mode == "masked")
+    assert ("4 inputs cannot be asked again: their one exact sum was begun" in caplog.text) == (mode == "masked")
 
 
 def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, clinics: Clinics) -> None:
@@ -182,53 +181,60 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(drive: Drive, 
 
 
 @pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
-def test_a_second_study_shows_the_coordinator_no_sum_without_a_party_of_the_first(
+def test_a_second_study_takes_the_labels_of_the_first_and_shows_the_coordinator_no_second_sum(
     drive: Drive, clinics: Clinics, seen: list[RoundResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug, notes of each study's own: the difference of its sums is what the absent party's teachers said.
+    """The planted bug, studies that know nothing of each other: the difference of their sums is what a party said.
 
-    All agreed to a second answer, which a second study needs. Its pool has grown, and its inputs are known again.
+    All agreed to a second answer. The second pool has grown, and its inputs are known again.
     """
     drive(VOTES, "masked", "one", [3, 4, 5, 6], "one")
     assert studies_about(tmp_path / "ledger.sqlite", cg.encode(X[:48], TASK)) == {"one"}, "policies are told of it"
     assert not studies_about(tmp_path / "ledger.sqlite", cg.encode(X[48:], TASK))
     clinics.gone = {"c-5": "votes"}
-    with pytest.raises(QuorumNotReached, match="c-5 must be there"):
-        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48)
+    labels = drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48).labels
+    assert labels is not None and labels.answered == 4 and len(seen) == 1
+    given = [read_labels(tmp_path / study / "labels.csv") for study in ("one", "two")]
+    assert given[0] == given[1]
     with monkeypatch.context() as planted:
-        planted.setattr(BegunSums, "about", lambda _, subjects: [None] * len(subjects))
-        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48)
+        planted.setattr(Journal, "begun", lambda _, queries: [None] * len(queries))
+        planted.setattr(Labels, "all", lambda self: self._ledger.labels())
+        drive(VOTES, "masked", "three", [3, 4, 5, 6], "three", 48)
     everybody, others = seen
     assert (everybody.counts - others.counts).sum(axis=1).tolist() == [1] * 4
 
 
 @pytest.mark.parametrize("clinics", [{"times": 2}], indirect=True)
 def test_a_party_that_joins_is_in_no_sum_about_what_was_opened_without_it(
-    drive: Drive, clinics: Clinics, seen: list[RoundResult], monkeypatch: pytest.MonkeyPatch
+    drive: Drive, clinics: Clinics, seen: list[RoundResult]
 ) -> None:
-    """The planted bug, the parties forgotten once the roster has changed: the difference is the newcomer's votes."""
+    """The difference of two such sums would be the newcomer's votes."""
     sixth = clinics.signing_keys.pop("c-5")
     drive(VOTES, "masked", "one", [3, 4], "one")
     clinics.signing_keys["c-5"] = sixth
-    clinics.gone = {"c-4": "votes"}
-    with pytest.raises(QuorumNotReached, match="c-4 must be there"):
-        drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
+    labels = drive(VOTES, "masked", "two", [3, 4, 5, 6], "two").labels
+    assert labels is not None and labels.answered == 4
+    before, fresh = seen
+    assert "c-5" in fresh.answered and "c-5" not in before.answered and fresh.counts.shape == before.counts.shape
+
+
+def test_an_input_whose_sum_another_study_began_is_asked_with_the_parties_noise_alone(
+    drive: Drive, clinics: Clinics, caplog: pytest.LogCaptureFixture
+) -> None:
+    clinics.gone = dict.fromkeys(NAMES[2:5], "sign_survivors")
+    with pytest.raises(QuorumNotReached):
+        drive(VOTES, "masked", "one", [3, 4], "one")
     clinics.gone = {}
-    drive(VOTES, "masked", "two", [3, 4, 5, 6], "two")
-    before, again, fresh = seen
-    assert "c-5" in fresh.answered and "c-5" not in before.answered == again.answered
-    assert (before.counts == again.counts).all()
-    monkeypatch.setattr(MaskedSum, "_before", lambda *_: None)
-    drive(VOTES, "masked", "three", [3, 4], "three")
-    assert (seen[-1].counts - before.counts).sum(axis=1).tolist() == [1] * 2
+    with caplog.at_level(logging.WARNING, "collegium.coordinator"):
+        labels = drive(VOTES, "masked", "two", [3, 4, 5, 6], "two").labels
+    assert labels is not None and (labels.answered, labels.left_out) == (2, 2)
+    assert "2 inputs cannot be asked again" in caplog.text and "another study's" in caplog.text
 
 
-def test_where_so_many_have_joined_that_those_of_the_sum_before_are_no_quorum_its_inputs_are_lost() -> None:
-    begun, roster, parties = BegunSums(), {name: name.encode() for name in NAMES}, Mock()
-    parties.ask = lambda requests, **_: {name: Prepared(one.round_id) for name, one in requests.items()}
-    begun.note(["0" * 16], "the roster before", NAMES[:3])
-    adding = MaskedSum(parties, "trial", roster, plan_graph(6, 0.0, 0.1), begun=begun)
-    terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
-    asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
-    with pytest.raises(InputsLost, match="too few open a second sum"):
-        adding.sum_votes(VoteRound(asked, dict.fromkeys(roster, 1), 1.0, 3))
+def test_a_study_of_other_classes_takes_no_label_that_means_another_class(
+    drive: Drive, clinics: Clinics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive(VOTES, "masked", "one", [3, 4], "one")
+    monkeypatch.setattr(Asking, "classes_sha256", "of other classes")
+    labels = drive(VOTES, "masked", "two", [3, 4], "two").labels
+    assert labels is not None and (labels.answered, labels.left_out) == (0, 2)

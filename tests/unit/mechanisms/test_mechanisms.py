@@ -169,12 +169,15 @@ def test_confident_mechanism_abstains_without_agreement():
 
 
 def test_interactive_mechanism_confirms_the_student_or_asks_the_teachers():
-    stage = create("interactive-gnmax", sigma1=1.0, sigma2=1.0, threshold=50.0).stages[0]
-    votes = np.array([[100, 0], [100, 0], [100, 0]])
-    outcome = stage.run(votes, SystemNoise(), np.array([0, 1, -1]))
-    assert outcome.tolist() == [0, NEXT_STAGE, NEXT_STAGE]
-    with pytest.raises(ConfigurationError):
-        stage.run(votes, SystemNoise(), np.array([0, 2, 0]))
+    """The second class is confirmed where it has the votes; the teachers decide all else."""
+    mechanism = create("interactive-gnmax", sigma1=1.0, sigma2=1.0, threshold=50.0)
+    outcome = mechanism.stages[0].run(np.array([[100, 0], [0, 100]]), SystemNoise())
+    assert outcome.tolist() == [0, NEXT_STAGE]
+    votes = np.array([[200, 100], [100, 0], [0, 100], [0, 100]])
+    assert mechanism.answers(votes, [1, 1, -1, 0], SystemNoise()).tolist() == [1, 0, 1, 1]
+    for wrong in ([0, 2, 0, 0], [0, -2, 0, 0], [0]):
+        with pytest.raises(ConfigurationError):
+            mechanism.answers(votes, wrong, SystemNoise())
 
 
 def test_every_vote_budget_refuses_nzc_and_its_claim_is_near_zero():

@@ -243,8 +243,7 @@ def test_weak_noise_and_further_sums_are_refused(
 ) -> None:
     """Another kernel is another question, and so is a whole party's vector: both cost again, to records or party.
 
-    Under masks they are given with the parties' noise alone: the whole vector is released, and nobody need see a clean
-    one.
+    Under masks they are given with the parties' noise alone, as nobody need see a clean vector.
     """
     modes = ("clear", "masked+noised")
     policy = PolicyConfig(minimum_noise_sums=2.0, record_epsilon=1.0, epsilon=0.1, sum_modes=modes)

@@ -45,13 +45,22 @@ class Labels:
         """Of the latest batch, the opened counts of each query, ``[classes]``, to which the coordinator adds noise."""
 
     def all(self) -> dict[str, int]:
-        """The labels given out already, by query: class, or ABSTAIN; of another study where no second sum may be."""
+        """The labels given out already, by query: class, or ABSTAIN.
+
+        Where the one exact sum of an input is another study's, of the same classes, its label counts for this one too.
+        """
         labels = self._ledger.labels()
         if self._masked is None:
             return labels
-        study = self._setup.storage.study
+        study, asking = self._setup.storage.study, self._releases.asking
+        others = [key for key in labels if study_of(key) != study]
         own = "" if study is None else f"{study}:"
-        return {own + content_of(query): label for query, label in labels.items()} | labels
+        taken = {
+            own + content_of(key): labels[key]
+            for key, sum_ in zip(others, asking.journal.begun(others), strict=True)
+            if sum_ is not None and (sum_.study, sum_.classes) == (study_of(key), asking.classes_sha256)
+        }
+        return taken | labels
 
     def held(self, queries: Iterable[str]) -> dict[str, int]:
         """The labels given out already among ``queries``: class, or ABSTAIN."""

@@ -68,20 +68,22 @@ class RecordCounting(ABC):
     def pay(self, releases: Releases) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
 
-        run.json is not trusted: they are paid again unless the ledger holds an unspent charge.
+        run.json is not trusted: they are paid again unless the ledger holds an unspent charge, or counts were kept.
         """
         if self._settings is None or (self.noted is not None and not self.noted.paid):
             return
         statement, mechanism = releases.statement, self.mechanism(*self._parts_and_cells())
         slot, name = self._slot(mechanism)
-        if statement.unspent(slot, [name]) is not None or (self.noted is not None and self.noted.asked):
+        asked = self.noted is not None and self.noted.asked
+        if asked or statement.unspent(slot, [name]) is not None:
             statement.take_apart(self.part)
-            if self.noted is not None and self.noted.asked:
-                return
+        if asked:
+            return
         known = mechanism.parameters()
         noted: dict[str, Any] = {"sum_mode": self.sum.mode, "sigma": known["sigma"], "parts": known["parts"]}
         try:
-            statement.pay(slot, [name])
+            if not releases.asking.journal.any_released(self._kept_as(mechanism)):
+                statement.pay(slot, [name])
             noted["paid"] = True
         except BudgetExceeded as error:
             noted["why_not"] = str(error)
@@ -142,6 +144,7 @@ class RecordCounting(ABC):
         slot, name = self._slot(mechanism)
         rule, answered = self._rule(releases, mechanism, question), tuple[str, ...]()
         if rule.released is None:
+            releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
             put = RunQuestion([name], question, self.sum, self.part, noted=False)
             answered = releases.release(slot, put, rule, releases.asking.here)
         assert rule.released is not None  # it was kept now, or before
@@ -149,8 +152,11 @@ class RecordCounting(ABC):
 
     def _rule(self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion) -> WholeVector:
         about = question.asked.hex()
-        name = f"{self._ledger_id}|{self._slot(mechanism)[1]}|{about}"
-        return WholeVector(releases.asking.journal, releases.noise, name, about)
+        return WholeVector(releases.asking.journal, releases.noise, self._kept_as(mechanism), about, about)
+
+    def _kept_as(self, mechanism: Mechanism) -> str:
+        """What the journal calls counts by ``mechanism`` under this ledger, whatever they are about."""
+        return f"{self._ledger_id}|{self._slot(mechanism)[1]}"
 
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it

@@ -50,6 +50,12 @@ logger = logging.getLogger("collegium.coordinator")
 _UNCHOSEN = "a query that is not chosen yet"
 """In place of a key: whether the budget takes one more query does not depend on which query it is."""
 
+LOST = (
+    "%d inputs cannot be asked again: their one exact sum was begun, and since then parties have joined or left, or it "
+    "failed while it was opened, or it is another study's"
+)
+"""What the log says of inputs that are left out."""
+
 
 class OpenRun:
     """The state of a run that is open; made by `CoordinatorRun.prepare`.
@@ -213,11 +219,7 @@ class OpenRun:
     def _ask(self, kind: RunKind, queries: Mapping[str, int]) -> bool:
         """Have labels of ``queries``, batch by batch, until the budget ends; True where the run was told to stop."""
         if lost := self._labels.lost(list(queries)):
-            logger.warning(
-                "%d inputs cannot be asked again: their one exact sum was begun, and since then parties have joined or "
-                "left, or it failed while it was opened, or it is another study's",
-                len(lost),
-            )
+            logger.warning(LOST, len(lost))
         keys, size = [key for key in queries if key not in lost], self._config.queries.batch
         for start in range(0, len(keys), size):
             batch = {key: queries[key] for key in keys[start : start + size]}
