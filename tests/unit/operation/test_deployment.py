@@ -7,13 +7,16 @@ import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 import yaml
 from click import Command, Group
+from support.snapshots import snapshot
 from typer.main import get_command
 
-from collegium.coordinator.watching.server import _PAGES as SERVED
+from collegium.coordinator.watching.server import StatusServer
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -108,12 +111,21 @@ def test_probes_ask_a_page_that_the_coordinator_serves_at_the_port_that_it_is_gi
     listens = int(container["args"][container["args"].index("--status") + 1].rpartition(":")[2])
     for probe in ("startupProbe", "livenessProbe"):
         asked = container[probe]["httpGet"]
-        assert asked["path"] in SERVED and ports[asked["port"]] == listens
+        assert is_served(asked["path"]) and ports[asked["port"]] == listens
     (url,) = re.findall(
         r"http://127\.0\.0\.1:(\d+)(/\w+)", COMPOSE["services"]["coordinator"]["healthcheck"]["test"][-1]
     )
     command = COMPOSE["services"]["coordinator"]["command"]
-    assert url[1] in SERVED and command[command.index("--status") + 1].endswith(f":{url[0]}")
+    assert is_served(url[1]) and command[command.index("--status") + 1].endswith(f":{url[0]}")
+
+
+def is_served(path: str) -> bool:
+    """Whether a coordinator's page answers this path, as it does not answer any."""
+    with StatusServer("127.0.0.1:0", snapshot) as server:
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{server.url}nowhere")
+        with urlopen(f"{server.url.rstrip('/')}{path}") as answer:
+            return bool(answer.status == 200)
 
 
 def test_no_folder_is_shared_and_no_party_runs_twice() -> None:
