@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.nearest import party as nearest_records
 from collegium_reproduction.nearest.coordinator import shares_of_nearest
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
@@ -19,7 +20,6 @@ from hypothesis import strategies as st
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.parties.kinds import nearest_records
 from collegium.privacy.accounting.independent import sampled_gaussian_curve
 from collegium.privacy.mechanisms import SystemNoise, create
 from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
