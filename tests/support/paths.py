@@ -18,9 +18,10 @@ from collegium.coordinator.rounds.rounds import OnReply
 from collegium.data import DataSource, Examples, load
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody, SecureSumStep
-from collegium.settings import toml_value, validate_config
+from collegium.settings import validate_config
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
+from support.runs import toml
 
 KINDS = ("image", "table", "vector")
 MODES = ("masked+noised", "clear")
@@ -97,7 +98,7 @@ def config_of(kind: str, files: Files, mode: str = MODES[0], **others: Any) -> S
 
 def write_config(path: Path, asked: Mapping[str, Any]) -> Path:
     """The same as a TOML file."""
-    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in asked.items()))
+    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in asked.items()))
     return path
 
 
