@@ -15,13 +15,17 @@ import numpy as np
 
 import collegium as cg
 from collegium.coordinator.rounds.rounds import OnReply
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
+from collegium.coordinator.run.run_folder import read_run
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import DataSource, Examples, load
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody, SecureSumStep
 from collegium.settings import validate_config
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
-from support.runs import toml
+from support.runs import labels_csv, paid, toml
 
 KINDS = ("image", "table", "vector")
 MODES = ("masked+noised", "clear")
@@ -38,7 +42,7 @@ INPUTS: Mapping[str, dict[str, Any]] = {
             {"kind": "number", "name": "width", "low": -6.0, "high": 6.0},
         ],
     },
-    "vector": {"kind": "vector", "size": 5},
+    "vector": {"kind": "vector", "size": 32},
 }
 TASKS: Mapping[str, dict[str, Any]] = {
     kind: {"classes": list(CLASSES), "inputs": inputs} for kind, inputs in INPUTS.items()
@@ -57,7 +61,7 @@ def write_files(kind: str, folder: Path, records: int = RECORDS) -> Files:
     """Made-up records of three classes that lie apart; images and vectors as .npz, tables as .csv."""
     generator = np.random.default_rng(7)
     labels = np.arange(records + POOL) % len(CLASSES)
-    width = 64 if kind == "image" else 5
+    width = 64 if kind == "image" else 32
     values = generator.normal(0.0, 2.0, (len(CLASSES), width))[labels] + generator.normal(
         0.0, 0.6, (len(labels), width)
     )
@@ -134,6 +138,46 @@ class MortalParties(cg.LocalParties):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.asked.append(phase)
         return super().ask(requests, timeout_s=timeout_s, on_reply=on_reply)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task's files and records, and where its run and its institutions keep theirs."""
+
+    config: SimulationConfig
+    records: Mapping[str, tuple[Any, Any]]
+    folder: Path
+    policy: cg.PolicyConfig | None
+    """What every institution agrees to; None for what a `Party` has without one."""
+
+    def parties(self, dies_before: tuple[str, int] | None = None) -> MortalParties:
+        return MortalParties(
+            self.records,
+            self.config.task,
+            policy=self.policy,
+            folder=self.folder / "parties",
+            seed=self.config.seed,
+            dies_before=dies_before,
+        )
+
+    def run(self, parties: MortalParties | None = None) -> RunRecord:
+        parties, public = parties or self.parties(), PublicData(Examples(pool_of(self.config)))
+        reach = Reach(parties, signing_keys=parties.signing_keys)
+        return CoordinatorRun(self.config, reach, Storage(self.folder / "run"), public=public).run()
+
+    def done(self) -> tuple[str, str | None, int, int, float]:
+        """Labels, why some or a sum are missing, and what they cost."""
+        spent = paid(self.folder / "run")
+        missing = read_run(self.folder / "run").labels.stopped
+        return labels_csv(self.folder / "run"), missing, spent.queries, spent.charges, spent.epsilon
+
+
+def case(kind: str, mode: str, folder: Path, policy: cg.PolicyConfig | None = None, **others: Any) -> Case:
+    """A task with fresh files below ``folder``; in the clear with a policy that agrees to that, unless one is given."""
+    config = config_of(kind, write_files(kind, folder / "files"), mode, seed=SEED, **others)
+    if mode == "clear" and policy is None:
+        policy = cg.PolicyConfig(sum_modes=("clear",), queries=1000, epsilon=8.0)
+    return Case(config, dealt(config, folder / "dealt"), folder, policy)
 
 
 def killed(does: Callable[[], object]) -> bool:

@@ -14,9 +14,7 @@ What adds nothing, and is left out:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.paths import (
@@ -24,24 +22,16 @@ from support.paths import (
     KINDS,
     MODES,
     POOL,
-    SEED,
-    MortalParties,
-    config_of,
-    dealt,
+    Case,
+    case,
     killed,
     pool_of,
-    write_files,
 )
-from support.runs import labels_csv, paid
+from support.runs import paid
 
 import collegium as cg
-from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
-from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.run_config import PublicData
-from collegium.data import Examples
 from collegium.errors import QuorumNotReached
-from collegium.simulations.config import SimulationConfig
 
 NOISED, CLEAR = MODES
 PHASES: Mapping[str, tuple[str, ...]] = {
@@ -61,43 +51,6 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 }
 """What parties are asked for in a run, in the order of the first time."""
 LOST = pytest.mark.xfail(strict=True, reason="a sum that was paid is not opened later: its secrets are in memory alone")
-
-
-@dataclass(frozen=True)
-class Case:
-    """A task's files and records, and where its run and its institutions keep theirs."""
-
-    config: SimulationConfig
-    records: Mapping[str, tuple[Any, Any]]
-    folder: Path
-
-    def parties(self, dies_before: tuple[str, int] | None = None) -> MortalParties:
-        clear = cg.PolicyConfig(sum_modes=(CLEAR,), queries=1000, epsilon=8.0)
-        policy = clear if self.config.votes.mode == CLEAR else None
-        return MortalParties(
-            self.records,
-            self.config.task,
-            policy=policy,
-            folder=self.folder / "parties",
-            seed=self.config.seed,
-            dies_before=dies_before,
-        )
-
-    def run(self, parties: MortalParties) -> RunRecord:
-        public = PublicData(Examples(pool_of(self.config)))
-        reach = Reach(parties, signing_keys=parties.signing_keys)
-        return CoordinatorRun(self.config, reach, Storage(self.folder / "run"), public=public).run()
-
-    def done(self) -> tuple[str, str | None, int, int, float]:
-        """Labels, why some or a sum are missing, and what they cost."""
-        spent = paid(self.folder / "run")
-        missing = read_run(self.folder / "run").labels.stopped
-        return labels_csv(self.folder / "run"), missing, spent.queries, spent.charges, spent.epsilon
-
-
-def case(kind: str, mode: str, folder: Path) -> Case:
-    config = config_of(kind, write_files(kind, folder / "files"), mode, seed=SEED)
-    return Case(config, dealt(config, folder / "dealt"), folder)
 
 
 @pytest.fixture(scope="module")
