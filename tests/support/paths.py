@@ -30,7 +30,7 @@ from support.runs import labels_csv, paid, toml
 KINDS = ("image", "table", "vector")
 MODES = ("masked+noised", "clear")
 CLASSES = ("ash", "birch", "oak")
-RECORDS, POOL, PARTIES, SEED = 90, 30, 3, 5
+RECORDS, POOL, PARTIES, SEED = 90, 45, 3, 5
 EPSILON = 1.5
 """What a user has to say; so few records are labelled little better than by chance, which no test here is about."""
 INPUTS: Mapping[str, dict[str, Any]] = {
@@ -174,7 +174,7 @@ class Case:
 
 def case(kind: str, mode: str, folder: Path, policy: cg.PolicyConfig | None = None, **others: Any) -> Case:
     """A task with fresh files below ``folder``; in the clear with a policy that agrees to that, unless one is given."""
-    config = config_of(kind, write_files(kind, folder / "files"), mode, seed=SEED, **others)
+    config = config_of(kind, write_files(kind, folder / "files"), mode, **({"seed": SEED} | others))
     if mode == "clear" and policy is None:
         policy = cg.PolicyConfig(sum_modes=("clear",), queries=1000, epsilon=8.0)
     return Case(config, dealt(config, folder / "dealt"), folder, policy)
