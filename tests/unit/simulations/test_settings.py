@@ -69,8 +69,9 @@ def test_a_seed_reaches_everything_that_is_drawn(config: SimulationConfig) -> No
 @pytest.mark.parametrize("mechanism", ["class-sums", "individual-knn", "gnmax"])
 def test_teachers_exist_only_where_the_mechanism_asks_teachers(mechanism: str) -> None:
     near = {"neighbours": {"share": 0.1}} if mechanism == "individual-knn" else {}
-    config = validate_config(IRIS | {"mechanism": {"name": mechanism}} | near, SimulationConfig, "test")
-    assert (config.teachers is not None) == (mechanism == "gnmax")
+    for named in ({}, {"teachers": {"kind": "linear"}}):
+        config = validate_config(IRIS | {"mechanism": {"name": mechanism}} | near | named, SimulationConfig, "test")
+        assert (config.teachers is not None) == (mechanism == "gnmax")
 
 
 def test_settings_are_found_as_they_were_left(config: SimulationConfig, tmp_path: Path) -> None:

@@ -263,8 +263,8 @@ class RunConfig(Frozen):
         voters = mechanism_named(name).answered_by if name in known_names() else None
         if voters is AnsweredBy.ALL_RECORDS:
             usual |= {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}
-        if voters is AnsweredBy.TEACHERS and values.get("teachers") is None:
-            values = values | {"teachers": {}}
+        if voters is not None:
+            values = values | {"teachers": (values.get("teachers") or {}) if voters is AnsweredBy.TEACHERS else None}
         given = {section: values.get(section, {}) for section in usual}
         filled = {
             section: usual[section] | {key: value for key, value in own.items() if value != AUTO}
