@@ -31,7 +31,7 @@ MECHANISMS: dict[str, dict[str, float]] = {
 TEACHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("vector", {"steps": 20}),
     "random-forest": ("table", {"trees": 5}),
-    "small-cnn": ("image", {"steps": 5}),
+    "small-cnn": ("image", {"steps": 60}),
     OWN: ("vector", {}),
 }
 """The kind of inputs, and options that keep the test short."""
