@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from collegium.errors import QueriesRefused
 from collegium.parties.policy import described
-from collegium.privacy.mechanisms import Mechanism
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question, keys
 from collegium.sqlite_files import changing, connected
+from collegium_accounting.mechanisms import Mechanism
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, DataError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import PoolRange, Question, import_all
 from collegium.protocol.requests import ShowReleased
+from collegium_accounting.units import IntArray
 
 ENTRY_POINT_GROUP = "collegium.party_kinds"
 
