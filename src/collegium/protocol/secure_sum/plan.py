@@ -14,9 +14,9 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.renyi import FloatArray
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
 
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""
@@ -70,6 +70,15 @@ class GraphPlan:
     def honest_survivors(self) -> int:
         """Fewest honest parties whose vectors any opened sum holds."""
         return self.quorum - self.colluding - self.isolated
+
+    def __str__(self) -> str:
+        shape = "all others" if self.complete else f"{self.neighbours} others each"
+        unless = f" but for {self.liveness_failure:.0e}" if self.liveness_failure else ""
+        return (
+            f"among {self.parties} parties: shares with {shape}, any {self.threshold} open a secret, {self.quorum} "
+            f"must stay; it bears {self.dropped} drop-outs{unless}, and {self.colluding} colluding parties but for "
+            f"2^-{self.security_bits}"
+        )
 
 
 def least_quorum(parties: int, colluding: int) -> int:
