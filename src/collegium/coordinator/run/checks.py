@@ -196,7 +196,7 @@ def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
 
 
 def _graph(config: ConsortiumConfig) -> GraphPlan | None:
-    summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""), BegunSums())
+    summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""))
     return summed.plan if isinstance(summed, MaskedSum) else None
 
 
