@@ -177,7 +177,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         needed=needed,
         measured=_measured(config) if config.run.evaluation is not None else None,
         unit=config.budget.unit,
-        graph=_graph(config) if config.consortium.own_run else None,
+        graph=_graph(config),
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
     )
