@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from collegium.errors import StorageError
 from collegium.privacy.accounting.game.recursion import Values, multiples
-from collegium.privacy.renyi import FloatArray
+from collegium.privacy.elementary import FloatArray
 from collegium.whole_files import write_whole
 
-ALGORITHM = 4
+ALGORITHM = 5
 """Raised whenever the recursion returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, bool, float, int]

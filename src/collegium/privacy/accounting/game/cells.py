@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.accounting.game.lattice import FAR_BELOW, FloatArray
+from collegium.privacy.accounting.game.lattice import FAR_BELOW
+from collegium.privacy.elementary import FloatArray
 from collegium.privacy.units import IntArray
 
 

@@ -15,7 +15,7 @@ from collegium.privacy.accounting.game.planes import Plane
 from collegium.privacy.accounting.game.profile import Profile, check_delta
 from collegium.privacy.accounting.game.recursion import Game, Values, play, play_through
 from collegium.privacy.accounting.progress import SearchStep, report_step
-from collegium.privacy.renyi import FloatArray
+from collegium.privacy.elementary import FloatArray, exp, expm1, log1p
 from collegium.privacy.units import Adjacency
 
 NOISES = ("gumbel", "discrete-gaussian", "discrete-laplace")
@@ -83,7 +83,7 @@ class RoundLaw:
         if self.sampling_rate == 1.0:
             return (Game(families, Sampling(), loss, lost, far),)
         rate = self.sampling_rate
-        shrunk = max(math.log1p(rate * math.expm1(loss)), -math.log1p(rate * math.expm1(-loss)))
+        shrunk = float(max(log1p(rate * expm1(loss)), -log1p(rate * expm1(-loss))))
         return tuple(
             Game(families, Sampling(direction, rate), shrunk, lost, far)
             for direction in (Direction.PRESENT, Direction.ABSENT)
@@ -106,7 +106,7 @@ class RoundLaw:
         if not self.noise.endswith("gaussian"):
             return entries / self.scale, 0.0
         mu = math.sqrt(entries) / self.scale
-        return mu * mu / 2.0 + 9.0 * mu, math.exp(-40.5)
+        return mu * mu / 2.0 + 9.0 * mu, float(exp(-40.5))
 
 
 def winner_is_searched(noise: str, scale: float, adjacency: Adjacency, classes: int | None) -> bool:
