@@ -39,11 +39,11 @@ from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import CountNearest, PoolRange, RequestBody, Terms
 from collegium.protocol.secure_sum import plan_graph
+from collegium_accounting.mechanisms.knn import PrivateKNN
 
 K, CLASSES = 300, 10
 RECORDS, QUERIES, DIMENSIONS = 60_000, 4_000, 1_296

@@ -13,9 +13,9 @@ from collegium.coordinator.rounds.nearest_sum import class_orders, shares_of_nea
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.counting import SampledRecords
 from collegium.parties.neighbours.search import DistanceView
-from collegium.privacy.multilabel import clipped_votes, held_in
-from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CountNearest
+from collegium_accounting.multilabel import clipped_votes, held_in
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.party import Party, unrestricted
-from collegium.privacy.mechanisms import RecordBudget
 from collegium.protocol.replies import Failure, Neighbours
+from collegium_accounting.mechanisms import RecordBudget
 
 EVERYTHING = 10**6
 """A squared radius that holds every record."""

@@ -26,9 +26,6 @@ from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.evaluation import OwnEvaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms import mechanism_named
-from collegium.privacy.mechanisms.class_sums import bound_squared
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import (
     CastNeighbours,
@@ -40,6 +37,9 @@ from collegium.protocol.requests import (
     SumClasses,
     Terms,
 )
+from collegium_accounting.mechanisms import mechanism_named
+from collegium_accounting.mechanisms.class_sums import bound_squared
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 GENEROUS = PolicyConfig(
     minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")

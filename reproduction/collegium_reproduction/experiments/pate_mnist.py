@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.privacy.mechanisms import create
 from collegium.settings import validate_config
 from collegium.simulations.cohort import prepare_run
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import simulate
+from collegium_accounting.mechanisms import create
 from collegium_reproduction.experiments.base import (
     Setting,
     mean_and_spread,

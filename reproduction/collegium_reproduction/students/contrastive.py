@@ -29,8 +29,8 @@ from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, StepCallback, accuracy, move_average, train
 from collegium.models.training_curves import Value
-from collegium.privacy.units import IntArray
 from collegium.settings import Frozen
+from collegium_accounting.units import IntArray
 
 _TOLERANCE = 1e-4
 _SURE = 0.8

@@ -12,10 +12,10 @@ from collegium.parties.neighbours.budgets import WHOLE_PARTY, rho_at_most
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CountNearest, SumRecords, Terms
+from collegium_accounting.mechanisms import Adjacency, AnsweredBy, SumMode, Unit
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
+from collegium_accounting.units import IntArray
 
 
 class Account:

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from collegium.errors import QueriesRefused
 from collegium.parties.terms import mechanism_of
-from collegium.privacy.mechanisms import Mechanism, SumMode
-from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastNeighbours, CastVotes, CountNearest, SumRecords, VoteRequest
 from collegium.sqlite_files import changing, connected
+from collegium_accounting.mechanisms import Mechanism, SumMode
+from collegium_accounting.units import IntArray
 
 _EVERY_KIND = b"exact sums over all records"
 """Stands for what such sums are about, where others are about an input."""

@@ -28,12 +28,12 @@ from collegium.parties.handlers import VotesHandler
 from collegium.parties.terms import check_task, mechanism_of
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
-from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Prepared, Sums
 from collegium.protocol.requests import CountCoverage, Evaluate, ShowEvaluation
 from collegium.whole_files import write_whole
+from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
+from collegium_accounting.units import IntArray
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collegium.data import PoolStore
 from collegium.errors import ProtocolViolation
 from collegium.parties.account import Account
 from collegium.parties.answers import Answer
-from collegium.privacy.mechanisms import SumMode
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import PoolRange, SumRecords, VoteRequest
+from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.units import IntArray
 
 
 class AnswerGate:

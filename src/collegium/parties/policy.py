@@ -10,11 +10,11 @@ from collegium.clock import utc_now
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import HoursRefused, MechanismRefused, ModeRefused, NoiseRefused, PoolRefused
 from collegium.parties.terms import DEFAULT_RECORD_RHO, mechanism_of
-from collegium.privacy.mechanisms import default_names
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import HoldPool, RequestBody, SumRecords, VoteRequest
 from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
+from collegium_accounting.mechanisms import default_names
 
 FEW_PARTIES = 5
 """Exact sums of fewer parties need ``few_parties``: a count of 0, or of all teachers, tells the votes of each."""

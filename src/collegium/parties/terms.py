@@ -6,7 +6,6 @@ that they cannot differ. Nothing here looks at votes or records: a refusal tells
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, MechanismRefused, ModeRefused
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
 from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
@@ -17,6 +16,7 @@ from collegium.protocol.requests import (
     SumClasses,
     VoteRequest,
 )
+from collegium_accounting.mechanisms import AnsweredBy, Mechanism, SumMode
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""

@@ -16,11 +16,11 @@ from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import IDENTIFIER, SHA256, ArraySpec, PoolChunk, require
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, Mechanism
-from collegium.privacy.mechanisms.registry import from_numbers
-from collegium.privacy.multilabel import RESOLUTION
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.v1 import secure_sum_pb2
+from collegium_accounting.mechanisms.base import WHOLE_MECHANISM, Mechanism
+from collegium_accounting.mechanisms.registry import from_numbers
+from collegium_accounting.multilabel import RESOLUTION
+from collegium_accounting.noise.distributed import NoiseShare
 
 KERNELS = ("flat", "quadratic")
 """The names of the functions from distance to weight; see `weight_units`."""

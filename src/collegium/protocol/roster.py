@@ -15,10 +15,10 @@ from pydantic import Field, ValidationError
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
-from collegium.privacy.mechanisms import AnsweredBy, mechanism_named
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
+from collegium_accounting.mechanisms import AnsweredBy, mechanism_named
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]

@@ -20,18 +20,18 @@ from numpy._core import _multiarray_umath as compiled  # lists the kernels that 
 from scipy.special import ndtr
 
 from collegium.privacy import elementary
-from collegium.privacy.accounting.game.curves import Sampling, cell_curves
-from collegium.privacy.accounting.game.front import Front
-from collegium.privacy.accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
-from collegium.privacy.accounting.game.laws import VectorLaw, discrete_vector
-from collegium.privacy.accounting.game.lines import discrete_line
-from collegium.privacy.accounting.game.profile import Profile, compose
-from collegium.privacy.accounting.game.recursion import play
-from collegium.privacy.accounting.game.winner import RoundLaw
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.renyi import WIDE_ORDERS, laplace_curve
-from collegium.privacy.units import Adjacency
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.game.curves import Sampling, cell_curves
+from collegium_accounting.game.front import Front
+from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
+from collegium_accounting.game.laws import VectorLaw, discrete_vector
+from collegium_accounting.game.lines import discrete_line
+from collegium_accounting.game.profile import Profile, compose
+from collegium_accounting.game.recursion import play
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.renyi import WIDE_ORDERS, laplace_curve
+from collegium_accounting.units import Adjacency
 
 DELTA = 1e-5
 
@@ -94,7 +94,7 @@ def test_every_bit_is_the_same_with_the_oldest_kernels_of_the_libraries() -> Non
 
 def test_planted_another_exponential_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "collegium.privacy.accounting.game.recursion.normal_density",
+        "collegium_accounting.game.recursion.normal_density",
         lambda x: elementary.normal_density(x) * (1.0 + 1e-13),
     )
     assert certified() != KEPT

@@ -26,11 +26,11 @@ from collegium.errors import (
     QuorumNotReached,
     StorageError,
 )
-from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Failure, Fitted, Votes
 from collegium.protocol.requests import CastVotes, Describe, Fit
+from collegium_accounting.game.laws import block_epsilon
 
 Run = Callable[..., dict[str, Any]]
 

@@ -40,19 +40,19 @@ from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
-from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Unit
-from collegium.privacy.mechanisms.class_sums import ONE as SUMS_ONE
-from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Evaluate, ShowEvaluation, SumClasses, Terms
 from collegium.protocol.roster import AnnouncedTerms
+from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.mechanisms import Adjacency, Unit
+from collegium_accounting.mechanisms.class_sums import ONE as SUMS_ONE
+from collegium_accounting.mechanisms.class_sums import ClassSums
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
+from collegium_accounting.noise.distributed import NoiseShare
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
 TASK: Task = cg.task_of(X[:100], classes=["malignant", "benign"])

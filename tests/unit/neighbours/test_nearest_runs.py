@@ -30,11 +30,11 @@ from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import CountNearest, PoolRange
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.mechanisms import create
 
 pytestmark = pytest.mark.slow
 

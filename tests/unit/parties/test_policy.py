@@ -19,14 +19,14 @@ from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.terms import mechanism_of
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
-from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import CastVotes, Describe, PoolRange, Terms, VoteRequest
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import Adjacency, RecordBudget, Unit, create
+from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
 POOL = "ab" * 32
 

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-
 from benchmarks.local_sums import local_round, run_sum
+
 from collegium.errors import ConfigurationError
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.errors import WrongLength
+from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
 
 
 def discrete_gaussian(sigma: float, reach: int) -> np.ndarray:

@@ -16,12 +16,12 @@ from support.party_requests import LINEAR
 
 from collegium.errors import CollegiumError
 from collegium.parties.answers import Answer, AnswerCounts
-from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CastVotes, PoolRange, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.plan import holders_of
 from collegium.protocol.secure_sum.setup import SumSetup
+from collegium_accounting.units import IntArray
 
 PARTIES, QUORUM = 12, 8
 SPARSE = GraphPlan(PARTIES, 3, 2, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)

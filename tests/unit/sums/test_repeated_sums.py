@@ -16,10 +16,10 @@ from collegium.errors import QuorumNotReached
 from collegium.parties.account import Account
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.privacy.mechanisms.class_sums import count_of_one
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.protocol.requests import CountCoverage, Terms
 from collegium.protocol.secure_sum import plan_graph
+from collegium_accounting.mechanisms.class_sums import count_of_one
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
 NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.run.run_record import GapHistogram, ResearchRecord
-from collegium.privacy.analysis.epsilons import SecretEpsilons, secret_epsilons
-from collegium.privacy.mechanisms import IntArray, Mechanism
+from collegium_accounting.analysis.epsilons import SecretEpsilons, secret_epsilons
+from collegium_accounting.mechanisms import IntArray, Mechanism
 
 CAUTION = (
     "Computed from the votes without noise: private. For research on simulated parties; "

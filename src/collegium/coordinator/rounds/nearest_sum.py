@@ -24,9 +24,9 @@ import numpy as np
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound, VoteSum, require_quorum
 from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_RADIUS_SQUARED
-from collegium.privacy.multilabel import RESOLUTION
-from collegium.privacy.units import IntArray
 from collegium.protocol.requests import CountNearest, PoolRange
+from collegium_accounting.multilabel import RESOLUTION
+from collegium_accounting.units import IntArray
 
 _DO_NOT_FIT = (
     "the counts by class do not add up to the counts by distance: a party answered about other records; "

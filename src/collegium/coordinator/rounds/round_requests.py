@@ -23,7 +23,6 @@ from collegium.data.kernels import KernelSpec
 from collegium.data.task import Inputs, TeacherSettings
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.models.students import Student
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode
 from collegium.protocol.requests import (
     CastNeighbours,
     CastVotes,
@@ -33,6 +32,7 @@ from collegium.protocol.requests import (
     Terms,
     VoteRequest,
 )
+from collegium_accounting.mechanisms import AnsweredBy, Mechanism, SumMode
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""

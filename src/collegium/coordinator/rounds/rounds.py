@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.privacy.units import IntArray
 from collegium.protocol.replies import Failure, Neighbours, ReplyBody, Sums, Votes, check_votes
 from collegium.protocol.requests import CastVotes, CountNearest, RequestBody, SumRecords, VoteRequest
+from collegium_accounting.units import IntArray
 
 OnReply = Callable[[str, ReplyBody], None]
 

@@ -31,12 +31,12 @@ from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import AnsweredBy, SumMode
 from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 from collegium.settings import toml_value
+from collegium_accounting.mechanisms import AnsweredBy, SumMode
 
 SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""

@@ -18,9 +18,9 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.errors import DataError, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
-from collegium.privacy.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
-from collegium.privacy.mechanisms.class_sums import bound_squared
 from collegium.whole_files import read_whole, replacing, write_whole
+from collegium_accounting.mechanisms import IntArray, Mechanism, SeededNoise, SystemNoise
+from collegium_accounting.mechanisms.class_sums import bound_squared
 
 _KIND = "class sums"
 

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
-from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
-from collegium.privacy.accounting.game.laws import VectorLaw
-from collegium.privacy.accounting.game.recursion import gaussian_profile
 from collegium.privacy.elementary import exp
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms import Mechanism, SumMode, Unit, create
-from collegium.privacy.mechanisms.record_counts import ONE
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.roster import AnnouncedCounts
+from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.game.recursion import gaussian_profile
+from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
+from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.noise.distributed import NoiseShare
 
 
 def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int) -> Mechanism:

@@ -16,11 +16,11 @@ import numpy as np
 
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.limits import MAX_POOL_INPUTS
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
-from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.ledger.entry import queries_digest
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import (
+from collegium_accounting.analysis.epsilons import Bound
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import (
     NEXT_STAGE,
     AnsweredBy,
     IntArray,
@@ -30,7 +30,7 @@ from collegium.privacy.mechanisms import (
     SystemNoise,
     Unit,
 )
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium_accounting.renyi import WIDE_ORDERS
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""

@@ -42,7 +42,7 @@ from collegium.errors import (
 from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import IntArray
+from collegium_accounting.mechanisms import IntArray
 
 _UNCHOSEN = "a query that is not chosen yet"
 """In place of a key: whether the budget takes one more query does not depend on which query it is."""

@@ -24,9 +24,9 @@ from collegium.data.pools import contents_of
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import IntArray, Stage
-from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.requests import PoolRange, SumRecords
+from collegium_accounting.mechanisms import IntArray, Stage
+from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
 
 logger = logging.getLogger("collegium.coordinator")
 

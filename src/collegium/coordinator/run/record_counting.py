@@ -21,15 +21,15 @@ from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
-from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.analysis.pool_fit import pool_fit
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, SumMode, SystemNoise
-from collegium.privacy.mechanisms.record_counts import ONE, noisy
-from collegium.privacy.renyi import FloatArray
 from collegium.protocol.requests import CountCoverage, CountRecords, Evaluate, ShowEvaluation, Terms
+from collegium_accounting.game.laws import Law
+from collegium_accounting.mechanisms import Mechanism, SumMode, SystemNoise
+from collegium_accounting.mechanisms.record_counts import ONE, noisy
+from collegium_accounting.renyi import FloatArray
 
 
 class RecordCounting(ABC):

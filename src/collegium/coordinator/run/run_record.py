@@ -18,12 +18,12 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import Task
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.privacy.analysis.epsilons import SecretEpsilons
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
-from collegium.privacy.mechanisms import ABSTAIN, IntArray
-from collegium.privacy.multilabel import held_in
+from collegium_accounting.analysis.epsilons import SecretEpsilons
+from collegium_accounting.mechanisms import ABSTAIN, IntArray
+from collegium_accounting.multilabel import held_in
 
 RUN_FORMAT: Final = 5
 """Version of the record: raised with every change of its fields."""

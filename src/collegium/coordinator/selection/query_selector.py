@@ -31,7 +31,7 @@ from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import AnsweredBy, IntArray
+from collegium_accounting.mechanisms import AnsweredBy, IntArray
 
 COMPONENTS = 64
 """Principal components of the pool's histograms, pixels or columns that are compared."""

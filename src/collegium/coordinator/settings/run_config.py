@@ -12,11 +12,11 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
 from collegium.limits import MAX_CLASSES, MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_NEIGHBOUR_COUNT
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
-from collegium.privacy.mechanisms.parameters import fields_of
-from collegium.privacy.multilabel import RESOLUTION
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
+from collegium_accounting.mechanisms import AnsweredBy, Mechanism, SumMode, known_names, mechanism_named
+from collegium_accounting.mechanisms.parameters import fields_of
+from collegium_accounting.multilabel import RESOLUTION
 
 
 class VotesConfig(Frozen):

@@ -18,7 +18,7 @@ from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
-from collegium.privacy.mechanisms import AnsweredBy
+from collegium_accounting.mechanisms import AnsweredBy
 
 FAREWELL = "farewell"
 PACE_S = 3.0

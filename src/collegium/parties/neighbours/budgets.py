@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, ProtocolViolation, StorageError
 from collegium.parties.teachers.splits import derive_key
-from collegium.privacy.mechanisms import RecordBudget
 from collegium.sqlite_files import changing, connected
 from collegium.whole_files import storing
+from collegium_accounting.mechanisms import RecordBudget
 
 FILE = "record-budgets.sqlite"
 

@@ -22,10 +22,10 @@ from collegium.parties.handlers import VotesHandler
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
 from collegium.parties.terms import check_task, mechanism_of
-from collegium.privacy.multilabel import clipped_votes, held_in
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import CountNearest
+from collegium_accounting.multilabel import clipped_votes, held_in
+from collegium_accounting.units import IntArray
 
 _NAME_BYTES = 16
 

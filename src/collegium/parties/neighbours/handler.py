@@ -17,10 +17,10 @@ from collegium.parties.handlers import VotesHandler
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.terms import mechanism_of
-from collegium.privacy.mechanisms import SumMode
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import CastNeighbours, VoteRequest, weight_units
+from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.units import IntArray
 
 
 class NeighbourIndex:

@@ -1,0 +1,346 @@
+"""The cells of positions that bound one round of the game, split where the bound would be loose.
+
+Any set of cells that covers all positions gives an upper bound; smaller cells give a closer one. The front starts
+from a family's few root cells and splits those that matter for the value function of the round at hand.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.privacy.elementary import FloatArray, log, total
+from collegium_accounting.game.cells import Cells, Enclosure
+from collegium_accounting.game.curves import Sampling, cell_curves
+from collegium_accounting.units import IntArray
+
+_CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
+"""Which bounds of a cell make its corners, in the order of ``Enclosure.corners``."""
+
+_CELLS_AT_ONCE = 512
+
+_MOST_CELLS = 20_000
+"""Cells are split no further when there are so many; the bound is then less close, and the gap says how much."""
+
+_VALUES_AT_ONCE, _FEWEST_ROWS = 2**18, 128
+"""Products are computed for so many rows at once that their values stay near the processor."""
+
+_EXACT = 52
+"""Bits of whole numbers that double precision holds exactly, with one for a sum of two."""
+
+
+class Positions(Protocol):
+    """A family of positions that can be enclosed cell by cell: a ``Line`` or a ``Plane``."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether cells can be divided down to single positions."""
+        ...
+
+    def roots(self) -> Cells:
+        """Cells that cover every position that is searched."""
+        ...
+
+    def enclose(self, cells: Cells) -> Enclosure:
+        """Bounds on the laws at every position in each cell."""
+        ...
+
+    @property
+    def spare(self) -> tuple[float, float]:
+        """By how much, in P − Q and in Q, the laws may differ from the enclosed ones in any cell."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Cells of one family with their curves; everything that one product with the value function needs."""
+
+    family: int
+    cells: Cells
+    keys: IntArray
+    gain: FloatArray
+    upper: FloatArray
+    lower: FloatArray
+    curve: FloatArray
+    final: NDArray[np.bool_]
+    """Whether a cell cannot be divided further."""
+    by_corners: NDArray[np.bool_]
+    """Whether ``curve`` is added to the largest corner; else it bounds the cell on its own."""
+
+    def kept(self, keep: NDArray[np.bool_]) -> "_Batch":
+        return _Batch(
+            self.family,
+            Cells(self.cells.bounds[keep]),
+            self.keys[keep],
+            self.gain[keep],
+            self.upper[keep],
+            self.lower[keep],
+            self.curve[keep],
+            self.final[keep],
+            self.by_corners[keep],
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some cells, with what their values are computed from: whole numbers, ``[corners + cells, inner]``."""
+
+    cells: IntArray
+    columns: NDArray[np.float32]
+    corners: IntArray
+    corner_of: IntArray
+    by_corners: NDArray[np.bool_]
+
+    def values(self, whole: FloatArray, exact: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Values of all corners, and bounds of all cells, per row of the whole numbers ``whole``."""
+        used = np.flatnonzero(whole.any(axis=0))
+        near = slice(used[0], used[-1] + 1) if len(used) else slice(0)
+        kind: Any = np.float64 if exact else np.float32
+        values: FloatArray = self.columns[:, near].astype(kind, copy=False) @ whole[:, near].astype(kind, copy=False).T
+        corner, bound = values[: len(self.corners)], values[len(self.corners) :]
+        corner_of = self.corner_of[self.by_corners].T
+        largest = corner[corner_of[0]]
+        for column in corner_of[1:]:
+            np.maximum(largest, corner[column], out=largest)
+        bound[self.by_corners] += largest
+        return corner, bound
+
+    def mattering(self, whole: FloatArray, slack: tuple[float, FloatArray, FloatArray] | None) -> NDArray[np.bool_]:
+        """Cells that may have the largest bound of a row, or the best corner, or be loose: all others cannot.
+
+        In single precision, whose error is known; nothing else follows from these values. ``slack`` is None where
+        nothing is searched: else tolerance, allowance and what is attained already, in units of the values.
+        """
+        corner, bound = self.values(whole, exact=False)
+        sure = 1.0 - (whole.shape[1] + 10) * 2.0**-21  # a sum of positive terms is right to 2^−24 per term
+        least, best = bound.max(axis=0) * sure, np.zeros(len(corner), dtype=bool)
+        if slack is not None:
+            tolerance, allowance, attained = slack
+            highest = corner.max(axis=0) * sure
+            reached = np.maximum(highest, attained)
+            least = np.minimum(least, (reached + np.maximum(tolerance * reached, allowance)) * sure)
+            best = np.any(corner >= np.where(highest > 0.0, highest, np.inf).astype(np.float32), axis=1)
+        found = np.any(bound >= np.where(least > 0.0, least, np.inf).astype(np.float32), axis=1)
+        found[:1] = True  # where nothing can be gained, all are the same
+        return np.asarray(found | best[self.corner_of].any(axis=1))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best corner for each row of the value function: its laws under both data sets, ``[rows, outcomes]``."""
+
+    upper: FloatArray
+    lower: FloatArray
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """The privacy loss of each outcome; NaN where it cannot happen."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return log(self.upper / self.lower)
+
+
+class Front:
+    """The current cover of all positions.
+
+    Parameters
+    ----------
+    families : each covers some of the positions; together all but the far ones.
+    sampling : the pair of laws that a position stands for.
+    grid : log k, shape ``[grid]``, ascending.
+    signed : whether the signs of second derivatives are used, which is closer.
+    """
+
+    def __init__(self, families: Sequence[Positions], sampling: Sampling, grid: FloatArray, signed: bool) -> None:
+        self._families, self._sampling, self._grid, self._signed = tuple(families), sampling, grid, signed
+        self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
+        self._batches: list[_Batch] = []
+        of_difference, of_level = sampling.slopes(grid)
+        spares = [np.abs(of_difference) * f.spare[0] + np.abs(of_level) * f.spare[1] for f in self._families]
+        self._spare = np.max(spares, axis=0)
+        self._inner, self._outside = slice(None), np.zeros(len(grid))
+        self.restart()
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return sum(len(batch.cells.bounds) for batch in self._batches)
+
+    def restart(self) -> None:
+        """Go back to the root cells."""
+        self._batches = list(self._roots)
+        self._compile()
+
+    def trim(self, share: float) -> None:
+        """From now on follow single positions only where k is near 1, and one bound for all of them elsewhere.
+
+        The part of the grid that is left out holds at most ``share`` of the largest curve's area.
+        """
+        highest = np.maximum.reduceat(self._curves(), [0], axis=0)[0]
+        area = share * max(float(total(gain).max()) for batch in self._batches for gain in batch.gain.swapaxes(0, 1))
+        middle = len(self._grid) // 2
+        within = np.cumsum(highest[middle:] + highest[middle::-1])
+        reach = int(np.argmax(within[-1] - within <= area))
+        self._inner = slice(middle - reach, middle + reach + 1)
+        self._outside = highest.copy()
+        self._outside[self._inner] = 0.0
+        self._compile()
+
+    def _curves(self) -> FloatArray:
+        """A bound on G in every cell, shape ``[cells, grid]``."""
+        return np.concatenate(
+            [batch.curve + batch.by_corners[:, None] * batch.gain.max(axis=1) for batch in self._batches]
+        )
+
+    def round(self, windows: FloatArray, slack: tuple[float, FloatArray] | None) -> tuple[FloatArray, Choice | None]:
+        """A bound on the largest gain of one round, shape ``[rows]``, and, after splitting, the best corners.
+
+        Parameters
+        ----------
+        windows : shape ``[rows, grid]``: the curvature of the value function around each row.
+        slack : cells are split until the bound exceeds the attained gain by at most this fraction of it, or by at
+            most this much, shape ``[rows]``. None to split none; the bound holds as well.
+        """
+        most, attained = np.empty(len(windows)), np.full(len(windows), -1.0)
+        choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
+        new, searched = np.ones(self.size, dtype=bool), slack is not None
+        while True:
+            part, looseness = self._part_of(np.flatnonzero(new)), np.zeros(self.size)
+            many = max(_FEWEST_ROWS, _VALUES_AT_ONCE // len(part.columns))
+            for start in range(0, len(windows), many):
+                rows = slice(start, start + many)
+                whole, rest, unit = self._in_whole_numbers(windows[rows])
+                spare = (slack[0], slack[1][rows] / unit, attained[rows] / unit) if slack and searched else None
+                few = self._part_of(part.cells[part.mattering(whole, spare)])
+                corner, bound = few.values(whole)
+                most[rows] = bound.max(axis=0) * unit + rest
+                if slack and choice and searched:
+                    best, gained = corner.argmax(axis=0), corner.max(axis=0) * unit
+                    better = gained > attained[rows]
+                    chosen = few.corners[best[better]]
+                    choice.upper[rows][better], choice.lower[rows][better] = self._upper[chosen], self._lower[chosen]
+                    attained[rows] = np.maximum(attained[rows], gained)
+                    allowed = np.maximum(slack[0] * attained[rows], slack[1][rows])
+                    loose = ((bound * unit - attained[rows]) / allowed).max(axis=1)
+                    looseness[few.cells] = np.maximum(looseness[few.cells], loose)
+            # After the first search only the halves of loose cells are searched, and all cells once more at the end.
+            if searched and (halves := self._split(self._chosen(looseness))).any():
+                new = halves
+            elif new.all():
+                return most + self._beyond(windows), choice
+            else:
+                new, searched = np.ones(self.size, dtype=bool), False
+
+    def _part_of(self, cells: IntArray) -> "_Part":
+        if len(cells) == self.size:
+            return _Part(cells, self._columns, np.arange(self._corner_count), self._corner_of, self._by_corners)
+        corners, corner_of = np.unique(self._corner_of[cells], return_inverse=True)
+        columns = self._columns[np.append(corners, self._corner_count + cells)]
+        return _Part(cells, columns, corners, corner_of.reshape(-1, 4), self._by_corners[cells])
+
+    def _in_whole_numbers(self, windows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Windows in units of their own, rounded down, so that products with the columns are exact in any order.
+
+        Returns them as whole numbers ``[rows, inner]``; what the rounding can cost any cell; and the unit of the
+        product, a power of two. Both ``[rows]``.
+        """
+        weighted = windows[:, self._inner] * self._weights
+        exponent = np.frexp(weighted.max(axis=1))[1] - self._bits
+        weighted = np.ldexp(weighted, -exponent[:, None])
+        whole = np.floor(weighted)
+        left = np.ceil(np.ldexp(weighted - whole, self._bits)) @ self._highest
+        return whole, np.ldexp(left, exponent - 2 * self._bits), np.ldexp(1.0, exponent - self._bits)
+
+    def _beyond(self, windows: FloatArray) -> FloatArray:
+        """What the part of the grid that is left out adds, and what the laws may differ, at most; ``[rows]``."""
+        added, height = np.zeros(len(windows)), self._outside + self._spare
+        for k in np.flatnonzero(height).tolist():
+            added += windows[:, k] * height[k]
+        return added
+
+    def _chosen(self, looseness: FloatArray) -> NDArray[np.bool_]:
+        """Cells whose bound is looser than allowed; the loosest of them where all would be too many."""
+        final = np.concatenate([batch.final for batch in self._batches])
+        loose = (looseness > 1.0) & ~final
+        room = (_MOST_CELLS - self.size) // 3
+        if int(loose.sum()) > room:
+            loose &= looseness >= np.sort(looseness[loose])[-room] if room > 0 else False
+        return np.asarray(loose)
+
+    def _split(self, loose: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Replace loose cells by their halves; which of the cells that there are then are new."""
+        if not loose.any():
+            return loose
+        batches, new, start = [], [], 0
+        for batch in self._batches:
+            count = len(batch.cells.bounds)
+            mine = loose[start : start + count]
+            start += count
+            if mine.any():
+                children, _, _ = Cells(batch.cells.bounds[mine]).split(self._families[batch.family].discrete)
+                batches.append(self._batch(batch.family, children))
+                new.append(np.ones(len(children.bounds), dtype=bool))
+            batches.append(batch.kept(~mine))
+            new.append(np.zeros(count - int(mine.sum()), dtype=bool))
+        self._batches = batches
+        self._compile()
+        return np.concatenate(new)
+
+    def _batch(self, family: int, cells: Cells) -> _Batch:
+        parts = [
+            self._part(family, Cells(cells.bounds[start : start + _CELLS_AT_ONCE]))
+            for start in range(0, len(cells.bounds), _CELLS_AT_ONCE)
+        ]
+        joined = [np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS]
+        return _Batch(family, cells, *joined)
+
+    def _part(self, family: int, cells: Cells) -> _Batch:
+        positions = self._families[family]
+        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid, self._signed)
+        corners = _CORNERS[cells.bounds.shape[1]]
+        keys = np.zeros((len(cells.bounds), 4, 3), dtype=np.int64)
+        keys[:, :, 0] = family
+        four = [k % len(corners) for k in range(4)]
+        for k, corner in enumerate(four):
+            for axis, column in enumerate(corners[corner]):
+                keys[:, k, 1 + axis] = cells.bounds[:, column]
+        laws = np.zeros((2, len(cells.bounds), 4, 3))
+        outcomes = curves.corner_upper.shape[1]
+        laws[0, :, :, :outcomes] = curves.corner_upper[four].transpose(2, 0, 1)
+        laws[1, :, :, :outcomes] = curves.corner_lower[four].transpose(2, 0, 1)
+        gain = curves.corner_gain[four].transpose(1, 0, 2)
+        by_corners = total(curves.reserve) + total(gain).max(axis=1) < total(curves.envelope)
+        curve = np.where(by_corners[:, None], curves.reserve, curves.envelope)
+        final = cells.split(positions.discrete)[2]
+        return _Batch(family, cells, keys, gain, laws[0], laws[1], curve, final, by_corners)
+
+    def _compile(self) -> None:
+        keys = np.concatenate([batch.keys for batch in self._batches]).reshape(-1, 3)
+        _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        inside = range(*self._inner.indices(len(self._grid)))
+        gains = [batch.gain.reshape(-1, len(self._grid))[:, self._inner] for batch in self._batches]
+        curves = [batch.curve[:, self._inner] for batch in self._batches]
+        highest = np.max([part.max(axis=0) for part in (*gains, *curves) if len(part)], axis=0)
+        exponent = np.frexp(highest)[1]
+        self._bits = (_EXACT - len(inside).bit_length()) // 2
+        self._weights = np.where(highest > 0.0, np.ldexp(1.0, exponent), 0.0)
+        scale = np.ldexp(1.0, self._bits - exponent)
+        # Filled part by part: to join all corners first would take several times the memory of the result.
+        self._columns = np.empty((len(first) + self.size, len(inside)), dtype=np.float32)
+        corner, row = 0, len(first)
+        for gain, curve in zip(gains, curves, strict=True):
+            mine = np.flatnonzero((first >= corner) & (first < corner + len(gain)))
+            self._columns[mine] = np.ceil(gain[first[mine] - corner] * scale)
+            self._columns[row : row + len(curve)] = np.ceil(curve * scale)
+            corner, row = corner + len(gain), row + len(curve)
+        self._highest = self._columns.max(axis=0).astype(np.float64)
+        self._corner_count = len(first)
+        self._by_corners = np.concatenate([batch.by_corners for batch in self._batches])
+        self._corner_of = inverse.reshape(-1, 4)
+        self._upper = np.concatenate([batch.upper.reshape(-1, 3) for batch in self._batches])[first]
+        self._lower = np.concatenate([batch.lower.reshape(-1, 3) for batch in self._batches])[first]
+
+
+_ARRAYS = ("keys", "gain", "upper", "lower", "curve", "final", "by_corners")
