@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray as FloatArray
-from collegium.privacy.elementary import exp, expm1, log, log1p, logaddexp
+from collegium_accounting.elementary import FloatArray as FloatArray
+from collegium_accounting.elementary import exp, expm1, log, log1p, logaddexp
 from collegium_accounting.errors import ConfigurationError
 
 PAPER_ORDERS: tuple[float, ...] = tuple(float(moment + 1) for moment in range(1, 9))

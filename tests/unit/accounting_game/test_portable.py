@@ -19,7 +19,7 @@ import pytest
 from numpy._core import _multiarray_umath as compiled  # lists the kernels that numpy chooses among
 from scipy.special import ndtr
 
-from collegium.privacy import elementary
+from collegium_accounting import elementary
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.game.curves import Sampling, cell_curves
 from collegium_accounting.game.front import Front

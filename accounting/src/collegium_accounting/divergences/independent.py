@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collegium.privacy.elementary import exp, expm1, interpolate, log, log1p, logaddexp
+from collegium_accounting.elementary import exp, expm1, interpolate, log, log1p, logaddexp
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.renyi import RenyiCurve, check_orders, discrete_laplace_curve, gaussian_curve, laplace_curve
 from collegium_accounting.units import Adjacency, Unit

@@ -18,7 +18,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from collegium.privacy.elementary import FloatArray
+from collegium_accounting.elementary import FloatArray
 from collegium_accounting.errors import StorageError
 from collegium_accounting.game.recursion import Values, multiples
 from collegium_accounting.whole_files import write_whole

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.elementary import exp, expm1
+from collegium_accounting.elementary import exp, expm1
 from collegium_accounting.game.cells import Enclosure
 from collegium_accounting.renyi import FloatArray
 

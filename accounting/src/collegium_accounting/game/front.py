@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.elementary import FloatArray, log, total
+from collegium_accounting.elementary import FloatArray, log, total
 from collegium_accounting.game.cells import Cells, Enclosure
 from collegium_accounting.game.curves import Sampling, cell_curves
 from collegium_accounting.units import IntArray

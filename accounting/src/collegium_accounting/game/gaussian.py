@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, exp, normal_cdf
+from collegium_accounting.elementary import FloatArray, exp, normal_cdf
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.profile import Profile
 from collegium_accounting.game.recursion import Values, gaussian_profile, multiples

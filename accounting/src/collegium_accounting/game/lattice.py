@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, exp, log
+from collegium_accounting.elementary import FloatArray, exp, log
 from collegium_accounting.units import IntArray
 
 FAR_BELOW = -(2**40)

@@ -15,12 +15,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from collegium.privacy.elementary import exp, expm1, log, log1p
 from collegium_accounting.divergences.independent import (
     laplace_curve_of_counts,
     published_range_curve,
     sampled_gaussian_curve,
 )
+from collegium_accounting.elementary import exp, expm1, log, log1p
 from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
 from collegium_accounting.game.profile import Profile, check_delta, compose

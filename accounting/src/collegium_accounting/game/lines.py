@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, exp, expm1, log, log1p, logaddexp
+from collegium_accounting.elementary import FloatArray, exp, expm1, log, log1p, logaddexp
 from collegium_accounting.game.cells import Cells, Enclosure
 from collegium_accounting.units import IntArray
 

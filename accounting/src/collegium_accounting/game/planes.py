@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, exp
+from collegium_accounting.elementary import FloatArray, exp
 from collegium_accounting.game.cells import Cells, Enclosure
 from collegium_accounting.game.lattice import FAR_BELOW, Lattice
 from collegium_accounting.game.lines import Line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, convolve, exp, interpolate, log, total
+from collegium_accounting.elementary import FloatArray, convolve, exp, interpolate, log, total
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.recursion import Values, kinks, multiples
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import (
+from collegium_accounting.elementary import (
     FloatArray,
     exp,
     expm1,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import FloatArray, exp, expm1, log1p
+from collegium_accounting.elementary import FloatArray, exp, expm1, log1p
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.cache import Key, remembered, remembered_epsilons
 from collegium_accounting.game.curves import Direction, Sampling

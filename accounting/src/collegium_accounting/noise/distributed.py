@@ -47,7 +47,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.elementary import exp, log1p
+from collegium_accounting.elementary import exp, log1p
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.laws import Law, discrete_vector
 from collegium_accounting.noise.sources import SystemNoise

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
-from collegium.privacy.elementary import exp
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.roster import AnnouncedCounts
+from collegium_accounting.elementary import exp
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.game.laws import VectorLaw
 from collegium_accounting.game.recursion import gaussian_profile
