@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests dist audit stubs clean
+.PHONY: docs demo check test style types fast-tests processors busy dist audit stubs clean
 
 .venv/installed: pyproject.toml accounting/pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -32,6 +32,20 @@ types: .venv/installed
 
 fast-tests: .venv/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# What computes in floating point, on kinds of processors that the libraries can take this one for.
+FLOATING := accounting/tests tests/unit/accounting tests/unit/models tests/unit/sums \
+	tests/unit/neighbours/test_features.py tests/unit/neighbours/test_nearest_party.py \
+	tests/adversaries/test_networks_of_a_liar.py
+KINDS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell
+
+processors: .venv/installed
+	@for kind in $(KINDS); do echo "$$kind" && env $$kind $(BIN)/python -m pytest -n 2 -m "not slow" $(FLOATING) || exit 1; done
+
+# The fast tests on a machine that has other things to do.
+busy: .venv/installed
+	@for loop in 1 2; do sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
+		trap "kill $$loops" EXIT; trap 'exit 130' INT TERM; $(MAKE) --no-print-directory fast-tests
 
 # The documentation as a site, in site/; a broken link or reference is an error.
 docs: .venv/installed

@@ -13,7 +13,7 @@ import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
 from collegium_reproduction.nearest.question import CountNearest
-from support.liar_networks import ODD, infinite_weights, odd, of_rounding
+from support.liar_networks import ODD, in_company, infinite_weights, odd, of_rounding, ordinary
 
 from collegium.data import Examples, PoolStore
 from collegium.data.coverage import CoverageSpec
@@ -141,11 +141,10 @@ def test_infinite_weights_are_refused_whatever_the_records_are(tmp_path: Path) -
     assert {reply.code for reply in both[0][:-1]} == {"data"}
 
 
-def moved_in_sums() -> float:
-    """The most that leaving out the first record moves class sums under features of rounding, in parts of Δ."""
-    kernel = KernelMap.of_pool(
-        KernelSpec(Features("network", network=of_rounding(TASK, 1e30)), tuple(range(20)), 3 * 10**7), X, TASK.inputs
-    )
+def moved_in_sums(network: bytes) -> float:
+    """The most that leaving out the first record moves class sums under the network's features, in parts of Δ."""
+    spec = KernelSpec(Features("network", network=network), tuple(range(20)), 3 * 10**7)
+    kernel = KernelMap.of_pool(spec, X, TASK.inputs)
 
     def moved(count: int) -> float:
         least, most = (RECORDS.take(np.arange(first, count)) for first in (1, 0))
@@ -184,27 +183,18 @@ def moved_in_evaluations(student: bytes) -> float:
     return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))
 
 
-def in_blocks(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, width: int) -> np.ndarray:
-    """The planted bug: all records in one block."""
-    return np.nan_to_num(np.asarray(function(x)).reshape(len(x), width))
-
-
 def test_a_record_that_leaves_changes_no_other_whatever_network_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: features, and answers of a classifier, that are computed in blocks."""
+    """Networks that make rounding large. Planted: features, and answers of a classifier, that follow their company."""
     network = of_rounding(TASK, 1e12, decides=True)
-    students = (network, beside_a_kernel(network, tmp_path))
-    assert moved_in_sums() <= 1.0
-    assert [moved_in_evaluations(student) for student in students] == [1.0, 1.0]
+    assert moved_in_sums(of_rounding(TASK, 1e30)) <= 1.0
+    assert [moved_in_evaluations(made) for made in (network, beside_a_kernel(network, tmp_path))] == [1.0, 1.0]
 
-    def of_block(encoder: Any, block: np.ndarray, device: str) -> np.ndarray:
-        raw = encoder(networks.network_inputs(block).double()).flatten(1).detach().numpy()
-        length = np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-6)
-        return np.asarray(np.floor(raw / length * network_features.ONE + 0.5))
-
-    monkeypatch.setattr(network_features, "each_alone", in_blocks)
-    monkeypatch.setattr(network_features, "_feature_vector", of_block)
-    monkeypatch.setattr(evaluation_module, "each_alone", in_blocks)
-    assert moved_in_sums() > 1.2
+    told = ordinary(TASK)
+    students = (told, beside_a_kernel(told, tmp_path))
+    assert moved_in_sums(told) <= 1.0 and [moved_in_evaluations(student) for student in students] == [1.0, 1.0]
+    monkeypatch.setattr(network_features, "each_alone", in_company)
+    monkeypatch.setattr(evaluation_module, "each_alone", in_company)
+    assert moved_in_sums(told) > 1.2
     assert min(moved_in_evaluations(student) for student in students) > 1.2

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from collegium.data.task import Task
+from collegium.models.devices import each_alone
 from collegium.models.networks import Architecture, build_network, network_bytes
 
 _TRIPLES = 8
@@ -36,6 +39,21 @@ def of_rounding(task: Task, big: float, *, decides: bool = False) -> bytes:
             layer.weight.copy_(torch.tensor(value, dtype=torch.float32))
             layer.bias.zero_()
     return network_bytes(network, "mlp", task, hidden=hidden)
+
+
+def ordinary(task: Task) -> bytes:
+    """A network of drawn weights: no two classes are level, and no feature is rounding."""
+    torch.manual_seed(0)
+    return network_bytes(build_network("mlp", task, hidden=8).eval(), "mlp", task, hidden=8)
+
+
+def in_company(function: Callable[[np.ndarray], Any], x: np.ndarray, width: int) -> np.ndarray:
+    """A planted bug in place of ``each_alone``: numbers that follow how many records there are.
+
+    So does rounding in one block on some processors, by a last bit that a network makes large; here on every one.
+    """
+    rows = each_alone(function, x, width)
+    return rows[:, ::-1] if len(x) % 2 else rows
 
 
 class _Odd(nn.Module):

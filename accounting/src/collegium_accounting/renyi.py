@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collegium_accounting.elementary import FloatArray as FloatArray
+from collegium_accounting.elementary import exp, expm1, log, log1p, logaddexp
 from collegium_accounting.errors import ConfigurationError
-
-FloatArray = NDArray[np.float64]
 
 PAPER_ORDERS: tuple[float, ...] = tuple(float(moment + 1) for moment in range(1, 9))
 """Moments λ = 1 … 8 of PATE (ICLR 2017), that is Rényi orders λ + 1."""
@@ -114,9 +113,9 @@ class RenyiCurve:
         if left <= 0.0:
             return Epsilon(math.inf, delta, self.orders[0], conversion)
         orders = np.asarray(self.orders)
-        epsilons = self.values + math.log(1.0 / left) / (orders - 1.0)
+        epsilons = self.values + log(1.0 / left) / (orders - 1.0)
         if conversion is Conversion.IMPROVED:
-            epsilons = epsilons + np.log1p(-1.0 / orders) - np.log(orders) / (orders - 1.0)
+            epsilons = epsilons + log1p(-1.0 / orders) - log(orders) / (orders - 1.0)
         best = int(np.argmin(epsilons))
         return Epsilon(max(0.0, float(epsilons[best])), delta, self.orders[best], conversion)
 
@@ -141,9 +140,9 @@ def laplace_curve(l1: float, scale: float, orders: Sequence[float]) -> RenyiCurv
     grid = check_orders(orders)
     _check_scale(scale)
     alpha, shift = np.asarray(grid), l1 / scale
-    up = np.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
-    down = np.log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
-    return RenyiCurve(grid, np.maximum(np.logaddexp(up, down) / (alpha - 1), 0.0))
+    up = log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
+    down = log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
+    return RenyiCurve(grid, np.maximum(logaddexp(up, down) / (alpha - 1), 0.0))
 
 
 def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> RenyiCurve:
@@ -157,10 +156,10 @@ def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> Re
     _check_scale(scale)
     alpha, rate = np.asarray(grid), 1.0 / scale
     log_r = -rate * (2.0 * alpha - 1.0)
-    log_common = -math.log1p(math.exp(-rate)) - np.log(-np.expm1(log_r))
-    up = np.log(-np.expm1(log_r - rate)) + (alpha - 1.0) * rate * l1
-    down = np.log(-np.expm1(-rate * (2.0 * alpha - 2.0))) - rate - alpha * rate * l1
-    return RenyiCurve(grid, np.maximum((log_common + np.logaddexp(up, down)) / (alpha - 1.0), 0.0))
+    log_common = -log1p(exp(-rate)) - log(-expm1(log_r))
+    up = log(-expm1(log_r - rate)) + (alpha - 1.0) * rate * l1
+    down = log(-expm1(-rate * (2.0 * alpha - 2.0))) - rate - alpha * rate * l1
+    return RenyiCurve(grid, np.maximum((log_common + logaddexp(up, down)) / (alpha - 1.0), 0.0))
 
 
 def _check_scale(scale: float) -> None:

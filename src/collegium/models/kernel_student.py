@@ -304,7 +304,8 @@ class KernelStudent:
         of them. So every partial sum of products is a whole number of at most 2^16 · 2^30 · √4097 < 2^53, which is
         exact in any order of addition.
         """
-        unit = max(float(np.abs(self.coefficients).max()), 1e-300) / _LARGEST
+        # Never below the normal range, where torch may be told to take numbers for 0.
+        unit = max(float(np.abs(self.coefficients).max()), 1e-290) / _LARGEST
         whole = np.rint(self.coefficients / unit)
         scores = np.empty((len(x), whole.shape[1]))
         for start in range(0, len(x), _AT_ONCE):

@@ -231,9 +231,12 @@ def test_the_student_is_the_same_from_its_file(parties: LocalParties, public: Pu
 def test_a_network_beside_the_sums_classifier_of_images_is_right_more_often(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
-    """Of 297 digits; fixed seeds, so that the same run gives the same figures."""
+    """Of 297 digits, under so much noise that it is 9 points: how a processor rounds while it learns moves it by one.
+
+    The noise and the labels are whole numbers from a seed, the same on every processor.
+    """
     brief = {"method": "kernel", "options": {"steps": 120}}
-    asked = {"seed": 1, "budget": {"epsilon": 0.3}, "votes": {"mode": "clear"}, "sums": {"rounds": 1}}
+    asked = {"seed": 2, "budget": {"epsilon": 0.1}, "votes": {"mode": "clear"}, "sums": {"rounds": 1}}
     alone = driven(config(**asked), parties, public, tmp_path).run()
     again = driven(config(**asked, student=brief), parties, public, tmp_path).run()
     assert alone.student_accuracy is not None and again.student_accuracy is not None

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
+from collegium_accounting.elementary import exp, expm1, interpolate, log, log1p, logaddexp
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.renyi import RenyiCurve, check_orders, discrete_laplace_curve, gaussian_curve, laplace_curve
 from collegium_accounting.units import Adjacency, Unit
@@ -92,7 +92,7 @@ def sampled_gaussian_curve(l2: float, sigma: float, sampling_rate: float, orders
     alpha = np.asarray(flat.orders)
     knots = np.unique(np.concatenate([[1.0], np.floor(alpha), np.ceil(alpha)]))
     log_moments = [_log_moment(sampling_rate, sigma / l2, int(order)) for order in knots]
-    joined = np.interp(alpha, knots, log_moments) / (alpha - 1.0)
+    joined = interpolate(alpha, knots, np.array(log_moments)) / (alpha - 1.0)
     return RenyiCurve(flat.orders, np.minimum(joined, flat.values))
 
 
@@ -102,6 +102,8 @@ def _log_moment(rate: float, noise: float, alpha: int) -> float:
     if not j.size:
         return 0.0
     loss = j * (j - 1.0) / (2.0 * noise * noise)
-    log_chosen = gammaln(alpha + 1.0) - gammaln(j + 1.0) - gammaln(alpha - j + 1.0)
-    log_terms = log_chosen + (alpha - j) * math.log1p(-rate) + j * math.log(rate) + loss + np.log(-np.expm1(-loss))
-    return float(np.logaddexp(0.0, logsumexp(log_terms)))
+    log_factorial = np.insert(np.cumsum(log(np.arange(1.0, alpha + 1.0))), 0, 0.0)
+    log_chosen = log_factorial[-1] - log_factorial[2:] - log_factorial[alpha - 2 :: -1]
+    log_terms = log_chosen + (alpha - j) * log1p(-rate) + j * log(rate) + loss + log(-expm1(-loss))
+    highest = log_terms.max()
+    return float(logaddexp(0.0, highest + log(math.fsum(exp(log_terms - highest)))))

@@ -18,12 +18,12 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from collegium_accounting.elementary import FloatArray
 from collegium_accounting.errors import StorageError
 from collegium_accounting.game.recursion import Values, multiples
-from collegium_accounting.renyi import FloatArray
 from collegium_accounting.whole_files import write_whole
 
-ALGORITHM = 4
+ALGORITHM = 5
 """Raised whenever the recursion returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, bool, float, int]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.game.lattice import FAR_BELOW, FloatArray
+from collegium_accounting.elementary import FloatArray
+from collegium_accounting.game.lattice import FAR_BELOW
 from collegium_accounting.units import IntArray
 
 

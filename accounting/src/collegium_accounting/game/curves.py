@@ -5,12 +5,14 @@ G(k) = H(k) − (1 − k)₊ what the round adds to saying nothing. On the grid 
 recursion needs of a position.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium_accounting.elementary import exp, expm1
 from collegium_accounting.game.cells import Enclosure
 from collegium_accounting.renyi import FloatArray
 
@@ -45,24 +47,24 @@ class Sampling:
         """a(ℓ) − 1."""
         if self.direction is Direction.ABSENT:
             return np.zeros_like(ell)
-        return np.asarray(self.rate * np.expm1(ell))
+        return np.asarray(self.rate * expm1(ell))
 
     def lower(self, ell: FloatArray) -> FloatArray:
         """b(ℓ) − 1."""
         if self.direction is not Direction.ABSENT:
             return np.zeros_like(ell)
-        return np.asarray(self.rate * np.expm1(ell))
+        return np.asarray(self.rate * expm1(ell))
 
     def excess(self, ell: FloatArray, grid: FloatArray) -> FloatArray:
         """a(ℓ) − k·b(ℓ) for k = e^{grid}, without cancellation; shape of ``ell`` with the grid's axis appended."""
         above, below = self.upper(ell)[..., None], self.lower(ell)[..., None]
         with np.errstate(invalid="ignore"):
-            return np.asarray(above - below - (1.0 + below) * np.expm1(grid))
+            return np.asarray(above - below - (1.0 + below) * expm1(grid))
 
     def slopes(self, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The two factors c, per k, in (a − k·b)·Q = c₁·(P − Q) + c₂·Q."""
-        rate = -self.rate * np.exp(grid) if self.direction is Direction.ABSENT else np.full_like(grid, self.rate)
-        return rate, -np.expm1(grid)
+        rate = -self.rate * exp(grid) if self.direction is Direction.ABSENT else np.full_like(grid, self.rate)
+        return rate, -expm1(grid)
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,21 @@ def _gain(difference: FloatArray, lower: FloatArray, grid: FloatArray) -> FloatA
 
     ``difference`` is Q·(a − b) and ``lower`` is Q·b.
     """
-    lines = np.stack([np.where(grid >= 0.0, 1.0, -1.0), -np.abs(np.expm1(grid))])
+    lines = np.stack([np.where(grid >= 0.0, 1.0, -1.0), -np.abs(expm1(grid))])
     gain = np.zeros((difference.shape[0], difference.shape[2], len(grid)))
     for corner, total in enumerate(gain):
-        for terms in np.stack([difference[corner], lower[corner]], axis=-1):
-            total += np.maximum(terms @ lines, 0.0)
+        for terms in zip(difference[corner], lower[corner], strict=True):
+            total += np.maximum(_combined(terms, lines), 0.0)
     return gain
+
+
+def _combined(factors: Iterable[FloatArray], lines: FloatArray) -> FloatArray:
+    """Σ factorᵢ·lineᵢ, shape ``[cells, grid]``; added one by one, as the order of a matrix product is the library's."""
+    (first, line), *others = zip(factors, lines, strict=True)
+    total: FloatArray = np.multiply.outer(first, line)
+    for factor, line in others:
+        total += np.multiply.outer(factor, line)
+    return total
 
 
 def _reserve(
@@ -123,9 +134,9 @@ def _reserve(
     slopes = np.stack(sampling.slopes(grid))
     if not signed:
         size, slopes = np.maximum(-least, most).sum(axis=0), np.abs(slopes)
-        errors = size.transpose(1, 2, 0) @ slopes
+        errors = np.stack([_combined(sizes, slopes) for sizes in size.transpose(1, 0, 2)])
         return np.asarray(np.minimum(*((errors * some).sum(axis=0) for some in (high > 0.0, low < 0.0))))
-    bends = np.concatenate([most, least], axis=1).transpose(0, 2, 3, 1)
+    bends = np.concatenate([most, least], axis=1).transpose(0, 2, 1, 3)
 
     def missed(sign: float, some: NDArray[np.bool_]) -> FloatArray:
         """By how much sign·(a − k·b)·Q may exceed its interpolation: it bends down by no more than this."""
@@ -133,7 +144,7 @@ def _reserve(
         total = np.zeros(some.shape[1:])
         for axis in bends:
             for outcome, counts in zip(axis, some, strict=True):
-                total += np.maximum(outcome @ down, 0.0) * counts
+                total += np.maximum(_combined(outcome, down), 0.0) * counts
         return total
 
     return np.minimum(missed(1.0, high > 0.0), missed(-1.0, low < 0.0))
@@ -151,8 +162,8 @@ def _envelope(
     mixed = (1.0 - sampling.rate) * enclosure.base_high[0] + sampling.rate * enclosure.first_high
     absent = sampling.direction is Direction.ABSENT
     positive[0] = np.fmin(positive[0], (enclosure.base_high[0] if absent else mixed)[:, None])
-    negative[0] = np.fmin(negative[0], (mixed if absent else enclosure.base_high[0])[:, None] * np.exp(grid))
+    negative[0] = np.fmin(negative[0], (mixed if absent else enclosure.base_high[0])[:, None] * exp(grid))
     by_positive, by_negative = positive.sum(axis=0), negative.sum(axis=0)
-    above = np.minimum(by_positive, by_negative - np.expm1(grid))
-    under = np.minimum(by_negative, by_positive + np.expm1(grid))
+    above = np.minimum(by_positive, by_negative - expm1(grid))
+    under = np.minimum(by_negative, by_positive + expm1(grid))
     return np.asarray(np.maximum(np.where(grid >= 0.0, above, under), 0.0))

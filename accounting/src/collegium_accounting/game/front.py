@@ -6,14 +6,15 @@ from a family's few root cells and splits those that matter for the value functi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium_accounting.elementary import FloatArray, log, total
 from collegium_accounting.game.cells import Cells, Enclosure
 from collegium_accounting.game.curves import Sampling, cell_curves
-from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
 _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
@@ -24,11 +25,11 @@ _CELLS_AT_ONCE = 512
 _MOST_CELLS = 20_000
 """Cells are split no further when there are so many; the bound is then less close, and the gap says how much."""
 
-_ROWS_AT_ONCE = 256
-"""So that the values of all cells stay in the processor's cache."""
+_VALUES_AT_ONCE, _FEWEST_ROWS = 2**18, 128
+"""Products are computed for so many rows at once that their values stay near the processor."""
 
-_SINGLE = 5e-5
-"""Relative reserve for single precision: sums of at most 600 positive terms."""
+_EXACT = 52
+"""Bits of whole numbers that double precision holds exactly, with one for a sum of two."""
 
 
 class Positions(Protocol):
@@ -84,11 +85,61 @@ class _Batch:
 
 
 @dataclass(frozen=True)
+class _Part:
+    """Some cells, with what their values are computed from: whole numbers, ``[corners + cells, inner]``."""
+
+    cells: IntArray
+    columns: NDArray[np.float32]
+    corners: IntArray
+    corner_of: IntArray
+    by_corners: NDArray[np.bool_]
+
+    def values(self, whole: FloatArray, exact: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Values of all corners, and bounds of all cells, per row of the whole numbers ``whole``."""
+        used = np.flatnonzero(whole.any(axis=0))
+        near = slice(used[0], used[-1] + 1) if len(used) else slice(0)
+        kind: Any = np.float64 if exact else np.float32
+        values: FloatArray = self.columns[:, near].astype(kind, copy=False) @ whole[:, near].astype(kind, copy=False).T
+        corner, bound = values[: len(self.corners)], values[len(self.corners) :]
+        corner_of = self.corner_of[self.by_corners].T
+        largest = corner[corner_of[0]]
+        for column in corner_of[1:]:
+            np.maximum(largest, corner[column], out=largest)
+        bound[self.by_corners] += largest
+        return corner, bound
+
+    def mattering(self, whole: FloatArray, slack: tuple[float, FloatArray, FloatArray] | None) -> NDArray[np.bool_]:
+        """Cells that may have the largest bound of a row, or the best corner, or be loose: all others cannot.
+
+        In single precision, whose error is known; nothing else follows from these values. ``slack`` is None where
+        nothing is searched: else tolerance, allowance and what is attained already, in units of the values.
+        """
+        corner, bound = self.values(whole, exact=False)
+        sure = 1.0 - (whole.shape[1] + 10) * 2.0**-21  # a sum of positive terms is right to 2^−24 per term
+        least, best = bound.max(axis=0) * sure, np.zeros(len(corner), dtype=bool)
+        if slack is not None:
+            tolerance, allowance, attained = slack
+            highest = corner.max(axis=0) * sure
+            reached = np.maximum(highest, attained)
+            least = np.minimum(least, (reached + np.maximum(tolerance * reached, allowance)) * sure)
+            best = np.any(corner >= np.where(highest > 0.0, highest, np.inf).astype(np.float32), axis=1)
+        found = np.any(bound >= np.where(least > 0.0, least, np.inf).astype(np.float32), axis=1)
+        found[:1] = True  # where nothing can be gained, all are the same
+        return np.asarray(found | best[self.corner_of].any(axis=1))
+
+
+@dataclass(frozen=True)
 class Choice:
     """The best corner for each row of the value function: its laws under both data sets, ``[rows, outcomes]``."""
 
     upper: FloatArray
     lower: FloatArray
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """The privacy loss of each outcome; NaN where it cannot happen."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return log(self.upper / self.lower)
 
 
 class Front:
@@ -128,12 +179,10 @@ class Front:
         The part of the grid that is left out holds at most ``share`` of the largest curve's area.
         """
         highest = np.maximum.reduceat(self._curves(), [0], axis=0)[0]
-        gain = np.concatenate([batch.gain.reshape(-1, len(self._grid)) for batch in self._batches])
-        area = share * float(gain.sum(axis=1).max())
+        area = share * max(float(total(gain).max()) for batch in self._batches for gain in batch.gain.swapaxes(0, 1))
         middle = len(self._grid) // 2
-        by_reach = highest[middle:] + highest[middle::-1]
-        beyond = by_reach.sum() - np.cumsum(by_reach)
-        reach = int(np.argmax(beyond <= area))
+        within = np.cumsum(highest[middle:] + highest[middle::-1])
+        reach = int(np.argmax(within[-1] - within <= area))
         self._inner = slice(middle - reach, middle + reach + 1)
         self._outside = highest.copy()
         self._outside[self._inner] = 0.0
@@ -145,53 +194,71 @@ class Front:
             [batch.curve + batch.by_corners[:, None] * batch.gain.max(axis=1) for batch in self._batches]
         )
 
-    def round(
-        self, windows: FloatArray, tolerance: float, allowance: FloatArray, split: bool
-    ) -> tuple[FloatArray, Choice | None]:
+    def round(self, windows: FloatArray, slack: tuple[float, FloatArray] | None) -> tuple[FloatArray, Choice | None]:
         """A bound on the largest gain of one round, shape ``[rows]``, and, after splitting, the best corners.
 
         Parameters
         ----------
         windows : shape ``[rows, grid]``: the curvature of the value function around each row.
-        tolerance : cells are split until the bound exceeds the attained gain by at most this fraction of it,
-        allowance : or by at most this much, shape ``[rows]``.
-        split : whether to look for cells to split; without it the bound holds as well.
+        slack : cells are split until the bound exceeds the attained gain by at most this fraction of it, or by at
+            most this much, shape ``[rows]``. None to split none; the bound holds as well.
         """
-        outside = windows @ (self._outside + self._spare)
-        inner = np.ascontiguousarray(windows[:, self._inner].T, dtype=np.float32)
         most, attained = np.empty(len(windows)), np.full(len(windows), -1.0)
-        choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if split else None
-        new, searched = np.ones(self.size, dtype=bool), split
+        choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
+        new, searched = np.ones(self.size, dtype=bool), slack is not None
         while True:
-            corners, corner_of = np.unique(self._corner_of[new], return_inverse=True)
-            part = np.append(corners, self._corner_count + np.flatnonzero(new))
-            columns = self._columns if new.all() else self._columns[part]
-            by_corners, looseness = self._by_corners[new], np.zeros(self.size)
-            corner_of = corner_of.reshape(-1, 4)[by_corners].T
-            for start in range(0, len(windows), _ROWS_AT_ONCE):
-                rows = slice(start, start + _ROWS_AT_ONCE)
-                values = columns @ inner[:, rows]
-                corner, bound = values[: len(corners)], values[len(corners) :]
-                largest = corner[corner_of[0]]
-                for column in corner_of[1:]:
-                    np.maximum(largest, corner[column], out=largest)
-                bound[by_corners] += largest
-                most[rows] = bound.max(axis=0)
-                if choice is not None and searched:
-                    best, gained = corner.argmax(axis=0), corner.max(axis=0)
+            part, looseness = self._part_of(np.flatnonzero(new)), np.zeros(self.size)
+            many = max(_FEWEST_ROWS, _VALUES_AT_ONCE // len(part.columns))
+            for start in range(0, len(windows), many):
+                rows = slice(start, start + many)
+                whole, rest, unit = self._in_whole_numbers(windows[rows])
+                spare = (slack[0], slack[1][rows] / unit, attained[rows] / unit) if slack and searched else None
+                few = self._part_of(part.cells[part.mattering(whole, spare)])
+                corner, bound = few.values(whole)
+                most[rows] = bound.max(axis=0) * unit + rest
+                if slack and choice and searched:
+                    best, gained = corner.argmax(axis=0), corner.max(axis=0) * unit
                     better = gained > attained[rows]
-                    chosen = corners[best[better]]
+                    chosen = few.corners[best[better]]
                     choice.upper[rows][better], choice.lower[rows][better] = self._upper[chosen], self._lower[chosen]
                     attained[rows] = np.maximum(attained[rows], gained)
-                    spare = np.maximum(tolerance * attained[rows], allowance[rows])
-                    looseness[new] = np.maximum(looseness[new], ((bound - attained[rows]) / spare).max(axis=1))
+                    allowed = np.maximum(slack[0] * attained[rows], slack[1][rows])
+                    loose = ((bound * unit - attained[rows]) / allowed).max(axis=1)
+                    looseness[few.cells] = np.maximum(looseness[few.cells], loose)
             # After the first search only the halves of loose cells are searched, and all cells once more at the end.
             if searched and (halves := self._split(self._chosen(looseness))).any():
                 new = halves
             elif new.all():
-                return most * (1.0 + _SINGLE) + outside, choice
+                return most + self._beyond(windows), choice
             else:
                 new, searched = np.ones(self.size, dtype=bool), False
+
+    def _part_of(self, cells: IntArray) -> "_Part":
+        if len(cells) == self.size:
+            return _Part(cells, self._columns, np.arange(self._corner_count), self._corner_of, self._by_corners)
+        corners, corner_of = np.unique(self._corner_of[cells], return_inverse=True)
+        columns = self._columns[np.append(corners, self._corner_count + cells)]
+        return _Part(cells, columns, corners, corner_of.reshape(-1, 4), self._by_corners[cells])
+
+    def _in_whole_numbers(self, windows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Windows in units of their own, rounded down, so that products with the columns are exact in any order.
+
+        Returns them as whole numbers ``[rows, inner]``; what the rounding can cost any cell; and the unit of the
+        product, a power of two. Both ``[rows]``.
+        """
+        weighted = windows[:, self._inner] * self._weights
+        exponent = np.frexp(weighted.max(axis=1))[1] - self._bits
+        weighted = np.ldexp(weighted, -exponent[:, None])
+        whole = np.floor(weighted)
+        left = np.ceil(np.ldexp(weighted - whole, self._bits)) @ self._highest
+        return whole, np.ldexp(left, exponent - 2 * self._bits), np.ldexp(1.0, exponent - self._bits)
+
+    def _beyond(self, windows: FloatArray) -> FloatArray:
+        """What the part of the grid that is left out adds, and what the laws may differ, at most; ``[rows]``."""
+        added, height = np.zeros(len(windows)), self._outside + self._spare
+        for k in np.flatnonzero(height).tolist():
+            added += windows[:, k] * height[k]
+        return added
 
     def _chosen(self, looseness: FloatArray) -> NDArray[np.bool_]:
         """Cells whose bound is looser than allowed; the loosest of them where all would be too many."""
@@ -244,8 +311,7 @@ class Front:
         laws[0, :, :, :outcomes] = curves.corner_upper[four].transpose(2, 0, 1)
         laws[1, :, :, :outcomes] = curves.corner_lower[four].transpose(2, 0, 1)
         gain = curves.corner_gain[four].transpose(1, 0, 2)
-        total = curves.reserve.sum(axis=1) + gain.sum(axis=2).max(axis=1)
-        by_corners = total < curves.envelope.sum(axis=1)
+        by_corners = total(curves.reserve) + total(gain).max(axis=1) < total(curves.envelope)
         curve = np.where(by_corners[:, None], curves.reserve, curves.envelope)
         final = cells.split(positions.discrete)[2]
         return _Batch(family, cells, keys, gain, laws[0], laws[1], curve, final, by_corners)
@@ -253,16 +319,23 @@ class Front:
     def _compile(self) -> None:
         keys = np.concatenate([batch.keys for batch in self._batches]).reshape(-1, 3)
         _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        # Filled part by part: to join all corners first would take several times the memory of the result.
         inside = range(*self._inner.indices(len(self._grid)))
+        gains = [batch.gain.reshape(-1, len(self._grid))[:, self._inner] for batch in self._batches]
+        curves = [batch.curve[:, self._inner] for batch in self._batches]
+        highest = np.max([part.max(axis=0) for part in (*gains, *curves) if len(part)], axis=0)
+        exponent = np.frexp(highest)[1]
+        self._bits = (_EXACT - len(inside).bit_length()) // 2
+        self._weights = np.where(highest > 0.0, np.ldexp(1.0, exponent), 0.0)
+        scale = np.ldexp(1.0, self._bits - exponent)
+        # Filled part by part: to join all corners first would take several times the memory of the result.
         self._columns = np.empty((len(first) + self.size, len(inside)), dtype=np.float32)
         corner, row = 0, len(first)
-        for batch in self._batches:
-            gain = batch.gain.reshape(-1, len(self._grid))[:, self._inner]
+        for gain, curve in zip(gains, curves, strict=True):
             mine = np.flatnonzero((first >= corner) & (first < corner + len(gain)))
-            self._columns[mine] = gain[first[mine] - corner]
-            self._columns[row : row + len(batch.curve)] = batch.curve[:, self._inner]
-            corner, row = corner + len(gain), row + len(batch.curve)
+            self._columns[mine] = np.ceil(gain[first[mine] - corner] * scale)
+            self._columns[row : row + len(curve)] = np.ceil(curve * scale)
+            corner, row = corner + len(gain), row + len(curve)
+        self._highest = self._columns.max(axis=0).astype(np.float64)
         self._corner_count = len(first)
         self._by_corners = np.concatenate([batch.by_corners for batch in self._batches])
         self._corner_of = inverse.reshape(-1, 4)

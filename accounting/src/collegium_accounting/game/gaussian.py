@@ -3,12 +3,11 @@
 import math
 
 import numpy as np
-from scipy.special import ndtr
 
+from collegium_accounting.elementary import FloatArray, exp, normal_cdf
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.profile import Profile
 from collegium_accounting.game.recursion import Values, gaussian_profile, multiples
-from collegium_accounting.renyi import FloatArray
 
 _DEVIATIONS = 8.0
 _POINTS_PER_DEVIATION = 200
@@ -42,7 +41,7 @@ def gaussian_mechanism_profile(mu: float, slack: float = 0.0) -> Profile:
     half = math.ceil((_DEVIATIONS * mu + 0.5 * mu * mu + 2.0 * slack) / step)
     s = multiples(-half, half, step)
     # P(A) − e^ε·Q(A) ≤ e^slack·(P′(A) − e^{ε − 2·slack}·Q′(A)) for the laws P′ and Q′ of the continuous noise.
-    exact = np.maximum.accumulate(np.clip(gaussian_profile(s + 2.0 * slack, mu), 0.0, 1.0)) * math.exp(slack)
+    exact = np.maximum.accumulate(np.clip(gaussian_profile(s + 2.0 * slack, mu), 0.0, 1.0)) * exp(slack)
     return Profile((Values(float(s[0]), step, np.minimum(1.0, exact * (1.0 + 1e-9) + 1e-15), *_tests(s, mu)),))
 
 
@@ -59,7 +58,7 @@ def gaussian_epsilons(mu: FloatArray, slack: FloatArray, delta: float) -> FloatA
     ----------
     Balle and Wang 2018, Theorem 8.
     """
-    target = delta * np.exp(-slack)
+    target = delta * exp(-slack)
     low, high = np.zeros_like(mu), mu * mu / 2.0 + mu * 40.0
     for _ in range(80):
         middle = (low + high) / 2.0
@@ -70,4 +69,4 @@ def gaussian_epsilons(mu: FloatArray, slack: FloatArray, delta: float) -> FloatA
 
 def _tests(s: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
     """The likelihood-ratio test of each row: how often it rejects under the one and the other data set."""
-    return np.asarray(ndtr(s / mu + mu / 2.0)), np.asarray(ndtr(s / mu - mu / 2.0))
+    return normal_cdf(s / mu + mu / 2.0), normal_cdf(s / mu - mu / 2.0)

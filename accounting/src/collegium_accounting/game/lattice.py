@@ -7,11 +7,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collegium_accounting.elementary import FloatArray, exp, log
 from collegium_accounting.units import IntArray
 
-FloatArray = NDArray[np.float64]
 FAR_BELOW = -(2**40)
 """Position of a class that cannot win: it stands for −∞."""
 
@@ -44,8 +43,8 @@ class Lattice:
         reach_steps = math.ceil(reach / step)
         half = reach_steps + math.ceil(_TAIL[family] / step) + 4
         z = np.asarray(np.arange(-half, half + 1) * step, dtype=np.float64)
-        mass = np.exp(-0.5 * z * z if family == "gaussian" else -np.abs(z))
-        mass /= mass.sum()
+        mass = exp(-0.5 * z * z if family == "gaussian" else -np.abs(z))
+        mass /= math.fsum(mass)
         below = np.zeros(6 * half + 5)
         below[2 * half + 2 : 4 * half + 3] = np.cumsum(mass)
         below[4 * half + 3 :] = 1.0
@@ -89,21 +88,19 @@ class Lattice:
         half, width = self.half, len(self.mass)
         order = np.argsort(d, kind="stable")
         values, starts = np.unique(d[order], return_index=True)
-        with np.errstate(divide="ignore"):
-            for value, members in zip(values, np.split(order, starts[1:]), strict=True):
-                first = np.clip(1 - x[members] + half, 0, width)
-                low = int(first.min())
-                shift = 2 * half + 2 + int(value) - loses_ties
-                terms = self.mass[low:] * self.below[shift + low : shift + width]
-                tail = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
-                out[members] = np.log(tail[first - low])
-        return out
+        for value, members in zip(values, np.split(order, starts[1:]), strict=True):
+            first = np.clip(1 - x[members] + half, 0, width)
+            low = int(first.min())
+            shift = 2 * half + 2 + int(value) - loses_ties
+            terms = self.mass[low:] * self.below[shift + low : shift + width]
+            tail = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
+            out[members] = tail[first - low]
+        return log(out)
 
     def log_beyond(self, length: float) -> float:
         """A bound on log Pr[noise ≥ length] (in scales) that also covers noise around any real centre."""
         return float(self._log_below(np.asarray([1 - math.floor(length / self.step)]))[0])
 
     def _log_below(self, position: IntArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            middle = (len(self.below) - 1) // 2
-            return np.asarray(np.log(self.below[np.clip(position + middle, 0, len(self.below) - 1)]))
+        middle = (len(self.below) - 1) // 2
+        return log(self.below[np.clip(position + middle, 0, len(self.below) - 1)])

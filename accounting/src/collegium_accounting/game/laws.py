@@ -20,6 +20,7 @@ from collegium_accounting.divergences.independent import (
     published_range_curve,
     sampled_gaussian_curve,
 )
+from collegium_accounting.elementary import exp, expm1, log, log1p
 from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
 from collegium_accounting.game.profile import Profile, check_delta, compose
@@ -90,16 +91,16 @@ def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.
     ----------
     Poisson summation as in Canonne, Kamath, Steinke 2020, section 2; Balle and Wang 2018 for the continuous noise.
     """
-    closest = math.log(4.0 * entries * sigma * sigma / (_CLOSENESS * l2 * l2)) / (2.0 * math.pi**2)
+    closest = float(log(4.0 * entries * sigma * sigma / (_CLOSENESS * l2 * l2))) / (2.0 * math.pi * math.pi)
     r_squared = max(closest, 0.0)
     j_squared = np.arange(1, 21, dtype=np.float64) ** 2
-    eta = 2.0 * float(np.exp(-2.0 * math.pi**2 * r_squared * j_squared).sum())
+    eta = 2.0 * math.fsum(exp(-2.0 * math.pi * math.pi * r_squared * j_squared))
     if r_squared > _MOST_GIVEN_AWAY * sigma * sigma or eta >= 0.99:  # the Rényi curve is closer (Theorem 14)
         curve = sampled_gaussian_curve(l2, sigma, 1.0, WIDE_ORDERS)
         alpha = np.asarray(WIDE_ORDERS)
         excess = entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0)
         return RenyiLaw.of(RenyiCurve(WIDE_ORDERS, curve.values + excess))
-    slack = entries * (math.log1p(eta) - math.log1p(-eta) + closeness)
+    slack = entries * (float(log1p(eta) - log1p(-eta)) + closeness)
     return VectorLaw(l2 / math.sqrt(sigma * sigma - r_squared), slack)
 
 
@@ -252,8 +253,8 @@ def _renyi_profile(curve: RenyiCurve) -> Profile:
     step = far / 2000.0
     s = multiples(-2000, 2000, step)
     with np.errstate(over="ignore"):
-        log_delta = (alpha - 1.0) * (values - np.abs(s)[:, None] + np.log1p(-1.0 / alpha)) - np.log(alpha)
-        near = np.minimum(1.0, np.exp(log_delta.min(axis=1)))
-    upper = np.where(s > 0.0, -np.expm1(-s) + np.exp(-s) * near, near) + curve.delta
+        log_delta = (alpha - 1.0) * (values - np.abs(s)[:, None] + log1p(-1.0 / alpha)) - log(alpha)
+        near = np.minimum(1.0, exp(log_delta.min(axis=1)))
+    upper = np.where(s > 0.0, -expm1(-s) + exp(-s) * near, near) + curve.delta
     upper = np.maximum.accumulate(np.minimum(1.0, upper))
     return Profile((Values(float(s[0]), step, upper, np.zeros(len(s)), np.ones(len(s))),))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collegium_accounting.elementary import FloatArray, exp, expm1, log, log1p, logaddexp
 from collegium_accounting.game.cells import Cells, Enclosure
-from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
 Bend = Callable[[FloatArray, FloatArray], FloatArray]
@@ -57,7 +57,7 @@ class Line:
     @property
     def far(self) -> float:
         """What a round beyond the searched positions adds to any hockey-stick divergence, at most."""
-        return 2.0 * float(np.exp(self.log_below(np.array([self.shift - self.end]))[0]))
+        return 2.0 * float(exp(self.log_below(np.array([self.shift - self.end]))[0]))
 
     def roots(self) -> Cells:
         """The intervals that the search begins with."""
@@ -73,12 +73,12 @@ class Line:
         high_p, low_p = self._laws(x1), self._laws(x2)
         high_q, low_q = self._laws(x1 - self.shift), self._laws(x2 - self.shift)
         low, high = low_p - low_q, high_p - high_q
-        at_low, at_high = np.exp(low_q), np.exp(high_q)
+        at_low, at_high = exp(low_q), exp(high_q)
         return Enclosure(
             base_high=np.stack([at_low[0], at_high[1]]),
             ell_low=low,
             ell_high=high,
-            first_high=np.exp(low_p[0]),
+            first_high=exp(low_p[0]),
             corners=np.stack([[at_low, low], [at_high, high]]),
             curvature=np.stack([-(size := self._curvature(x1, x2)), size])[:, None],
         )
@@ -101,7 +101,7 @@ class Line:
     def _second_differences(self, x1: IntArray, x2: IntArray) -> tuple[FloatArray, FloatArray]:
         """The largest second differences of P − Q and of Q at the integers inside each interval."""
         everywhere = np.arange(-self.end - self.shift - 2, self.end + 3)
-        below = np.exp(self.log_below(everywhere))
+        below = exp(self.log_below(everywhere))
         level = np.abs(np.diff(below, 2))
         moved = below[self.shift :] - below[: len(below) - self.shift]
         rate = np.abs(np.diff(moved, 2))
@@ -124,7 +124,7 @@ def logistic_line(scale: float, votes: int) -> Line:
     shift = max(8, math.ceil(length / _FINEST))
     step = length / shift
     end = math.ceil((_NEGLIGIBLE + length) / step)
-    return Line(lambda x: -np.logaddexp(0.0, -x * step), step, shift, end, _bend, root=max(1, round(_ROOT / step)))
+    return Line(lambda x: -logaddexp(0.0, -x * step), step, shift, end, _bend, root=max(1, round(_ROOT / step)))
 
 
 def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Line:
@@ -139,17 +139,14 @@ def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Li
     rival_noise : whether the rival's own noise is part of the law, rather than given.
     """
     reach = 9.5 if noise.endswith("gaussian") else _NEGLIGIBLE
-    half = math.ceil((reach + 3.0) * scale) + 2 * votes + 4
-    z = np.arange(-half, half + 1) / scale
-    mass = np.exp(-0.5 * z * z if noise.endswith("gaussian") else -np.abs(z))
-    mass /= mass.sum()
+    half = (math.ceil((reach + 3.0) * scale) + 2 * votes + 4) * (2 if rival_noise else 1)
+    mass = _mass(noise.endswith("gaussian"), scale, half, rival_noise)
     if rival_noise:
-        mass, reach = np.convolve(mass, mass), reach * (math.sqrt(2.0) if noise.endswith("gaussian") else 1.1)
-    middle = len(mass) // 2
-    below = np.cumsum(mass[:middle])
-    # Pr[Z ≤ n] for n ≥ 0 is 1 − Pr[Z ≤ −n − 1]: the small tail is always summed from its far end.
-    with np.errstate(divide="ignore"):  # beyond 38 standard deviations a tail is 0, and its logarithm −∞
-        table = np.concatenate([np.log(below), np.log1p(-below[::-1]), [0.0]])
+        reach *= math.sqrt(2.0) if noise.endswith("gaussian") else 1.1
+    below, middle = np.cumsum(mass[:half]), half
+    # Pr[Z ≤ n] for n ≥ 0 is 1 − Pr[Z ≤ −n − 1]: the small tail is always summed from its far end. Beyond 38 standard
+    # deviations a tail is 0, and its logarithm −∞.
+    table = np.concatenate([log(below), log1p(-below[::-1]), [0.0]])
 
     def log_below(x: IntArray) -> FloatArray:
         return np.asarray(table[np.clip(x + middle, 0, len(table) - 1)])
@@ -158,7 +155,26 @@ def discrete_line(noise: str, scale: float, votes: int, rival_noise: bool) -> Li
     return Line(log_below, 1.0, votes, end, None, root=max(1, round(_ROOT * scale)))
 
 
+def _mass(gaussian: bool, scale: float, half: int, rival_noise: bool) -> FloatArray:
+    """The noise at −half … half, or that of the difference of two counts, in closed form.
+
+    Σ_k f(k)·f(n − k) is e^{−n²/4σ²}·Σ_k e^{−(k − n/2)²/σ²}, the last sum one for even n and one for odd n; and for
+    Laplace noise (|n| + (1 + e^{−2/λ})/(1 − e^{−2/λ}))·e^{−|n|/λ}.
+    """
+    n = np.abs(np.arange(-half, half + 1))
+    z = n / scale
+    if not rival_noise:
+        mass = exp(-0.5 * z * z if gaussian else -z)
+    elif gaussian:
+        k = np.arange(-half, half + 1) / scale
+        even, odd = (math.fsum(exp(-(k + shift) * (k + shift))) for shift in (0.0, 0.5 / scale))
+        mass = exp(-0.25 * z * z) * np.where(n % 2 == 0, even, odd)
+    else:
+        mass = (n - (1.0 + 2.0 / expm1(-2.0 / scale))) * exp(-z)
+    return np.asarray(mass / math.fsum(mass))
+
+
 def _bend(low: FloatArray, high: FloatArray) -> FloatArray:
     """|F″| = F′·|1 − 2F| and |F‴| = F′·|1 − 6F′| are at most F′ = e^{−|z|}/(1 + e^{−|z|})², which falls away from 0."""
     nearest = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-    return np.asarray(np.exp(-nearest - 2.0 * np.log1p(np.exp(-nearest))))
+    return exp(-nearest - 2.0 * log1p(exp(-nearest)))

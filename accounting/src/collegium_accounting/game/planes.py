@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from collegium_accounting.elementary import FloatArray, exp
 from collegium_accounting.game.cells import Cells, Enclosure
 from collegium_accounting.game.lattice import FAR_BELOW, Lattice
 from collegium_accounting.game.lines import Line
-from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
 _REACH = {"gaussian": 9.5, "laplace": 46.0}
@@ -74,17 +74,17 @@ class Plane:
             np.concatenate([xs, xs - 1]).ravel(), np.concatenate([ys, ys + 1]).ravel(), tie
         ).reshape(3, 2, 4, -1)
         (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
-        rest_high = np.exp(self._log_rest(x1 - 1, y1 + 1))
-        corner, other = np.exp(q_low), np.exp(q_high)
+        rest_high = exp(self._log_rest(x1 - 1, y1 + 1))
+        corner, other = exp(q_low), exp(q_high)
         low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
         with np.errstate(invalid="ignore"):
             south, north = p_south - q_south, p_north - q_north
-        corners = np.stack([[corner, low], [other, high], [np.exp(q_south), south], [np.exp(q_north), north]])
+        corners = np.stack([[corner, low], [other, high], [exp(q_south), south], [exp(q_north), north]])
         return Enclosure(
             base_high=np.stack([corner[0], other[1], rest_high]),
             ell_low=low,
             ell_high=high,
-            first_high=np.exp(p_low[0]),
+            first_high=exp(p_low[0]),
             corners=corners,
             curvature=self._curvature(cells.bounds),
         )
@@ -101,10 +101,10 @@ class Plane:
         hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/privacy.md, Lemma 7.
         """
         far = _RIDGE[self.lattice.family] - self.vote_length
-        tail = math.exp(self.lattice.log_beyond(far))
+        tail = float(exp(self.lattice.log_beyond(far)))
         gaussian = self.lattice.family == "gaussian"
         peak = 1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5
-        density = peak * math.exp(-0.5 * far * far if gaussian else -far)
+        density = peak * float(exp(-0.5 * far * far if gaussian else -far))
         return replace(line, spare=(2.0 * self.vote_length * (density + 2.0 * peak * tail), 2.0 * tail))
 
     def _ratio(self, log_p: FloatArray, log_q: FloatArray, side: int) -> FloatArray:
@@ -133,7 +133,7 @@ class Plane:
         side = np.arange(-count - 1, count + 2) * stride
         x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))
         p, q = (
-            np.exp(self.lattice.log_three(x - moved, y + moved, self.tie_to_a)).reshape(3, len(side), len(side))
+            exp(self.lattice.log_three(x - moved, y + moved, self.tie_to_a)).reshape(3, len(side), len(side))
             for moved in (0, 1)
         )
         both = np.stack([p - q, q])
@@ -154,14 +154,14 @@ class Plane:
             out[1, ..., cell] = share * (part.max(axis=(3, 4)) + between)
         return out
 
-    @property
+    @cached_property
     def _steepest(self) -> FloatArray:
         """By how much second differences of P − Q and of Q change, at most, per vote in x and in y together.
 
         a differences in x and b ≥ 1 in y of Σ f(u − x)·F(u − y) are at most Σ|Δᵃf|·max|Δᵇ⁻¹f|, and Σ|Δᵃf| for b = 0.
         """
         differences = [np.abs(np.diff(self.lattice.mass, n)) for n in range(5)]
-        total, most = [float(d.sum()) for d in differences], [float(d.max()) for d in differences]
+        total, most = [math.fsum(d) for d in differences], [float(d.max()) for d in differences]
         mixed = total[2] * most[1]
         of_difference = max(total[4] + 2.0 * total[3] * most[0] + mixed, mixed + 2.0 * total[1] * most[2] + most[3])
         of_level = max(total[3] + total[2] * most[0], total[1] * most[1] + most[2])

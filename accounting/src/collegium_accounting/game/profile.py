@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collegium_accounting.elementary import FloatArray, convolve, exp, interpolate, log, total
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.recursion import Values, kinks, multiples
-from collegium_accounting.renyi import FloatArray
 
 SMALLEST_DELTA = 1e-10
 """Below it the probabilities that were counted as lost are no longer negligible."""
@@ -62,7 +62,7 @@ class Profile:
         for values in self.directions:
             some = values.alpha > delta
             with np.errstate(divide="ignore"):
-                found = np.log((values.alpha[some] - delta) / values.beta[some])
+                found = log((values.alpha[some] - delta) / values.beta[some])
             best = max(best, float(found.max(initial=0.0)))
         return best
 
@@ -105,7 +105,7 @@ def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
     lie above V.
     """
     found = 0.0
-    r = np.insert(np.exp(-_grid(values)[::-1]), 0, 0.0)
+    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
     upper = np.insert(values.upper[::-1], 0, 1.0)
     for other in beside.directions:
         masses, s = kinks(other.upper, other.step), _grid(other)
@@ -114,7 +114,7 @@ def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
             epsilon: float, masses: FloatArray = masses, s: FloatArray = s, lost: float = other.upper[0]
         ) -> float:
             exponent = np.minimum(epsilon + s, _LARGEST_EXPONENT)
-            return float(lost + masses @ np.interp(np.exp(exponent), r, upper)) * (1.0 + 1e-9)
+            return float(lost + total(masses * interpolate(exp(exponent), r, upper))) * (1.0 + 1e-9)
 
         low, high = 0.0, -float(s[0] + values.start)
         if together(high) > delta:
@@ -142,8 +142,8 @@ def _grid(values: Values) -> FloatArray:
 
 def _delta(values: Values, epsilon: float) -> float:
     """The chord in r = e^ε between grid points; constant where r is larger than all of them."""
-    r = np.exp(-_grid(values)[::-1])
-    return float(np.interp(math.exp(min(epsilon, 700.0)), np.insert(r, 0, 0.0), np.insert(values.upper[::-1], 0, 1.0)))
+    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
+    return float(interpolate(exp(min(epsilon, 700.0)), r, np.insert(values.upper[::-1], 0, 1.0)))
 
 
 def _epsilon(values: Values, delta: float) -> float:
@@ -152,23 +152,22 @@ def _epsilon(values: Values, delta: float) -> float:
         raise UnsupportedAccounting(
             f"δ = {delta:g} is below what this profile resolves ({values.upper[0]:.2g}); ask for a larger delta"
         )
-    r = np.exp(-_grid(values)[above - 1 : above + 1])
+    r = exp(-_grid(values)[above - 1 : above + 1])
     if above == len(values.upper):
         low, high, r = values.upper[-1], 1.0, np.append(r, 0.0)
     else:
         low, high = values.upper[above - 1], values.upper[above]
     share = (delta - low) / (high - low) if high > low else 0.0
     found = r[0] + share * (r[1] - r[0])
-    return math.log(found) if found > 0.0 else -math.inf
+    return float(log(found)) if found > 0.0 else -math.inf
 
 
 def _resampled(values: Values, step: float) -> tuple[int, FloatArray]:
     """The value function at multiples of ``step``: chords through a chord's points are above it again."""
     first = math.ceil(values.start / step - 1e-9)
     s = multiples(first, -first, step)
-    r = np.exp(-_grid(values)[::-1])
-    sampled = np.interp(np.exp(-s), np.insert(r, 0, 0.0), np.insert(values.upper[::-1], 0, 1.0))
-    return first, np.asarray(sampled)
+    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
+    return first, interpolate(exp(-s), r, np.insert(values.upper[::-1], 0, 1.0))
 
 
 def _convolved(one: Values, two: Values) -> Values:
@@ -176,15 +175,15 @@ def _convolved(one: Values, two: Values) -> Values:
     step = min(one.step, two.step)
     (first_one, value_one), (first_two, value_two) = _resampled(one, step), _resampled(two, step)
     masses = [kinks(value_one, step), kinks(value_two, step)]
-    both = np.convolve(masses[0], masses[1])
+    both = convolve(masses[0], masses[1])
     lost = value_one[0] + value_two[0] - value_one[0] * value_two[0]
     start = (first_one + first_two) * step
     s = start + step * np.arange(len(both))
     # δ(ε) = lost + Σ over losses ℓ = −s above ε of p·(1 − e^{ε − ℓ}), at ε = −s again.
     below = np.insert(np.cumsum(both)[:-1], 0, 0.0)
-    weighted = np.insert(np.cumsum(both * np.exp(s - s[-1]))[:-1], 0, 0.0)
+    weighted = np.insert(np.cumsum(both * exp(s - s[-1]))[:-1], 0, 0.0)
     # Nothing is subtracted where e^{ε} passes double precision: δ is then bounded by Pr[ℓ > ε], from above still.
-    weighted *= np.where(s[-1] - s <= _LARGEST_EXPONENT, np.exp(np.minimum(s[-1] - s, _LARGEST_EXPONENT)), 0.0)
+    weighted *= np.where(s[-1] - s <= _LARGEST_EXPONENT, exp(np.minimum(s[-1] - s, _LARGEST_EXPONENT)), 0.0)
     upper = np.clip(lost + np.maximum(below - weighted, 0.0) + _ROUNDING * below, 0.0, 1.0)
     better = one if Profile((one,)).attained(1e-5) >= Profile((two,)).attained(1e-5) else two
     alpha = np.zeros(len(upper))

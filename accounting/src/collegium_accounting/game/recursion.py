@@ -11,13 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
+from collegium_accounting.elementary import (
+    FloatArray,
+    exp,
+    expm1,
+    interpolate,
+    normal_density,
+    tail_ratio,
+)
 from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.curves import Sampling
 from collegium_accounting.game.front import Choice, Front, Positions
 from collegium_accounting.game.lines import Line
-from collegium_accounting.renyi import FloatArray
 
 _TOLERANCE, _TOLERANCE_OF_MANY = 0.004, 0.006
 """The bound of one round may exceed what a position attains by this fraction of what the round adds
@@ -49,7 +55,7 @@ _NEGLIGIBLE = 1e-16
 """Rows that can gain no more than this gain this."""
 
 _ROUNDING = 1e-9
-"""Relative reserve for double precision: every sum has positive terms and at most 1,000 of them."""
+"""Relative reserve for double precision for every 1,000 points of the grid of log k: every sum has positive terms."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
     reach = math.ceil(game.largest_loss / step) + 1
     front = Front(game.families, game.sampling, multiples(-reach, reach, step), signed=few)
     s = multiples(-half, half, step)
-    upper = np.maximum(0.0, -np.expm1(-s))
+    upper = np.maximum(0.0, -expm1(-s))
     alpha = np.where(s > 0.0, 1.0, 0.0)
     beta = alpha.copy()
     yield Values(float(s[0]), step, upper, alpha, beta)
@@ -136,23 +142,25 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         padded = np.concatenate([np.zeros(reach), knots, np.zeros(reach)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
-        upper = upper + (game.lost + game.far) * knots.sum() + _NEGLIGIBLE
-        live = np.flatnonzero(windows.sum(axis=1) > _NEGLIGIBLE)
+        until, since = np.cumsum(padded), np.cumsum(padded[::-1])[::-1]
+        upper = upper + (game.lost + game.far) * until[-1] + _NEGLIGIBLE
+        live = np.flatnonzero(np.minimum(until[2 * reach :], since[: len(s)]) > _NEGLIGIBLE)
         if not len(live):  # every value is 1: nothing is left to lose
             raise UnsupportedAccounting(f"{played} of {rounds} such rounds already tell everything; use more noise")
         rows = slice(int(live[0]), int(live[-1]) + 1)
-        tolerance, allowance = _slack(game, played, rounds, deviation, s[rows], upper[rows])
-        gain, found = front.round(windows[rows], tolerance, allowance, played < 16 or played % 8 == 0)
+        search = played < 16 or played % 8 == 0
+        slack = _slack(game, played, rounds, deviation, s[rows], upper[rows]) if search else None
+        gain, found = front.round(windows[rows], slack)
         if found is not None:
             choice, chosen = found, rows
         alpha, beta = _policy(choice, chosen, s, step, alpha, beta)
         upper[rows] += gain
         upper = np.minimum(1.0, upper)
         if few:
-            upper = _convex(upper, np.exp(-s))
+            upper = _convex(upper, exp(-s))
         if progress is not None:
             progress(played + 1)
-        certified = np.maximum.accumulate(np.minimum(1.0, upper * (1.0 + _ROUNDING)))
+        certified = np.maximum.accumulate(np.minimum(1.0, upper * (1.0 + _ROUNDING * math.ceil(reach / 500))))
         yield Values(float(s[0]), step, certified, alpha, beta)
 
 
@@ -180,7 +188,15 @@ def _slack(
 
 def gaussian_profile(s: FloatArray, mu: float | FloatArray) -> FloatArray:
     """δ at ε = −s of a Gaussian mechanism of sensitivity over noise ``mu`` (Balle and Wang 2018, Theorem 8)."""
-    return np.asarray(ndtr(s / mu + mu / 2.0) - np.exp(log_ndtr(s / mu - mu / 2.0) - s))
+    upper, lower = s / mu + mu / 2.0, s / mu - mu / 2.0
+    density = normal_density(upper)  # e^{−s} times that of lower
+    tails = [tail_ratio(np.abs(x)) for x in (upper, lower)]
+    between = 1.0 - density * (tails[0] + tails[1])
+    return np.where(
+        upper <= 0.0,
+        density * (tails[0] - tails[1]),
+        np.where(lower <= 0.0, between, density * (tails[1] - tails[0]) - expm1(-s)),
+    )
 
 
 def _deviation(game: Game) -> float:
@@ -190,15 +206,15 @@ def _deviation(game: Game) -> float:
         corners = family.enclose(family.roots()).corners
         q, ell = corners[:, 0], np.where(corners[:, 0] > 0.0, corners[:, 1], 0.0)
         a, b = game.sampling.upper(ell), game.sampling.lower(ell)
-        largest = max(largest, float((q * (a - b) ** 2 / np.maximum(1.0 + b, 1.0 + a)).sum(axis=1).max()))
+        largest = max(largest, float((q * (a - b) * (a - b) / np.maximum(1.0 + b, 1.0 + a)).sum(axis=1).max()))
     return math.sqrt(largest)
 
 
 def kinks(value: FloatArray, step: float) -> FloatArray:
     """rⱼ times the change of slope at rⱼ of the chords through ``value``, constant beyond the largest r, 1 at r = 0."""
-    rise = np.diff(value) / -math.expm1(-step)
+    rise = np.diff(value) / -expm1(-step)
     right = np.append(rise, 1.0 - value[-1])
-    left = np.insert(rise, 0, 0.0) * math.exp(-step)
+    left = np.insert(rise, 0, 0.0) * exp(-step)
     return np.maximum(right - left, 0.0)
 
 
@@ -209,7 +225,7 @@ def _convex(value: FloatArray, r: FloatArray) -> FloatArray:
         slope = np.diff(value[kept]) / np.diff(r[kept])
         above = np.flatnonzero(np.diff(slope) > 0.0) + 1
         if not len(above):
-            return np.asarray(np.interp(-r, -r[kept], value[kept]))
+            return interpolate(-r, -r[kept], value[kept])
         kept = np.delete(kept, above)
 
 
@@ -218,12 +234,11 @@ def _policy(
 ) -> tuple[FloatArray, FloatArray]:
     """At each row the best corner, and after it the better of the two nearest rows' tests; or what there was."""
     upper, lower = choice.upper, choice.lower
-    with np.errstate(divide="ignore", invalid="ignore"):
-        target = np.arange(rows.start, rows.stop)[:, None] + np.log(upper / lower) / step
+    target = np.arange(rows.start, rows.stop)[:, None] + choice.loss / step
     target = np.clip(np.nan_to_num(target, nan=0.0), 0.0, len(s) - 1.0)
     below = np.floor(target).astype(np.int64)
     above = np.minimum(below + 1, len(s) - 1)
-    r = np.exp(-s[rows])[:, None]
+    r = exp(-s[rows])[:, None]
 
     def value(row: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> FloatArray:
         return np.asarray(upper * alpha[row] - r * lower * beta[row])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collegium_accounting.elementary import FloatArray, exp, expm1, log1p
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.cache import Key, remembered, remembered_epsilons
 from collegium_accounting.game.curves import Direction, Sampling
@@ -15,7 +16,6 @@ from collegium_accounting.game.planes import Plane
 from collegium_accounting.game.profile import Profile, check_delta
 from collegium_accounting.game.recursion import Game, Values, play, play_through
 from collegium_accounting.progress import SearchStep, report_step
-from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import Adjacency
 
 NOISES = ("gumbel", "discrete-gaussian", "discrete-laplace")
@@ -83,7 +83,7 @@ class RoundLaw:
         if self.sampling_rate == 1.0:
             return (Game(families, Sampling(), loss, lost, far),)
         rate = self.sampling_rate
-        shrunk = max(math.log1p(rate * math.expm1(loss)), -math.log1p(rate * math.expm1(-loss)))
+        shrunk = float(max(log1p(rate * expm1(loss)), -log1p(rate * expm1(-loss))))
         return tuple(
             Game(families, Sampling(direction, rate), shrunk, lost, far)
             for direction in (Direction.PRESENT, Direction.ABSENT)
@@ -106,7 +106,7 @@ class RoundLaw:
         if not self.noise.endswith("gaussian"):
             return entries / self.scale, 0.0
         mu = math.sqrt(entries) / self.scale
-        return mu * mu / 2.0 + 9.0 * mu, math.exp(-40.5)
+        return mu * mu / 2.0 + 9.0 * mu, float(exp(-40.5))
 
 
 def winner_is_searched(noise: str, scale: float, adjacency: Adjacency, classes: int | None) -> bool:

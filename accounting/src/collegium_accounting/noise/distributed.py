@@ -47,6 +47,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collegium_accounting.elementary import exp, log1p
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.laws import Law, discrete_vector
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
@@ -65,11 +66,11 @@ def closeness_to_one_gaussian(sigma_share: float, honest_survivors: int) -> floa
     if sigma_share < SMALLEST_SIGMA_SHARE:
         raise ConfigurationError(f"a share of noise needs sigma of at least {SMALLEST_SIGMA_SHARE}; got {sigma_share}")
     k = np.arange(1, honest_survivors, dtype=np.float64)
-    s_squared = sigma_share**2 * k / (k + 1.0)
+    s_squared = sigma_share * sigma_share * k / (k + 1.0)
     # For σ_s ≥ 1/2 a term falls below e^{−2.4 j²}: 20 of them leave nothing that a float can hold.
     j_squared = np.arange(1, 21, dtype=np.float64)[:, None] ** 2
-    eta = 2.0 * np.exp(-2.0 * math.pi**2 * j_squared * s_squared).sum(axis=0)
-    return float(np.sum(np.log1p(eta) - np.log1p(-eta)))
+    eta = 2.0 * exp(-2.0 * math.pi * math.pi * j_squared * s_squared).sum(axis=0)
+    return math.fsum(log1p(eta) - log1p(-eta))
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class NoiseShare:
         grid = check_orders(orders)
         alpha = np.asarray(grid)
         closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
-        gaussian = alpha * l2_squared / (2.0 * self.honest_survivors * self.sigma_share**2)
+        gaussian = alpha * l2_squared / (2.0 * self.honest_survivors * self.sigma_share * self.sigma_share)
         return RenyiCurve(grid, gaussian + changed_entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0))
 
     def law(self, l2: float, changed_entries: int) -> Law:

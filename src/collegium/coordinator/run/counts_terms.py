@@ -1,6 +1,5 @@
 """What a configuration says of its counts of records: their mechanism, its noise, and what they leave for labels."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +8,7 @@ from collegium.coordinator.settings.kinds import count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.roster import AnnouncedCounts
+from collegium_accounting.elementary import exp
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.game.laws import VectorLaw
 from collegium_accounting.game.recursion import gaussian_profile
@@ -23,14 +23,13 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
     plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
     if settings.sigma is not None:
         return plain
-    from scipy.optimize import brentq  # a tenth of a second of every start that needs none
-
     most, delta = settings.share * config.budget.own, config.budget.delta
-
-    def excess(log_mu: float) -> float:
-        return float(gaussian_profile(np.array([-most]), math.exp(log_mu))[0]) - delta
-
-    largest_mu = math.exp(float(brentq(excess, -25.0, 10.0)))
+    low, high = -25.0, 10.0
+    while high - low > 1e-12:  # of log μ
+        middle = (low + high) / 2.0
+        fits = float(gaussian_profile(np.array([-most]), float(exp(middle)))[0]) <= delta
+        low, high = (middle, high) if fits else (low, middle)
+    largest_mu = float(exp(low))
     return plain.with_parameters(sigma=(1.0 + 1e-9) * _mu(plain, config) / largest_mu)
 
 
