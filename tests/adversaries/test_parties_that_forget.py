@@ -20,7 +20,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.examples import examples_of
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy
@@ -66,7 +66,7 @@ class Clinics:
             pools=self.pools,
             split_key=bytes(32),
             policy=Policy(POLICY),
-            account=Account(own, name, POLICY, key),
+            account=AnswerBook(own, name, POLICY, key),
             record_rho=POLICY.record_rho,
             membership=Membership("local", self.roster, key.sign),
             ledger=KnownLedger(own / "ledger-head.txt", key.sign),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data import PoolStore
 from collegium.errors import ProtocolViolation
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.privacy.mechanisms import SumMode
 from collegium.privacy.units import IntArray
@@ -23,7 +23,7 @@ class AnswerGate:
 
     Parameters
     ----------
-    account : Account or None
+    account : AnswerBook or None
         What the party has answered, and its limits; None counts nothing (simulations).
     pools : PoolStore
         Tells which inputs a request names.
@@ -31,7 +31,7 @@ class AnswerGate:
         Ed25519 public key of each party that answers are summed with, by name; empty without secure sums.
     """
 
-    def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
+    def __init__(self, account: AnswerBook | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
         self._account, self._pools, self._roster = account, pools, roster
 
     def check(self, request: Request) -> None:
@@ -86,7 +86,7 @@ class LeavingAnswer:
         counts: IntArray,
         left_before: NDArray[np.bool_] | None,
         answer: Answer | None,
-        account: Account | None,
+        account: AnswerBook | None,
     ) -> None:
         self.counts, self._left_before, self._answer, self._account = counts, left_before, answer, account
 

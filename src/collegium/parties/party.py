@@ -7,10 +7,7 @@ every kind of request has its own handler.
 import functools
 import itertools
 import logging
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from collegium.errors import (
 )
 from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.class_sums import ClassSumsHandler, RecordsOfClasses
 from collegium.parties.evaluation import CountCoverageHandler, EvaluateHandler, OwnEvaluation
 from collegium.parties.gate import AnswerGate
@@ -40,7 +37,7 @@ from collegium.parties.handlers import (
 )
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets, rho_at_most
+from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
 from collegium.parties.neighbours.handler import CastNeighboursHandler, NeighbourIndex
 from collegium.parties.policy import Policy, PolicyConfig
@@ -105,9 +102,10 @@ class Party:
         32 bytes that decide which record teaches whom; None takes the folder's own secret key.
     policy : callable or None
         Called before every request; raises Refused for one that must not be answered. None takes `SAFE_POLICY`, and
-        an account in ``folder`` (or, without a folder, in a temporary one) that keeps its limits.
-    account : Account or None
-        Counts and charges every answer before it leaves. None counts nothing where a policy is given.
+        a book in ``folder`` (or, without a folder, in memory) that keeps its limits.
+    account : AnswerBook or None
+        Counts and charges every answer before it leaves. None counts nothing where a policy is given, beyond the
+        budgets of records, whose book is in ``folder``.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     own_teacher : OwnTeacher or None
@@ -142,7 +140,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: PolicyCheck | None = None,
-        account: Account | None = None,
+        account: AnswerBook | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
@@ -158,7 +156,7 @@ class Party:
         key = _split_key(split_key, folder)
         if policy is None:
             policy = Policy(SAFE_POLICY)
-            account = account or self._account(name, folder)
+            account = account or AnswerBook(folder, name, SAFE_POLICY, None)
 
         gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
         store = TeacherStore(folder / "teachers" if folder is not None else None)
@@ -182,20 +180,21 @@ class Party:
         pool_handler = PoolHandler(task, pools)
         self.rounds = rounds = PreparedRounds()
 
+        book = functools.cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
+
         @functools.cache
         def neighbourhood(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
             if per_party:  # all records are one voter, whatever they are
-                own = None if folder is None else folder / WHOLE_PARTY
                 # A record that changes the party's votes costs up to twice what the party costs.
                 everybody = itertools.repeat(b"", len(examples))
-                budgets = RecordBudgets(own, key, everybody, WHOLE_PARTY, record_rho / 2.0)
+                budgets = RecordBudgets(book(), "party", key, everybody, "party", record_rho / 2.0)
             else:
                 identities, scheme = examples.lasting_identities(task.model_dump_json())
-                budgets = RecordBudgets(folder, key, identities, scheme, record_rho)
+                budgets = RecordBudgets(book(), "records", key, identities, scheme, record_rho)
             return NeighbourIndex(examples, task.inputs, budgets.person, device), budgets
 
         def voters(per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
-            if folder is not None and rho_at_most(folder if per_party else folder / WHOLE_PARTY, record_rho):
+            if book().rho_allowed("records" if per_party else "party"):
                 raise CostRefused("policy: what a record may spend is kept for the other kind of voters")
             return neighbourhood(per_party)
 
@@ -244,15 +243,6 @@ class Party:
                 return Reply(request.request_id, Failure.of(error))
             except Exception as error:
                 return Reply(request.request_id, _internal(self.name, request, error))
-
-    def _account(self, name: str, folder: Path | None) -> Account:
-        """The account of `SAFE_POLICY`: in ``folder``, or in a temporary one that goes when the party does."""
-        place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="collegium-account-"))
-        account = Account(place, name, SAFE_POLICY, None)
-        weakref.finalize(self, account.close)
-        if folder is None:
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-        return account
 
     def _answer(self, request: Request) -> ReplyBody:
         try:

@@ -34,7 +34,7 @@ from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.enrolment import policy_text
 from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
 from collegium.parties.party import Party
@@ -305,7 +305,7 @@ def alone(tmp_path: Path) -> Iterator[Asker]:
     policy = PolicyConfig(
         minimum_noise_votes=1, minimum_noise_sums=2.0, sum_modes=("clear",), queries=10, record_epsilon=9.0
     )
-    account = Account(tmp_path, "clinic-0", policy, None)
+    account = AnswerBook(tmp_path, "clinic-0", policy, None)
     examples = Examples(cg.encode(x, TASK), y)
     there: Any = {"folder": tmp_path, "pools": PoolStore(None), "split_key": KEY}
     yield Asker(Party("clinic-0", examples, TASK, policy=Policy(policy), account=account, **there))

@@ -1,6 +1,8 @@
 """A coordinator that wants two exact sums over other parties: it puts almost the same question in another way."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import QuorumNotReached
-from collegium.parties.account import Account
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.privacy.mechanisms.class_sums import count_of_one
@@ -28,21 +30,30 @@ FEWER = [name for name in NAMES if name != "alpha"]
 
 
 def asked(consortium: Callable[..., Consortium], folder: Path, policy: PolicyConfig) -> tuple[Consortium, Liar]:
-    def account(name: str) -> Account:
+    def account(name: str) -> AnswerBook:
         (folder / name).mkdir(parents=True)
-        return Account(folder / name, name, policy, None)
+        return AnswerBook(folder / name, name, policy, None)
 
     parties = consortium(policy=lambda name: Policy(policy), account=account)
     return parties, Liar(parties.parties, parties.roster, parties.plan, "trial")
 
 
+def forget(folder: Path) -> None:
+    """Have every party below ``folder`` forget which sums it took part in."""
+    for file in folder.glob(f"*/{FILE}"):
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:
+            database.execute("DELETE FROM answered")
+            database.execute("DELETE FROM bound")
+
+
 def test_exact_sums_by_a_near_copy_of_the_kernel_over_fewer_parties_are_not_opened(
     consortium: Callable[..., Consortium], kernel: KernelMap, tmp_path: Path
 ) -> None:
-    """Where a policy takes two answers, the difference of the two sums is what the fifth party sent."""
-    parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
+    """The planted bug, parties that forget what left: the difference of the two sums is what the fifth party sent."""
+    parties, liar = asked(consortium, tmp_path / "two", LIMITS)
     everybody = liar.total(parties.request("masked"), LENGTH).counts[0]
     again = parties.request("masked", kernel=NEAR, round_id="round-2")
+    forget(tmp_path / "two")
     stolen = everybody - liar.total(again, LENGTH, FEWER).counts[0]
     alone = RecordsOfClasses(parties.examples["alpha"], TASK).sums(kernel)
     assert np.abs(stolen - alone).max() < 0.01 * np.abs(alone).max()
@@ -66,8 +77,9 @@ def test_exact_sums_of_two_kinds_over_other_parties_are_not_opened(
         terms = Terms.of(mechanism, "masked")
         return CountCoverage(terms, "round-2", "ledger", False, cells, parties.pool_sha256)
 
-    parties, liar = asked(consortium, tmp_path / "two", LIMITS.model_copy(update={"times_per_query": 2}))
+    parties, liar = asked(consortium, tmp_path / "two", LIMITS)
     everybody = liar.total(parties.request("masked"), LENGTH).counts[0][-1] / count_of_one(3)
+    forget(tmp_path / "two")
     others = liar.total(counted(parties), cells.cells, FEWER).counts.sum() / ONE
     assert everybody - others == len(parties.examples["alpha"])
 

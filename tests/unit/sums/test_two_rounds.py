@@ -22,7 +22,7 @@ from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation
 from collegium.models.arrays import load_arrays
 from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import read_student
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -194,9 +194,9 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
     policy = POLICY.model_copy(update={"record_epsilon": 9.0})
     accounts = {}
 
-    def account(name: str) -> Account:
+    def account(name: str) -> AnswerBook:
         (tmp_path / name).mkdir()
-        accounts[name] = Account(tmp_path / name, name, policy, None)
+        accounts[name] = AnswerBook(tmp_path / name, name, policy, None)
         return accounts[name]
 
     parties = consortium(account=account)

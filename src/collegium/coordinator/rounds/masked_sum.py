@@ -151,7 +151,7 @@ class MaskedSum:
         if moved and able - refused < quorum:
             raise InputsLost(
                 f"{f'{len(moved)} inputs' if inputs else 'sums over all records'} cannot be asked again: parties have "
-                "joined or left since they were asked for, and too few open a second sum (times_per_query)",
+                "joined or left since they were asked for, and an input has one exact sum",
                 [inputs[row] for row in moved] if inputs else (),
             )
         require_quorum(outcomes, quorum)

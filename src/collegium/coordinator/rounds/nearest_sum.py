@@ -12,8 +12,7 @@ for a mean of votes.
 
 Both sums must be about the same records, or one record could move more votes than the proof allows. Where a party drops
 out between the two sums, the second is not opened, and both are asked for again without that party. Under masks,
-parties open all sums about an input, of whatever stage, with the same parties, but where their policies take two sums
-of an input (times_per_query = 2).
+parties open all sums about an input, of whatever stage, with the same parties.
 """
 
 import hashlib

@@ -215,9 +215,6 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     asked = config.consortium.queries_meant(config.queries.count, len(public.pool))
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
-    ledger = config.place.ledger
-    if others := studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else ():
-        yield f"times_per_query = {1 + len(others)}  # or more: other studies have asked about inputs of this pool"
 
 
 def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
@@ -268,10 +265,12 @@ def _warnings(
         found.append(
             f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
         )
-    if config.sums.rounds == 2 and config.votes.mode == SumMode.MASKED:
+    ledger = config.place.ledger
+    others = studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else set()
+    if others and config.votes.mode != SumMode.MASKED_AND_NOISED:
         found.append(
-            "sums.rounds = 2 with votes.mode = 'masked': each institution must set times_per_query = 2 in its policy, "
-            "which lets two exact sums be taken"
+            "other studies have asked about inputs of this pool, and an institution gives one exact sum about an "
+            "input, for good: use their labels, or set votes.mode = 'masked+noised'"
         )
     kind = config.teachers.kind
     if config.mechanism.kind.answered_by is AnsweredBy.TEACHERS and kind not in (*BUILT_IN, OWN_CHOICE):

@@ -287,7 +287,7 @@ class RunConfig(Frozen):
     def _rounds_fit(self) -> "RunConfig":
         """`AUTO` rounds of class sums: two of images where records are protected and the student has networks.
 
-        In the mode ``masked`` there is one, as policies there allow one exact sum over all records.
+        In the mode ``masked`` there is one, as a party gives one exact sum over all its records.
         """
         networks = self.student.method == "kernel" and self.student.options.get("steps") != 0
         networks = networks and self.task.inputs.kind == "image"
@@ -301,6 +301,8 @@ class RunConfig(Frozen):
                 "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
                 "whose features the second sum is taken under: set rounds = 1"
             )
+        if rounds == 2 and self.votes.mode == SumMode.MASKED:
+            raise ValueError("sums.rounds = 2 needs the parties' noise, as each gives one exact sum: set votes.mode")
         object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": int(rounds)}))
         return self
 
