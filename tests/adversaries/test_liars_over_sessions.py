@@ -143,7 +143,7 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]
                     policy=Policy(POLICY),
                     account=account,
                     membership=Membership("ours", known, kit.signing_key.sign),
-                    ledger=KnownLedger(home / "ledger-head.txt"),
+                    ledger=KnownLedger(account),
                 )
             )
             session = PartySession(

@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused, StorageError
+from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused, LedgerCorrupt, StorageError
 from collegium.parties import answered
 from collegium.parties.answered import Answered, Asked
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
@@ -73,7 +73,10 @@ class AnswerBook:
         if folder is None:
             self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         else:
-            self._database = connected(self.path)
+            try:
+                self._database = connected(self.path)
+            except LedgerCorrupt as error:
+                raise StorageError(str(error)) from error
         weakref.finalize(self, self._database.close)
         try:
             with self._using():

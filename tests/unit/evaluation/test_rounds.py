@@ -34,7 +34,7 @@ from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
-from collegium.parties.answer_book import AnswerBook
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.enrolment import policy_text
 from collegium.parties.evaluation import OwnEvaluation, kept_evaluation
 from collegium.parties.party import Party
@@ -136,7 +136,7 @@ def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measu
     assert [charge.purpose for charge in charges].count("evaluation") == 1
     assert charges[0].purpose == "evaluation"  # before the first label, which cannot use up its share
     for name in records():
-        with Ledger.read(measured.folder / "parties" / name / "record-ledger.sqlite") as own:
+        with Ledger.read(measured.folder / "parties" / name / FILE, chain="record") as own:
             assert own.queries_charged() == 1
 
 

@@ -14,8 +14,7 @@ from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.errors import ProtocolViolation
 from collegium.limits import MAX_NEIGHBOUR_COUNT
-from collegium.parties.answer_book import AnswerBook
-from collegium.parties.neighbours.budgets import FILE
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure, Neighbours, Prepared

@@ -26,7 +26,7 @@ MakeParty = Callable[..., Party]
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("alpha", "beta", "gamma", "delta", "epsilon")}
 ROSTER = {name: key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in KEYS.items()}
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
-STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0, times_per_query=1)
+STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0)
 
 
 def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> CastVotes:

@@ -301,8 +301,6 @@ class RunConfig(Frozen):
                 "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
                 "whose features the second sum is taken under: set rounds = 1"
             )
-        if rounds == 2 and self.votes.mode == SumMode.MASKED:
-            raise ValueError("sums.rounds = 2 needs the parties' noise, as each gives one exact sum: set votes.mode")
         object.__setattr__(self, "sums", self.sums.model_copy(update={"rounds": int(rounds)}))
         return self
 
