@@ -13,7 +13,7 @@ from support.runs import FORESTS, InProcess, histograms, tiny
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.privacy.analysis.epsilons import secret_epsilons
 from collegium.privacy.mechanisms import create
-from collegium.protocol.replies import ReplyBody, Votes
+from collegium.protocol.replies import Counts, ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of
@@ -30,7 +30,7 @@ class Overheard(InProcess):
         self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
     ) -> dict[str, ReplyBody]:
         replies = super().ask(requests, timeout_s=timeout_s, on_reply=on_reply)
-        votes = [reply.counts for reply in replies.values() if isinstance(reply, Votes)]
+        votes = [reply.counts for reply in replies.values() if isinstance(reply, Counts)]
         if votes:
             self.summed += np.sum(votes, axis=0).tolist()
         return replies
