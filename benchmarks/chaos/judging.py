@@ -18,6 +18,7 @@ from collegium.coordinator.run.run_folder import RunFolder, read_labels, read_ru
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.selection.queries import query_key
 from collegium.errors import CollegiumError
+from collegium.parties.answer_book import FILE
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Release, queries_digest
 from collegium.privacy.ledger.ledger import Ledger
@@ -174,9 +175,8 @@ def parties_undercounted(scene: Consortium, charged: int) -> list[str]:
             again = len(asked) - len(set(asked))
             rounds = min(charged, run.parties[name].rounds_answered - again)
         try:
-            with Ledger.read(state / "ledger.sqlite") as ledger:
-                charges = len(verify(ledger.path).charges)
-            with closing(sqlite3.connect(state / "answered.sqlite")) as database:
+            charges = len(verify(state / FILE, chain="party").charges)
+            with closing(sqlite3.connect(state / FILE)) as database:
                 answers = database.execute("SELECT COALESCE(SUM(times), 0) FROM answered").fetchone()[0]
         except (CollegiumError, sqlite3.Error) as error:
             found.append(f"the account of {name}: {error}")

@@ -156,10 +156,10 @@ class FewPartiesRefused(Refused):
 
 
 class QueriesRefused(Refused):
-    """The party has answered as many queries as it agreed to, or has answered a query as often as it agreed to."""
+    """The party has answered as many queries as it agreed to, or has given the one exact sum of an input."""
 
     code = "refused-queries"
-    told = "the party has answered as much as it agreed to: its policy says how much (queries, times_per_query)"
+    told = "the party has answered as much as it agreed to: see queries in its policy; an input has one exact sum"
 
 
 class CostRefused(Refused):

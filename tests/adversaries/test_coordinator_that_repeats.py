@@ -18,7 +18,7 @@ from collegium.data.pools import contents_of
 from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
@@ -60,7 +60,7 @@ class Consortium:
 
     def restart(self) -> None:
         """The parties as a restart leaves them: their folders remember, they themselves do not."""
-        self.accounts = {name: Account(self.folder / name, name, self.policy, None) for name in KEYS}
+        self.accounts = {name: AnswerBook(self.folder / name, name, self.policy, None) for name in KEYS}
         self.parties = {name: self.party(name) for name in KEYS}
         self.liar: Liar = liar_over(AtHand(self.parties), ROSTER)
 
@@ -312,14 +312,14 @@ def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(
     (running,) = begun(consortium, [asked])
     while running.phase is not Phase.SIGN:
         go_on(consortium, running)
-    signed = Account.sign
+    signed = AnswerBook.sign
 
-    def sign(account: Account, *answer: Any) -> None:
+    def sign(account: AnswerBook, *answer: Any) -> None:
         if account is consortium.accounts["alpha"]:
             raise RuntimeError
         signed(account, *answer)
 
-    monkeypatch.setattr(Account, "sign", sign)
+    monkeypatch.setattr(AnswerBook, "sign", sign)
     assert isinstance(go_on(consortium, running)["alpha"], Failure)
     running.close_phase()
     step, alpha = running.requests()["beta"], running.setup.index["alpha"]
@@ -390,7 +390,7 @@ def test_no_two_sums_over_other_parties_are_ever_opened(
 ) -> None:
     """The planted bug, parties that sign every list, opens sums whose differences are single parties' votes."""
     assert len(opened_by_trying(consortium)) == 1
-    monkeypatch.setattr(Account, "sign", lambda self, answer, survivors: None)
+    monkeypatch.setattr(AnswerBook, "sign", lambda self, answer, survivors: None)
     for name in KEYS:
         (tmp_path / "planted" / name).mkdir(parents=True)
     assert len(opened_by_trying(Consortium(tmp_path / "planted"))) > 1

@@ -23,7 +23,7 @@ from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.values import ArraySpec
 from collegium.errors import ProtocolViolation, QueriesRefused, QuorumNotReached
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
@@ -136,7 +136,7 @@ def everything_said(
 ) -> list[Any]:
     """Everything that a party says to a coordinator that goes on asking, in its order, and what it charged itself."""
     folder.mkdir()
-    pools, account = PoolStore(None), Account(folder, "alpha", policy, None)
+    pools, account = PoolStore(None), AnswerBook(folder, "alpha", policy, None)
     member = Membership("ours", ROSTER, KEYS["alpha"].sign)
     options: dict[str, Any] = {"policy": Policy(policy), "account": account, "membership": member, "device": "cpu"}
     party = Party("alpha", records, TASK, folder=folder, pools=pools, split_key=KEY, **options)
@@ -174,13 +174,13 @@ def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, policy: 
 def test_a_party_that_refuses_by_its_votes_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: what is charged follows from the votes that were cast."""
 
-    leave = Account.leave
+    leave = AnswerBook.leave
 
-    def by_votes(self: Account, answer: Answer, counts: np.ndarray, left_before: np.ndarray) -> None:
+    def by_votes(self: AnswerBook, answer: Answer, counts: np.ndarray, left_before: np.ndarray) -> None:
         if counts[:, 1].sum() == 0:
             raise QueriesRefused("planted")
         leave(self, answer, counts, left_before)
 
-    monkeypatch.setattr(Account, "leave", by_votes)
+    monkeypatch.setattr(AnswerBook, "leave", by_votes)
     with pytest.raises(AssertionError, match="one class"):
         test_nothing_but_the_masked_vector_tells_data_sets_apart("gnmax", "limits of answers", tmp_path)

@@ -22,7 +22,7 @@ from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.data.values import PoolChunk
 from collegium.errors import QuorumNotReached
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.party import Party
@@ -76,7 +76,7 @@ class Consortium:
     authority: Authority
     hub: GrpcParties
     roster: Roster
-    accounts: dict[str, Account]
+    accounts: dict[str, AnswerBook]
     known: dict[str, KnownRoster]
     parties: dict[str, Twisted] = field(default_factory=dict)
     asked: int = 0
@@ -130,7 +130,7 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]
             known = made.known[name] = KnownRoster(
                 home / "roster.json", authority.pem, vouched=NAMES, minimum_parties=3
             )
-            account = made.accounts[name] = Account(home, name, POLICY, None)
+            account = made.accounts[name] = AnswerBook(home, name, POLICY, None)
             rng = np.random.default_rng(number)
             records = Examples(rng.integers(0, 16, (40, 4, 4, 1)).astype(np.uint8), rng.integers(0, 2, 40))
             party = made.parties[name] = Twisted(
@@ -144,7 +144,7 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]
                     policy=Policy(POLICY),
                     account=account,
                     membership=Membership("ours", known, kit.signing_key.sign),
-                    ledger=KnownLedger(home / "ledger-head.txt"),
+                    ledger=KnownLedger(account),
                 )
             )
             session = PartySession(

@@ -12,8 +12,10 @@ from support.record_votes import KEY, Clinic, plane
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.party import Party, unrestricted
+from collegium.parties.policy import PolicyConfig
 from collegium.protocol.replies import Counts, Failure
 from collegium_accounting.mechanisms import RecordBudget
 
@@ -77,12 +79,12 @@ def test_no_task_and_no_correction_gives_a_record_a_second_budget(tmp_path: Path
 @pytest.mark.parametrize("within", [0, 1])
 def test_another_scheme_is_refused_whether_or_not_a_record_was_near(tmp_path: Path, within: int) -> None:
     """Planted once: a scheme that was kept only where some record had paid, which the refusal told."""
-    names = [b"%d" % number for number in range(9)]
-    budgets = RecordBudgets(tmp_path, KEY, names, "rows of task one", 1.0)
+    names, book = [b"%d" % number for number in range(9)], AnswerBook(tmp_path, "clinic", PolicyConfig(), None)
+    budgets = RecordBudgets(book, "records", KEY, names, "rows of task one", 1.0)
     with budgets.transaction("run", RecordBudget(1, 1, 0.001)) as spending:
         spending.admit(np.arange(within), np.ones(within, dtype=np.int64))
     with pytest.raises(ConfigurationError, match="every record would get a new budget"):
-        RecordBudgets(tmp_path, KEY, names, "rows of task two", 1.0)
+        RecordBudgets(book, "records", KEY, names, "rows of task two", 1.0)
 
 
 @pytest.mark.parametrize("group", [None, "patient"])

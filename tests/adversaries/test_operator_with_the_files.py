@@ -15,7 +15,9 @@ from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.cli import main
 from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, QuorumNotReached
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_ledger import KnownLedger
+from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Description, LedgerHead, ReplyBody
@@ -35,7 +37,7 @@ def test_an_older_copy_of_the_ledger_is_noticed_and_no_label_is_drawn_again(stud
 def keep_heads(study: Study) -> None:
     """Parties as a start leaves them: each reads its own file with the ledger's head."""
     for name, party in study.parties.by_name.items():
-        party.ledger = KnownLedger(study.folder / f"{name}-head.txt")
+        party.ledger = KnownLedger(AnswerBook(study.folder / name, name, PolicyConfig(), None))
 
 
 @pytest.mark.parametrize("what", ["older", "begun anew", "rewritten"])
@@ -95,7 +97,7 @@ def test_a_ledger_that_no_party_was_shown_bears_no_partys_signature(
     keys = {name: Ed25519PrivateKey.generate() for name in study.parties.by_name}
     study.keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     for name, party in study.parties.by_name.items():
-        party.ledger = KnownLedger(study.folder / f"{name}-head.txt", keys[name].sign)
+        party.ledger = KnownLedger(AnswerBook(study.folder / name, name, PolicyConfig(), None), keys[name].sign)
     study.parties.by_name["party-5"].ledger = KnownLedger(None, lambda _: bytes(64))  # garbage is not kept
     study.label()
     with Ledger.read(study.ledger) as ledger:

@@ -20,7 +20,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.examples import examples_of
-from collegium.parties.account import Account
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy
@@ -31,7 +31,7 @@ from collegium.simulations.local import InProcessParties
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(5)]
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
-POLICY = cg.PolicyConfig(minimum_noise_votes=1, record_rho=0.5, times_per_query=3)
+POLICY = cg.PolicyConfig(minimum_noise_votes=1, record_rho=0.5)
 PARTICIPATIONS = 2
 WITHIN: dict[str, Any] = {
     "mechanism": {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": PARTICIPATIONS}},
@@ -58,6 +58,7 @@ class Clinics:
 
     def _party(self, number: int, name: str) -> Party:
         own, key = self.folder / name, self.keys[name]
+        book = AnswerBook(own, name, POLICY, key)
         return Party(
             name,
             examples_of(X[40 + number :: 5], Y[40 + number :: 5], TASK),
@@ -66,13 +67,15 @@ class Clinics:
             pools=self.pools,
             split_key=bytes(32),
             policy=Policy(POLICY),
-            account=Account(own, name, POLICY, key),
+            account=book,
             record_rho=POLICY.record_rho,
             membership=Membership("local", self.roster, key.sign),
-            ledger=KnownLedger(own / "ledger-head.txt", key.sign),
+            ledger=KnownLedger(book, key.sign),
         )
 
-    def ask(self, asked: dict[str, Any], queries: int, study: str = "first", put_back: str = "") -> RunRecord:
+    def ask(
+        self, asked: dict[str, Any], queries: int, study: str = "first", put_back: str = "", mode: str = "masked"
+    ) -> RunRecord:
         """Ask for so many labels in all; counts which records of the first clinic voted, and how often.
 
         After every round its folder becomes that of ``put_back`` again, and it connects anew.
@@ -85,7 +88,7 @@ class Clinics:
             "budget": {"epsilon": 60.0},
             "queries": {"count": queries, "batch": 4},
             "student": {"method": "random-forest"},
-            "votes": {"mode": "masked", "quorum": 0.8},
+            "votes": {"mode": mode, "quorum": 0.8},
         }
         before = self._spent()
 
@@ -109,7 +112,7 @@ class Clinics:
         return done
 
     def _spent(self) -> Counter[bytes]:
-        file = self.folder / NAMES[0] / "record-budgets.sqlite"
+        file = self.folder / NAMES[0] / FILE
         if not file.exists():
             return Counter()
         with sqlite3.connect(file) as database:
@@ -151,7 +154,9 @@ def test_records_that_their_party_forgot_vote_no_more_in_a_study_than_was_paid(
     assert lost in held.parties[NAMES[0]].status and held.rounds[-1].answered == 4
     assert max(clinics.votes.values()) <= PARTICIPATIONS
     if lost == "added again":
-        assert clinics.ask(WITHIN, 12, "second").parties[NAMES[0]].status == "ready", "a new study pays anew"
+        assert clinics.ask(WITHIN, 4, "second", mode="masked+noised").parties[NAMES[0]].status == "ready", (
+            "a new study pays anew"
+        )
         return
     with monkeypatch.context() as planted:
         planted.setattr(Readiness, "_forgotten", lambda *_: "")
@@ -186,5 +191,5 @@ def test_records_vote_no_more_where_their_party_goes_back_to_an_older_copy_betwe
     assert 0 < max(clinics.votes.values()) <= PARTICIPATIONS
     monkeypatch.setattr(Readiness, "_forgotten", lambda *_: "")
     clinics.votes.clear()
-    clinics.ask(WITHIN, 20, "second", put_back="older")
+    clinics.ask(WITHIN, 20, "second", put_back="older", mode="masked+noised")
     assert max(clinics.votes.values()) > PARTICIPATIONS

@@ -21,6 +21,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.models.kernel_student import NoisySums
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -35,20 +36,18 @@ POLICY = cg.PolicyConfig(
     minimum_noise_votes=1,
     minimum_noise_sums=0.05,
     queries=1000,
-    times_per_query=100,
     record_epsilon=90.0,
     sum_modes=("clear", "masked", "masked+noised"),
 )
 
 
-def institutions(classes: int = 3, folder: Path | None = None, times: int = 100) -> cg.LocalParties:
+def institutions(classes: int = 3, folder: Path | None = None) -> cg.LocalParties:
     task, labels = cg.task_of(X[:40], classes=list("abc"[:classes])), np.minimum(Y, classes - 1)
     records = {name: (X[40 + n :: 5], labels[40 + n :: 5]) for n, name in enumerate(NAMES)}
-    policy = POLICY.model_copy(update={"times_per_query": times})
-    return cg.LocalParties(records, task, policy=policy, folder=folder)
+    return cg.LocalParties(records, task, policy=POLICY, folder=folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def parties() -> cg.LocalParties:
     return institutions()
 
@@ -74,11 +73,11 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
     return run.CoordinatorRun(config, reach, run.Storage(folder), public=public)
 
 
-def charged(folder: Path, prefix: str, file: str = "ledger.sqlite") -> list[Law]:
+def charged(folder: Path, prefix: str, file: str = "ledger.sqlite", chain: str = "") -> list[Law]:
     """The laws of the charges whose purpose begins so, in order."""
-    with Ledger.read(folder / file) as ledger:
+    with Ledger.read(folder / file, chain=chain) as ledger:
         entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    verify(folder / file)
+    verify(folder / file, chain=chain)
     purposes = [(entry.content.purpose, entry.terms) for entry in entries]  # type: ignore[union-attr]
     paid = [terms.blocks[purpose].laws for purpose, terms in purposes if purpose.startswith(prefix)]
     return [laws["record"] for laws in paid if laws]
@@ -97,12 +96,12 @@ def forge(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["clear", "masked+noised"])
 @pytest.mark.parametrize("change", [put_back, forge])
 def test_an_older_or_edited_run_json_releases_no_counts_that_were_not_paid(
-    parties: cg.LocalParties, tmp_path: Path, mode: str, change: Callable[[Path], None]
+    parties: cg.LocalParties, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Four evaluations were released under one charge. What was released is found again, and asked of nobody."""
+    mode = "masked+noised"
     counts: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}, "pool_check": {"share": 0.1, "mode": mode}}
     with pytest.raises(QuorumNotReached):  # paid, and not asked yet
         driven(tmp_path, parties, absent=4, **counts).label()
@@ -156,11 +155,11 @@ def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
     assert len(charged(tmp_path, "pool_check")) == 1
 
 
-@pytest.mark.parametrize("mode", ["clear", "masked+noised"])
 def test_class_sums_whose_file_was_removed_are_paid_again(
-    parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Removed after they were drawn and before a label was: they were drawn again for nothing."""
+    mode = "masked+noised"
 
     def dies(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -182,10 +181,10 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
 ) -> None:
     """It was the same answer to them and free: one charge of theirs stood for every release that had fresh noise.
 
-    Where they add the noise themselves, each answer is charged, and `times_per_query` sets no limit.
+    Where they add the noise themselves, each answer is charged; else there is one.
     """
     noised = mode == "masked+noised"
-    parties = institutions(folder=tmp_path / "parties", times=1 if noised else 2)
+    parties = institutions(folder=tmp_path / "parties")
 
     def dies(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -213,13 +212,10 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
 
     released = evaluated if part == "evaluation" else summed
     own = tmp_path / "parties" / NAMES[0]
-    for number in (1, 2):
-        assert released()
-        laws = charged(own, "", "record-ledger.sqlite")
-        assert len(laws) == number and len(set(laws)) == 1
-    for number in (3, 4):
-        assert released() == noised, "the policy agrees to two"
-        assert len(charged(own, "", "record-ledger.sqlite")) == (number if noised else 2)
+    for number in (1, 2, 3):
+        assert released() == (noised or number == 1)
+        laws = charged(own, "", FILE, "record")
+        assert len(laws) == (number if noised else 1) and len(set(laws)) == 1
 
 
 @pytest.mark.slow
@@ -241,7 +237,7 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
 
     parties, own, kept = institutions(folder=tmp_path / "parties"), tmp_path / "own", tmp_path / "kept"
     for name, party in parties._parties.items():
-        party._ledger._path = tmp_path / f"{name}-head.txt"
+        party._ledger._book = AnswerBook(tmp_path / "heads" / name, name, POLICY, None)
     told: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}}
     last = "collegium.coordinator.kinds.evaluation.ask_each"
     if part != "evaluation":
@@ -272,9 +268,8 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["clear", "masked+noised"])
 def test_nothing_is_released_while_parties_cannot_be_told_that_its_charge_is_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator that cut the line then, and put its files back, drew the noise anew each time under one charge."""
     parties, failing = institutions(), [FOLLOW_ATTEMPTS]
@@ -292,7 +287,8 @@ def test_nothing_is_released_while_parties_cannot_be_told_that_its_charge_is_spe
 
     monkeypatch.setattr(parties, "ask", cut)
     monkeypatch.setattr(Ledger, "spend", spends)
-    told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
+    told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}}
+    told["votes"] = {"mode": "masked+noised"}
     with pytest.raises(QuorumNotReached, match="0 parties follow the ledger to its last entry, 4 are needed"):
         driven(tmp_path, parties, **told).label()
     cut_then = FOLLOW_ATTEMPTS
@@ -325,6 +321,6 @@ def test_labels_that_older_files_have_drawn_anew_are_charged_by_every_party_that
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(OpenRun, "_note_batch", dies)
             driven(own, parties, **how).label()
-        account = tmp_path / "parties" / NAMES[0] / "ledger.sqlite"
-        with Ledger.read(own / "ledger.sqlite") as published, Ledger.read(account) as held:
+        account = tmp_path / "parties" / NAMES[0] / FILE
+        with Ledger.read(own / "ledger.sqlite") as published, Ledger.read(account, chain="party") as held:
             assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (8, 8, 8 * number)

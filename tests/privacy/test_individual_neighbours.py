@@ -18,7 +18,7 @@ from support.processes import start_script
 from support.record_votes import NEAR, RECORDS, Clinic
 
 from collegium.errors import ProtocolViolation
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kinds import near_records as kind_module
 from collegium.parties.kinds.near_records import NearRecords
 from collegium.parties.neighbours.budgets import BudgetTransaction, RecordBudgets
@@ -238,7 +238,7 @@ def test_a_partys_own_limit_holds_for_its_votes_as_one_and_is_not_shared(tmp_pat
     for limit, refused in ((1.2, False), (0.8, True)):
         folder = tmp_path / str(limit)
         policy = PolicyConfig(sum_modes=("clear",), minimum_noise_votes=1.0, record_rho=1.0, epsilon=limit)
-        account = Account(folder, "clinic", policy, None)
+        account = AnswerBook(folder, "clinic", policy, None)
         clinic = Clinic(folder, policy=Policy(policy), account=account)
         answer = clinic.ask(clinic.question((1, 2), participations=5, per_party=True))
         assert isinstance(answer, Failure) == refused and 0.85 < account.spent() < 0.95

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
@@ -56,7 +56,7 @@ def members(
         if agreed is None:
             return {}
         (folder / name).mkdir(parents=True, exist_ok=True)
-        return {"policy": Policy(agreed), "account": Account(folder / name, name, agreed, None)}
+        return {"policy": Policy(agreed), "account": AnswerBook(folder / name, name, agreed, None)}
 
     return [
         Party(

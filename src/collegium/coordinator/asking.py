@@ -63,7 +63,7 @@ def paid_from(ledger_id: str, charge: int, mode: str) -> str:
     """What a request for a sum over all records calls its ledger, where this entry pays for the release.
 
     A party takes what an entry pays for as one answer. Where the parties add the noise, every answer is a new one to
-    them in any case, and the entry is left out: it would use up their `times_per_query`.
+    them in any case, and the entry is left out.
     """
     return ledger_id if mode == SumMode.MASKED_AND_NOISED else f"{ledger_id}:{charge}"
 

@@ -20,9 +20,8 @@ from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.enrolment import PARTY, enrolled_tasks, not_agreed_to
-from collegium.parties.kept_answers import RoundLog
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.known_roster import KnownRoster
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from collegium.data import Examples
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
-
-LEDGER_HEAD = "ledger-head.txt"
-"""In the party's folder: the last entry of the coordinator's ledger that it was shown."""
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
@@ -97,7 +93,9 @@ def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster |
     return known
 
 
-def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRoster | None) -> Membership | None:
+def membership_of(
+    config: PartyConfig, credentials: Credentials, known: KnownRoster | None, book: AnswerBook
+) -> Membership | None:
     """The party among the others, as its own roster has them; None where the file names no roster."""
     if known is None:
         return None
@@ -107,7 +105,7 @@ def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRos
         credentials.signing_key.sign,
         config.collusion,
         len(set(config.parties)),
-        RoundLog(config.folder / "rounds.log"),
+        book.rounds,
         unnamed=lambda: known.unnamed,
         noise_seed=config.noise_seed,
     )
@@ -164,7 +162,6 @@ def serve(
         remove_stale_temp_files(place)
 
     known = known_roster(config, credentials)
-    membership = membership_of(config, credentials, known)
     policy = policy_of(config)
     require_limits(policy, len(set(config.parties)))
     if config.noise_seed is not None:
@@ -173,7 +170,8 @@ def serve(
                 f"{config_file}: noise_seed protects nobody: the policy must set seeded_noise = true"
             )
         log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
-    account = Account(config.folder, credentials.name, policy, credentials.signing_key)
+    account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+    membership = membership_of(config, credentials, known, account)
 
     from collegium.parties.session import Answers, PartySession
 
@@ -200,7 +198,7 @@ def serve(
             allowed_imports=policy.teacher_imports,
             own_teacher=config.teacher,
             membership=membership,
-            ledger=KnownLedger(config.folder / LEDGER_HEAD, credentials.signing_key.sign),
+            ledger=KnownLedger(account, credentials.signing_key.sign),
             record_rho=policy.record_rho,
             progress=lambda ready, wanted: log.info(
                 "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
@@ -310,7 +308,7 @@ def enrol(
         config = PartyConfig.read(done.party_file)
         policy = policy_of(config)
         make_private(config.folder)
-        answered = Account(config.folder, name, policy, done.credentials.signing_key).queries_answered()
+        answered = AnswerBook(config.folder, name, policy, done.credentials.signing_key).queries_answered()
         if lines := not_agreed_to(policy, done.terms, answered):
             typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
             typer.echo("\n".join(lines))
@@ -384,8 +382,8 @@ def show(
     subject = credentials.subject
     known = known_roster(config, credentials)
     policy = policy_of(config)
-    account = Account(config.folder, credentials.name, policy, credentials.signing_key)
-    shown = KnownLedger(config.folder / LEDGER_HEAD).head()
+    account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+    shown = account.head()
     evaluated = kept_evaluation(config.folder)
     of_all, delta_of_all = account.record_spent_altogether()
     facts: dict[str, str | int | float | None] = {
@@ -426,3 +424,21 @@ def show(
         return
     for name, value in facts.items():
         typer.echo(f"{name.replace('_', ' '):<31}{'none' if value is None else value}")
+
+
+@app.command(name="new-ledger")
+def new_ledger(config_file: ConfigFile) -> None:
+    """Agree that the coordinator begins a new ledger: this party then follows whichever it is shown next.
+
+    Whatever the old one paid for may be released once more under the new one: agree to it only if the consortium did.
+
+    Example: collegium party new-ledger clinic-1/party.toml
+    """
+    config = PartyConfig.read(config_file)
+    make_private(config.folder)
+    credentials = Credentials.load(config.credentials, "party", expired=True)
+    book = AnswerBook(config.folder, credentials.name, policy_of(config), credentials.signing_key)
+    before = book.head()
+    book.keep_head(None)
+    told = "no entry was shown to this party yet" if before is None else f"entry {before} is no longer asked for"
+    typer.echo(f"{told}: {credentials.name} follows the next ledger that it is shown")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import PoolStore
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.protocol.question import Question
 from collegium_accounting.units import IntArray
@@ -18,7 +18,7 @@ class AnswerGate:
 
     Parameters
     ----------
-    account : Account or None
+    account : AnswerBook or None
         What the party has answered, and its limits; None counts nothing (simulations).
     pools : PoolStore
         Tells which inputs a request names.
@@ -26,7 +26,7 @@ class AnswerGate:
         Ed25519 public key of each party that answers are summed with, by name; empty without secure sums.
     """
 
-    def __init__(self, account: Account | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
+    def __init__(self, account: AnswerBook | None, pools: PoolStore, roster: Mapping[str, bytes]) -> None:
         self._account, self._pools, self._roster = account, pools, roster
 
     def check(self, run_id: str, question: Question) -> None:
@@ -73,7 +73,7 @@ class LeavingAnswer:
         counts: IntArray,
         left_before: NDArray[np.bool_] | None,
         answer: Answer | None,
-        account: Account | None,
+        account: AnswerBook | None,
     ) -> None:
         self.counts, self._left_before, self._answer, self._account = counts, left_before, answer, account
 

@@ -1,19 +1,17 @@
-"""What a party keeps: its latest answers, the counts of masked rounds, and the ids of all sums that it has begun."""
+"""What a party keeps in memory: its latest answers, and the counts of masked rounds."""
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableSet
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ProtocolViolation, StorageError
+from collegium.errors import ProtocolViolation
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Prepared
 from collegium.protocol.requests import Ask
-from collegium.whole_files import add_line, storing
 
 _MAX_ANSWERS = 256
 _MAX_BYTES = 64 * 1024 * 1024
@@ -102,33 +100,3 @@ class PreparedRounds:
             raise ProtocolViolation(f"no answer is prepared for round {round_id[:128]}: ask for it first")
         _, asked, counts = self._rounds[run_id, round_id]
         return asked, counts.astype(np.int64)
-
-
-class RoundLog(MutableSet[str]):
-    """A set of round ids that only grows; one id a line, on the disk before `add` returns."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with storing(f"use {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            self._known = set(path.read_text(encoding="utf-8").split("\n")) - {""}
-
-    def __contains__(self, round_id: object) -> bool:
-        return round_id in self._known
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def add(self, value: str) -> None:
-        if value in self._known:
-            return
-        add_line(self._path, value)
-        self._known.add(value)
-
-    def discard(self, value: str) -> None:
-        """Not for this set: a round that was begun stays begun."""
-        raise StorageError(f"{self._path.name} keeps every round")

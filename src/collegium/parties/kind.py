@@ -18,6 +18,7 @@ from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, DataError
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.question import PoolRange, Question, import_all
 from collegium.protocol.requests import ShowReleased
@@ -43,6 +44,7 @@ class Institution:
     folder : where it keeps things; None keeps nothing.
     device : where networks compute.
     teachers : the fitted teachers under some settings.
+    book : the party's durable memory, opened when it is first asked for.
     record_rho : what one record may spend on neighbours over all runs.
     """
 
@@ -54,6 +56,7 @@ class Institution:
     folder: Path | None
     device: str
     teachers: Callable[[TeacherSettings], TeacherEnsemble]
+    book: Callable[[], AnswerBook] = field(repr=False)
     record_rho: float
 
     def inputs_of(self, asked: PoolRange) -> NDArray[Any]:

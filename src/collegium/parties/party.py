@@ -5,11 +5,9 @@ validate, admit, compute, bound, charge, leave. What depends on the kind is in `
 """
 
 import logging
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from collegium.data.values import PoolChunk, PoolState, check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
 from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.gate import AnswerGate
 from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
 from collegium.parties.kind import Asked, Institution, PartyKind, check_inputs, party_kinds
@@ -78,9 +76,10 @@ class Party:
         32 bytes that decide which record teaches whom; None takes the folder's own secret key.
     policy : callable or None
         Called before every request; raises Refused for one that must not be answered. None takes `SAFE_POLICY`, and
-        an account in ``folder`` (or, without a folder, in a temporary one) that keeps its limits.
-    account : Account or None
-        Counts and charges every answer before it leaves. None counts nothing where a policy is given.
+        a book in ``folder`` (or, without a folder, in memory) that keeps its limits.
+    account : AnswerBook or None
+        Counts and charges every answer before it leaves. None counts nothing where a policy is given, beyond the
+        budgets of records, whose book is in ``folder``.
     allowed_imports : collection of str
         Teachers by import path (``package.module:Class``) that the coordinator may name.
     own_teacher : OwnTeacher or None
@@ -115,7 +114,7 @@ class Party:
         threads: int = 1,
         split_key: bytes | None = None,
         policy: PolicyCheck | None = None,
-        account: Account | None = None,
+        account: AnswerBook | None = None,
         allowed_imports: Collection[str] = (),
         own_teacher: OwnTeacher | None = None,
         record_rho: float = DEFAULT_RECORD_RHO,
@@ -131,7 +130,7 @@ class Party:
         key = _split_key(split_key, folder)
         if policy is None:
             policy = Policy(SAFE_POLICY)
-            account = account or self._account(name, folder)
+            account = account or AnswerBook(folder, name, SAFE_POLICY, None)
 
         self._task, self._pools = task, pools
         self._gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
@@ -155,7 +154,8 @@ class Party:
             )
 
         self.ensembles = EnsembleCache(fit)
-        self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, record_rho)
+        book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
+        self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, book, record_rho)
         self._kinds: dict[str, PartyKind[Any]] = {}
         self._handlers: dict[type, Callable[[Request], ReplyBody]] = {
             Describe: self._describe,
@@ -190,15 +190,6 @@ class Party:
                 return Reply(request.request_id, Failure.of(error))
             except Exception as error:
                 return Reply(request.request_id, _internal(self.name, request, error))
-
-    def _account(self, name: str, folder: Path | None) -> Account:
-        """The account of `SAFE_POLICY`: in ``folder``, or in a temporary one that goes when the party does."""
-        place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="collegium-account-"))
-        account = Account(place, name, SAFE_POLICY, None)
-        weakref.finalize(self, account.close)
-        if folder is None:
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-        return account
 
     def _answer(self, request: Request) -> ReplyBody:
         try:

@@ -53,10 +53,6 @@ class PolicyConfig(Frozen):
     """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
     queries: int | None = Field(default=None, ge=1)
     """Queries that it answers altogether."""
-    times_per_query: int = Field(default=1, ge=1)
-    """Answers about one input, or about all records, that may differ: in the study, mechanism, noise, teachers or
-    features, and where the coordinator adds the noise, also in the roster, in the parties that are summed, and, for
-    sums over all records, in the charge that pays. The same request again is the same answer."""
     epsilon: float | None = Field(default=None, gt=0)
     """What its own votes may cost it altogether, at party level."""
     delta: float = Field(default=1e-5, gt=0, lt=1)

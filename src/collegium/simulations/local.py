@@ -26,7 +26,7 @@ from collegium.data import Examples, PoolStore
 from collegium.data.examples import encode, examples_of
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
@@ -127,7 +127,7 @@ class LocalParties(InProcessParties):
             agreed: dict[str, Any] = {}
             if policy is not None:
                 agreed["policy"], agreed["allowed_imports"] = Policy(policy), policy.teacher_imports
-                agreed["account"] = Account(own, name, policy, keys[name])
+                agreed["account"] = AnswerBook(own, name, policy, keys[name])
                 agreed["record_rho"] = policy.record_rho
             member = Membership(_NAME, self.signing_keys, keys[name].sign, noise_seed=seed)
             agreed["split_key"] = None if seed is None else simulated_key(seed, name)

@@ -6,7 +6,9 @@ The commands run in this process, each coordinator and party in a thread of its 
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +18,7 @@ from support.typist import PATIENCE_S, Typist, reachable, typing
 
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import DataError
-from collegium.parties.cli import LEDGER_HEAD
+from collegium.parties.answer_book import FILE
 from collegium.privacy.ledger.ledger import Ledger
 
 PAGE = text_of_page("differing-files.md")
@@ -82,7 +84,8 @@ def test_five_institutions_whose_files_differ_come_to_predictions(typist: Typist
         assert f"ε = {ledger.epsilon():.2f} for a patient" in PAGE
         # Every party was shown the ledger as it grew: an older copy of it would be noticed.
         for name in NAMES:
-            assert (Path(name) / "state" / LEDGER_HEAD).read_text().splitlines()[-1] == str(ledger.head())
+            with closing(sqlite3.connect(Path(name) / "state" / FILE)) as book:
+                assert book.execute("SELECT head FROM head").fetchall() == [(str(ledger.head()),)]
     typist.type(PREDICT)
     made = pd.read_csv("predictions.csv")
     assert len(made) == 100 and {"patient", "outcome", "probability_intensive"} <= set(made.columns)

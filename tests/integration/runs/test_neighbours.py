@@ -1,19 +1,19 @@
 """Records that vote on their neighbours, over Flower's engine and over real processes: the same runs as in one process.
 
-Both mechanisms ask the same parties, one after the other; the processes lose a party between the two sums of a round
-of sampled neighbours.
+Both mechanisms ask the same parties, one after the other.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from collegium_reproduction.nearest import coordinator as nearest_sum
 from support.runs import InProcess, but_for_time, failures, labels_csv, paid, tiny
 
 from collegium.coordinator.rounds.rounds import Parties
@@ -21,14 +21,11 @@ from collegium.coordinator.run import open_run
 from collegium.coordinator.run.coordinator import CoordinatorRun
 from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.parties.cli import LEDGER_HEAD
-from collegium.parties.neighbours.budgets import FILE
-from collegium.protocol.replies import Failure, ReplyBody
-from collegium.protocol.requests import RequestBody
+from collegium.parties.answer_book import FILE
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.simulations import launcher
 from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun, prepare_run
-from collegium.simulations.launcher import PartyProcess, launch, write_party_config
+from collegium.simulations.launcher import launch, write_party_config
 from collegium.simulations.simulate import coordinator_of, on_engine
 
 pytest.importorskip("flwr")
@@ -61,19 +58,7 @@ SEVERAL: dict[str, Any] = {
 }
 """Digits by kinds of which each is several."""
 RUNS = {"radius": RADIUS, "sampled": SAMPLED}
-LEAVES = "party-3"
 Done = tuple[Path, RunRecord]
-
-
-class Leaving(InProcess):
-    """A party that can be taken away."""
-
-    gone: frozenset[str] = frozenset()
-
-    def ask(self, requests: Mapping[str, RequestBody], **options: Any) -> dict[str, ReplyBody]:
-        heard = {name: body for name, body in requests.items() if name not in self.gone}
-        silent = requests.keys() - heard.keys()
-        return super().ask(heard, **options) | dict.fromkeys(silent, Failure("unreachable", "gone"))
 
 
 class InTurn:
@@ -90,30 +75,18 @@ class InTurn:
         said = []
         for one in self._coordinators:
             said.append(one.run())
-            for kept in self.folder.rglob(LEDGER_HEAD):
-                kept.unlink()  # the institutions agree to the ledger of the next run
+            for kept in self.folder.rglob(FILE):  # the institutions agree to the ledger of the next run
+                with closing(sqlite3.connect(kept, isolation_level=None)) as book:
+                    book.execute("DELETE FROM head")
         return said
 
 
 @pytest.fixture(scope="module")
-def between_sums() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Has something done once, between the first two sums of sampled neighbours: of the threshold and the release."""
-    original = nearest_sum.votes_of_nearest
-    waiting: list[Callable[[], None]] = []
-
-    def watched(*arguments: Any) -> Any:
-        if waiting:
-            waiting.pop()()
-        return original(*arguments)
-
-    def plan(act: Callable[[], None]) -> None:
-        waiting[:] = [act]
-
+def one_ledger() -> Iterator[None]:
+    """Ledgers of other names draw other samples; here runs are compared label by label."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_sum, "votes_of_nearest", watched)
-        # Ledgers of other names draw other samples; here runs are compared label by label.
         patch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
-        yield plan
+        yield
 
 
 def prepared(folder: Path) -> list[PreparedRun]:
@@ -128,7 +101,7 @@ def finished(runs: list[PreparedRun], said: list[RunRecord]) -> dict[str, Done]:
 
 
 @pytest.fixture(scope="module")
-def flower(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> dict[str, Done]:
+def flower(tmp_path_factory: pytest.TempPathFactory, one_ledger: None) -> dict[str, Done]:
     runs, said = prepared(tmp_path_factory.mktemp("flower")), []
 
     def drive(parties: Parties) -> None:
@@ -139,20 +112,11 @@ def flower(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> dict[
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> dict[str, Done]:
+def processes(tmp_path_factory: pytest.TempPathFactory, one_ledger: None) -> dict[str, Done]:
     runs = prepared(tmp_path_factory.mktemp("processes"))
 
     def both(_: PreparedRun, parties: Parties, on_progress: Any, **options: Any) -> InTurn:
         return InTurn(runs[0].folder, [coordinator_of(run, parties, on_progress, **options) for run in runs])
-
-    def on_started(started: list[PartyProcess]) -> None:
-        (leaving,) = (party.process for party in started if party.name == LEAVES)
-
-        def kill() -> None:
-            leaving.kill()
-            leaving.wait()
-
-        between_sums(kill)
 
     def agreed_to_both(*_: Any) -> AnnouncedTerms:
         """The policies of the first run's parties agree to the smaller noise and to the answers of both runs."""
@@ -160,30 +124,26 @@ def processes(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> di
         smallest = min(one.noise_votes for one in terms)
         return terms[0].model_copy(update={"noise_votes": smallest, "answers": 2 * sum(one.answers for one in terms)})
 
-    def asked_twice(run: PreparedRun, member: CohortMember, port: int) -> Path:
-        """A party leaves for good between two sums: the others must agree to answer these inputs once more."""
+    def of_both(run: PreparedRun, member: CohortMember, port: int) -> Path:
         path = write_party_config(run, member, port)
         policy = member.folder / launcher.POLICY
         agreed = policy.read_text(encoding="utf-8").replace('"individual-knn"]', '"individual-knn", "knn"]')
-        policy.write_text(agreed + "times_per_query = 2\n", encoding="utf-8")
+        policy.write_text(agreed, encoding="utf-8")
         return path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "coordinator_of", both)
         patch.setattr(launcher, "announced_terms", agreed_to_both)
-        patch.setattr(launcher, "write_party_config", asked_twice)
-        said: Any = launch(runs[0], on_started=on_started)
+        patch.setattr(launcher, "write_party_config", of_both)
+        said: Any = launch(runs[0])
     return finished(runs, said)
 
 
 @pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory, between_sums: Any) -> Callable[..., Done]:
-    def run(name: str, *, leaving: bool = False) -> Done:
+def in_process(tmp_path_factory: pytest.TempPathFactory, one_ledger: None) -> Callable[..., Done]:
+    def run(name: str) -> Done:
         chosen = prepare_run(tiny(**RUNS[name]), tmp_path_factory.mktemp(name), data_root=None)
-        parties = Leaving(chosen)
-        if leaving:
-            between_sums(lambda: setattr(parties, "gone", frozenset({LEAVES})))
-        return chosen.folder, coordinator_of(chosen, parties, None).run()
+        return chosen.folder, coordinator_of(chosen, InProcess(chosen), None).run()
 
     return run
 
@@ -212,26 +172,17 @@ def test_every_party_keeps_the_budgets_of_its_records(flower: dict[str, Done], p
         assert not (folder / FILE).exists()
 
 
-def test_the_nearest_of_a_sample_answer_alike_over_flower(
-    flower: dict[str, Done], in_process: Callable[..., Done]
+def test_the_nearest_of_a_sample_answer_alike_over_every_transport(
+    flower: dict[str, Done], processes: dict[str, Done], in_process: Callable[..., Done]
 ) -> None:
-    folder, run = flower["sampled"]
-    same((folder, run), in_process("sampled"))
-    assert failures(run) == {} and 2 < run.labels.answered < run.labels.asked == 12
-    assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
+    here = in_process("sampled")
+    for folder, run in (flower["sampled"], processes["sampled"]):
+        same((folder, run), here)
+        assert failures(run) == {} and 2 < run.labels.answered < run.labels.asked == 12
+        assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
 
 
-def test_a_process_killed_between_the_sums_of_two_stages_is_in_the_first_alone(
-    processes: dict[str, Done], in_process: Callable[..., Done]
-) -> None:
-    folder, run = processes["sampled"]
-    same((folder, run), in_process("sampled", leaving=True))
-    assert list(failures(run)) == [LEAVES] and failures(run)[LEAVES][0].outcome == "unreachable"
-    assert [done.answered for done in run.rounds] == [4] + [3] * (len(run.rounds) - 1)
-    assert (folder / "report.html").is_file()
-
-
-def test_records_of_several_labels_answer_alike_as_real_processes(tmp_path: Path, between_sums: Any) -> None:
+def test_records_of_several_labels_answer_alike_as_real_processes(tmp_path: Path, one_ledger: None) -> None:
     from sklearn.datasets import load_digits
 
     bunch, file = load_digits(), tmp_path / "kinds.npz"

@@ -13,6 +13,9 @@ from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 from collegium import limits
 from collegium.data import default_task
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.parties.answer_book import FILE, AnswerBook
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.chain import Head
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.replies import Description
@@ -78,7 +81,7 @@ def test_a_party_serves_real_records_until_the_farewell(kits: Kits, listen: List
     assert lines[-1] == "ended: all labels are issued"
     (kept,) = tmp_path.glob("of-*-ash")
     assert kept.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o077 for path in kept.rglob("*")} == {0} and (kept / "ledger.sqlite").is_file()
+    assert {path.stat().st_mode & 0o077 for path in kept.rglob("*")} == {0} and (kept / FILE).is_file()
 
 
 def test_a_party_that_is_told_to_stop_stops(kits: Kits, hub: Hub, tmp_path: Path) -> None:
@@ -147,3 +150,20 @@ def test_show_tells_who_the_party_is_and_nothing_secret(kits: Kits, tmp_path: Pa
     assert key in out and "PRIVATE" not in out
     if as_json:
         assert json.loads(out)["party"] == "ash"
+
+
+def test_an_institution_agrees_to_a_new_ledger_by_a_command(kits: Kits, tmp_path: Path) -> None:
+    path = write_config(tmp_path, kits, "ash", "localhost:1")
+
+    def shown() -> str | None:
+        told: str | None = json.loads(run("show", path, "--json")[1])["ledger_head_shown"]
+        return told
+
+    assert shown() is None
+    (kept,) = tmp_path.glob("of-*-ash")
+    book = AnswerBook(kept, "ash", PolicyConfig.read(tmp_path / "policy.toml"), kits.parties["ash"].signing_key)
+    book.keep_head(Head(3, bytes(32)))
+    assert shown() == str(Head(3, bytes(32)))
+    status, out, _ = run("new-ledger", path)
+    assert status == 0 and f"entry {Head(3, bytes(32))} is no longer asked for" in out
+    assert shown() is None

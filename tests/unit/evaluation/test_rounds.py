@@ -36,7 +36,7 @@ from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import MechanismRefused
 from collegium.models.kernel_student import KernelStudent
-from collegium.parties.account import Account
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.enrolment import policy_text
 from collegium.parties.kind import Institution
 from collegium.parties.kinds.evaluation import Evaluation, kept_evaluation
@@ -140,7 +140,7 @@ def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measu
     assert [charge.purpose for charge in charges].count("evaluation") == 1
     assert charges[0].purpose == "evaluation"  # before the first label, which cannot use up its share
     for name in records():
-        with Ledger.read(measured.folder / "parties" / name / "record-ledger.sqlite") as own:
+        with Ledger.read(measured.folder / "parties" / name / FILE, chain="record") as own:
             assert own.queries_charged() == 1
 
 
@@ -319,7 +319,7 @@ def alone(tmp_path: Path) -> Iterator[Asker]:
     policy = PolicyConfig(
         minimum_noise_votes=1, minimum_noise_sums=2.0, sum_modes=("clear",), queries=10, record_epsilon=9.0
     )
-    account = Account(tmp_path, "clinic-0", policy, None)
+    account = AnswerBook(tmp_path, "clinic-0", policy, None)
     examples = Examples(cg.encode(x, TASK), y)
     there: Any = {"folder": tmp_path, "pools": PoolStore(None), "split_key": KEY}
     yield Asker(Party("clinic-0", examples, TASK, policy=Policy(policy), account=account, **there))

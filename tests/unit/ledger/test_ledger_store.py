@@ -162,5 +162,7 @@ def test_a_charge_does_not_read_the_whole_ledger(open_ledger: OpenLedger) -> Non
     """How SQLite finds the entries from one on: by their numbers. A scan would make charging quadratic."""
     connections: list[sqlite3.Connection] = []
     with open_ledger(on_connect=connections.append):
-        steps = [row[3] for row in connections[0].execute(f"EXPLAIN QUERY PLAN {ledger_store.ROWS}", (1, -1))]
+        steps = [
+            row[3] for row in connections[0].execute(f"EXPLAIN QUERY PLAN {ledger_store.ROWS.format('')}", (1, -1))
+        ]
     assert any("SEARCH entries" in step for step in steps) and not any("SCAN" in step for step in steps)

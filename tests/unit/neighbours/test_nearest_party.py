@@ -25,7 +25,7 @@ from collegium.errors import DataError, ProtocolViolation, Refused
 from collegium.models import network_features
 from collegium.models.devices import each_alone
 from collegium.models.networks import build_network, save_network
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.search import Search
@@ -185,8 +185,8 @@ def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -
 
 
 def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
-    config = PolicyConfig(record_epsilon=2.0, sum_modes=("clear",), times_per_query=1)
-    account = Account(tmp_path, "clinic", config, None)
+    config = PolicyConfig(record_epsilon=2.0, sum_modes=("clear",))
+    account = AnswerBook(tmp_path, "clinic", config, None)
     clinic = Clinic(tmp_path, policy=Policy(config), account=account)
     answered = []
     for number in range(12):
@@ -196,10 +196,10 @@ def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path)
     assert 4 < len(refused) < 12 and {one.code for one in refused} == {"refused-cost"}
     assert 1.0 < account.record_spent() <= 2.0 and account.spent() == 0.0
     account.close()
-    again = Account(tmp_path, "clinic", config, None)
+    again = AnswerBook(tmp_path, "clinic", config, None)
     assert again.record_spent() > 1.0, "the spending outlives the process"
     again.close()
-    poor = Account(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
+    poor = AnswerBook(tmp_path / "poor", "clinic", config.model_copy(update={"record_epsilon": 0.01}), None)
     with pytest.raises(Refused, match="record_epsilon"):
         asked = question(clinic, positions=(1, 2))
         poor.leave(Answer.to("run", asked, [b"one", b"two"], b""), np.zeros((2, 2), dtype=np.int64))

@@ -16,8 +16,7 @@ from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_NEIGHBOUR_COUNT
-from collegium.parties.account import Account
-from collegium.parties.neighbours.budgets import FILE
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Counts, Failure, Prepared
@@ -237,7 +236,7 @@ def test_an_answer_outside_the_public_range_does_not_count(clinic: Clinic) -> No
 
 def test_the_policy_speaks_of_neighbours_too(clinic: Clinic, tmp_path: Path) -> None:
     config = PolicyConfig(sum_modes=("clear",), minimum_noise_votes=8, queries=3)
-    account = Account(tmp_path / "account", "clinic", config, None)
+    account = AnswerBook(tmp_path / "account", "clinic", config, None)
     clinic.options = {"policy": Policy(config), "account": account}
     clinic.restart()
     said = clinic.ask(clinic.question((4,), sigma=20.0, levels=4, kernel="quadratic"))

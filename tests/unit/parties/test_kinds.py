@@ -14,7 +14,7 @@ from support.party_requests import Asker
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, DataError
 from collegium.parties import kind as kind_module
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kind import Asked, PartyKind, party_kinds
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
@@ -121,7 +121,7 @@ def test_counts_of_another_shape_are_no_answer_and_cost_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(Guesses, "answers", np.zeros(shape, dtype=np.int64))
-    account = Account(tmp_path, "alpha", agreed(), None)
+    account = AnswerBook(tmp_path, "alpha", agreed(), None)
     answer = Asker(make_party(policy=Policy(agreed()), account=account))(asked(pool, mode))
     assert isinstance(answer, Failure) and answer.code == "internal"
     assert account.queries_answered() == 0 and account.spent() == 0.0
@@ -131,7 +131,7 @@ def test_counts_of_another_shape_are_no_answer_and_cost_nothing(
 def test_an_answer_in_the_clear_is_charged_as_the_question_says(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path
 ) -> None:
-    account = Account(tmp_path, "alpha", agreed(), None)
+    account = AnswerBook(tmp_path, "alpha", agreed(), None)
     ask = Asker(make_party(policy=Policy(agreed()), account=account))
     assert isinstance(ask(asked(pool)), Counts)
     assert account.queries_answered() == 2 and account.spent() > 0.0
@@ -164,7 +164,7 @@ def test_no_kind_gets_around_a_limit_of_the_policy(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path, change: dict[str, Any], code: str
 ) -> None:
     policy = agreed(**change)
-    account = Account(tmp_path, "alpha", policy, None)
+    account = AnswerBook(tmp_path, "alpha", policy, None)
     answer = Asker(make_party(policy=Policy(policy), account=account))(asked(pool))
     assert isinstance(answer, Failure) and answer.code == code
     assert "compute" not in Guesses.steps, "no record was read"

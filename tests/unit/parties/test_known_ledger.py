@@ -10,15 +10,21 @@ import pytest
 from support.party_requests import Asker, cast
 
 from collegium.data.values import ArraySpec
-from collegium.errors import ConfigurationError, LedgerRefused
+from collegium.errors import LedgerRefused
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
+from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.chain import Head, following
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure, LedgerHead, Prepared
 from collegium.protocol.requests import Describe, ShowLedger
 
 DIGESTS = [hashlib.sha256(b"entry %d" % number).digest() for number in range(6)]
+
+
+def book(folder: Path) -> AnswerBook:
+    return AnswerBook(folder, "alpha", PolicyConfig(), None)
 
 
 def head(entries: int, digests: list[bytes] = DIGESTS) -> str:
@@ -33,13 +39,12 @@ def show(ledger: KnownLedger, after: str, *digests: bytes) -> str:
 
 
 def test_a_party_follows_the_chain_and_remembers_where_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "head.txt"
-    ledger = KnownLedger(path)
+    ledger = KnownLedger(book(tmp_path))
     assert ledger.head() is None
     assert show(ledger, "", *DIGESTS[:2]) == head(2)
     assert show(ledger, head(2), *DIGESTS[2:5]) == head(5) == show(ledger, head(5))
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert show(KnownLedger(path), head(5), DIGESTS[5]) == head(6)
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert show(KnownLedger(book(tmp_path)), head(5), DIGESTS[5]) == head(6)
 
 
 @pytest.mark.parametrize(
@@ -56,39 +61,17 @@ def test_a_party_follows_the_chain_and_remembers_where_it_is(tmp_path: Path) -> 
 def test_a_chain_without_the_kept_head_is_refused_and_the_head_stays(
     tmp_path: Path, after: str, digests: list[bytes]
 ) -> None:
-    ledger = KnownLedger(tmp_path / "head.txt")
+    ledger = KnownLedger(book(tmp_path))
     show(ledger, "", *DIGESTS[:4])
     with pytest.raises(LedgerRefused):
         show(ledger, after, *digests)
-    assert str(ledger.head()) == head(4) == str(KnownLedger(tmp_path / "head.txt").head())
-
-
-def test_a_line_that_a_crash_cut_short_is_as_if_it_had_not_come(tmp_path: Path) -> None:
-    path = tmp_path / "head.txt"
-    ledger = KnownLedger(path)
-    show(ledger, "", *DIGESTS[:2])
-    show(ledger, head(2), DIGESTS[2])
-    whole = path.read_bytes()
-    first = len(f"\n{head(2)}\n")
-    for size in range(len(whole) + 1):
-        path.write_bytes(whole[:size])
-        reached = 0 if size < first else 2 if size < len(whole) else 3
-        assert str(ledger.head() or "") == head(reached)
-    path.write_bytes(whole[:-9])
-    assert show(ledger, head(2), *DIGESTS[2:5]) == head(5) == str(KnownLedger(path).head())
-    assert [one.name for one in tmp_path.iterdir()] == ["head.txt"]
-
-
-def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "head.txt").write_text("nonsense")
-    with pytest.raises(ConfigurationError, match="head looks like"):
-        KnownLedger(tmp_path / "head.txt")
+    assert str(ledger.head()) == head(4) == str(KnownLedger(book(tmp_path)).head())
 
 
 def test_votes_are_refused_from_a_wrong_chain_until_the_right_one_is_shown(
     make_party: Callable[..., Party], pool: ArraySpec, tmp_path: Path
 ) -> None:
-    party = make_party(ledger=KnownLedger(tmp_path / "head.txt"))
+    party = make_party(ledger=KnownLedger(book(tmp_path)))
     ask, votes = Asker(party), cast(pool, (0, 1), sum_mode="masked")
     assert ask(ShowLedger("", tuple(DIGESTS[:4]))) == LedgerHead(head(4))
     assert isinstance(ask(votes), Prepared)
@@ -100,14 +83,14 @@ def test_votes_are_refused_from_a_wrong_chain_until_the_right_one_is_shown(
     assert isinstance(ask(votes), Prepared)
 
 
-def test_an_institution_that_deletes_the_file_agrees_to_a_new_ledger(
+def test_an_institution_agrees_to_a_new_ledger_while_it_serves(
     make_party: Callable[..., Party], pool: ArraySpec, tmp_path: Path
 ) -> None:
-    party = make_party(ledger=KnownLedger(tmp_path / "head.txt"))
+    party = make_party(ledger=KnownLedger(book(tmp_path)))
     ask, votes = Asker(party), cast(pool, (0, 1), sum_mode="masked")
     ask(ShowLedger("", tuple(DIGESTS[:4])))
     other = ShowLedger("", tuple(DIGESTS[::-1]))
     assert isinstance(ask(other), Failure) and isinstance(ask(votes), Failure)
-    (tmp_path / "head.txt").unlink()
+    book(tmp_path).keep_head(None)  # as another process, `collegium party new-ledger`, does
     assert isinstance(ask(votes), Prepared)
     assert ask(other) == LedgerHead(head(6, DIGESTS[::-1]))

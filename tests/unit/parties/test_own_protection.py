@@ -14,7 +14,7 @@ from support.party_requests import LINEAR, Asker
 
 from collegium.data.features import Features
 from collegium.data.values import ArraySpec
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
@@ -29,7 +29,7 @@ MakeParty = Callable[..., Party]
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("alpha", "beta", "gamma", "delta", "epsilon")}
 ROSTER = {name: key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in KEYS.items()}
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
-STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0, times_per_query=1)
+STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0)
 
 
 def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> CastVotes:
@@ -54,7 +54,7 @@ def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> 
 def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path, mechanism: str, parameters: dict[str, float], stage: str
 ) -> None:
-    account = Account(tmp_path, "alpha", STRICT, None)
+    account = AnswerBook(tmp_path, "alpha", STRICT, None)
     party = make_party(policy=Policy(STRICT), account=account)
     answer = Asker(party)(noised(pool, mechanism, stage, **parameters))
     assert isinstance(answer, Failure) and answer.code.startswith("refused")

@@ -18,7 +18,7 @@ from collegium.data import Examples, PoolStore, chunks
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import ConfigurationError, DataError, ProtocolViolation, Refused
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import SAFE_POLICY, Party
 from collegium.parties.policy import Policy
 from collegium.protocol.messages import Request
@@ -189,7 +189,7 @@ def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
     assert asked("masked", 0.051, (0,), "b").code == "refused-noise", "noise of less than 20 votes"
     assert asked("masked", 0.05, (0, 1), "c").code == "refused-few-parties", "a sum of itself alone shows its votes"
     agreed = SAFE_POLICY.model_copy(update={"few_parties": True})
-    ask = Asker(make_party(policy=Policy(agreed), account=Account(tmp_path, "alpha", agreed, None)))
+    ask = Asker(make_party(policy=Policy(agreed), account=AnswerBook(tmp_path, "alpha", agreed, None)))
     assert asked("masked", 0.05, (0, 1), "c") == Prepared("c")
     assert asked("masked", 0.05, (0, 0), "d").code == "refused-queries"
     assert asked("masked", 0.05, tuple(range(100)), "e") == Prepared("e")

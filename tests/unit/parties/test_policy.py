@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, ModeRefused, Refused
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
+from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
@@ -156,11 +157,16 @@ def test_pure_mechanisms_cost_at_most_half_the_squared_loss_and_a_bounded_range_
     assert worst_cost(cast(mechanism="exponential", gamma=0.1), 2.0, 3) == pytest.approx(2.0 * 0.3**2 / 8)
 
 
-def account(folder: Path, **limits: object) -> Account:
-    return Account(folder, "clinic", PolicyConfig.model_validate(limits), None)
+def account(folder: Path, **limits: object) -> AnswerBook:
+    return AnswerBook(folder, "clinic", PolicyConfig.model_validate(limits), None)
 
 
-def leave(account: Account, request: CastVotes) -> None:
+def noised(*indices: int) -> CastVotes:
+    terms = {"sigma": 40.0, "honest_survivors": 3}
+    return cast(*indices, mode="masked+noised", mechanism="noised-gnmax", stage="noised release", **terms)
+
+
+def leave(account: AnswerBook, request: CastVotes) -> None:
     """Have an answer leave; what its inputs are, the position says here."""
     contents = [b"input %d" % position for position in request.inputs.indices]
     account.leave(Answer.to("run", request, contents, b"roster"), np.zeros((len(contents), 2), dtype=np.int64))
@@ -177,9 +183,9 @@ def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_pat
     assert spent == block_epsilon({worst_law(cast(), 1): 3}, 1e-5)
 
 
-def allow_neighbours(folder: Path, run: str, participations: int) -> None:
+def allow_neighbours(book: AnswerBook, run: str, participations: int) -> None:
     """A run asks about neighbours with sigma 70: what a record may spend follows from that, whoever spends it."""
-    budgets = RecordBudgets(folder, bytes(32), [b"somebody"], "rows", 0.01)
+    budgets = RecordBudgets(book, "records", bytes(32), [b"somebody"], "rows", 0.01)
     with budgets.transaction(run, RecordBudget(1, participations, 1 / (2 * 70.0**2))):
         pass
 
@@ -196,12 +202,12 @@ def test_what_one_record_may_have_lost_is_stated_over_everything_that_was_answer
     # One vote moves: noise on the counts is shifted by the root of 2.
     of_votes = block_epsilon({VectorLaw(2**0.5 / 40.0): 3}, 1e-5)
     assert mine.record_spent_altogether() == (pytest.approx(of_votes, rel=1e-3), 1e-5)
-    allow_neighbours(tmp_path, "first", 2)
+    allow_neighbours(mine, "first", 2)
     assert mine.record_spent_altogether() == (
         pytest.approx(of_votes + epsilon(2 * orders / (2 * 70.0**2)), rel=1e-3),
         2e-5,
     )
-    allow_neighbours(tmp_path, "second", 1000)
+    allow_neighbours(mine, "second", 1000)
     assert mine.record_spent_altogether() == (pytest.approx(of_votes + epsilon(0.01 * orders), rel=1e-3), 2e-5)
     mine.close()
 
@@ -216,20 +222,40 @@ def test_a_limit_of_queries_holds_over_rounds_and_a_refused_round_counts_nothing
 
 
 def test_an_answer_that_the_ledger_refuses_burns_no_count(tmp_path: Path) -> None:
-    mine = account(tmp_path, epsilon=1.0, times_per_query=1)
+    mine = account(tmp_path, epsilon=1.0)
     with pytest.raises(Refused):
         leave(mine, cast(7, sigma=0.5))
     assert mine.queries_answered() == 0
     leave(mine, cast(7))
 
 
-def test_one_query_is_not_summed_again_and_again_whatever_the_terms(tmp_path: Path) -> None:
-    mine = account(tmp_path, times_per_query=2)
+def test_one_exact_sum_of_an_input_is_answered_ever_and_any_number_with_the_parties_noise(tmp_path: Path) -> None:
+    mine = account(tmp_path)
     leave(mine, cast(7))
-    leave(mine, cast(7, sigma=41.0))
-    with pytest.raises(Refused, match="answered 2 times already: a further sum"):
-        leave(mine, cast(6, 7, sigma=42.0))
-    assert mine.queries_answered() == 2
+    leave(mine, cast(7))
+    with pytest.raises(Refused, match="one is answered"):
+        leave(mine, cast(6, 7, sigma=41.0))
+    assert mine.queries_answered() == 1
+    for number in (1, 2):
+        leave(mine, noised(7))
+        assert mine.queries_answered() == 1 + number
+
+
+def test_what_a_refused_change_wrote_is_gone_and_the_ledgers_go_on(tmp_path: Path) -> None:
+    """Charged and counted within a change that fails afterwards: nothing of it stays, in the file or in memory."""
+    mine = account(tmp_path)
+    leave(mine, cast(1))
+    spent = mine.spent()
+    with pytest.raises(ZeroDivisionError), mine.changing():
+        leave(mine, cast(2))
+        assert mine.queries_answered() == 2
+        raise ZeroDivisionError
+    assert (mine.queries_answered(), mine.spent()) == (1, spent)
+    leave(mine, cast(2))
+    mine.close()
+    again = account(tmp_path)
+    assert again.queries_answered() == 2 and again.spent() > spent
+    assert len(verify(again.path, chain="party").charges) == 2
 
 
 def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
@@ -265,7 +291,7 @@ def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise()
 
 def test_every_refusal_leaves_with_the_one_text_of_its_kind(tmp_path: Path) -> None:
     """What a policy or an account says of itself stays in the institution's log."""
-    mine = account(tmp_path, epsilon=0.5, queries=3, times_per_query=1)
+    mine = account(tmp_path, epsilon=0.5, queries=3)
     leave(mine, cast(0))
     refused = {}
     for request in (cast(1, sigma=0.5), cast(2, sigma=0.4), cast(0, 0), cast(0, sigma=41.0), cast(3, 4, 5)):

@@ -14,7 +14,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.cli import PartyConfig
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
@@ -131,7 +131,7 @@ def test_another_choice_is_no_way_around_what_was_agreed_to(alpha: Examples, poo
     asked = cast(pools.put(np.unique(alpha.x, axis=0)), tuple(range(50)), classes=2, settings=OWN)
     answers, others = [], []
     for own in (FOREST, MLP, FOREST):
-        account = Account(tmp_path, "alpha", PolicyConfig(), None)
+        account = AnswerBook(tmp_path, "alpha", PolicyConfig(), None)
         answers.append(Asker(party("alpha", alpha, own, pools, account=account), 2)(asked).counts.tolist())
         others.append(Asker(party("alpha", alpha, own, pools), 2)(asked).counts.tolist())
         account.close()

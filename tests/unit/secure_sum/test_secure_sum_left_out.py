@@ -15,7 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.party_requests import LINEAR
 
 from collegium.errors import CollegiumError
-from collegium.parties.answers import Answer, AnswerCounts
+from collegium.parties.answer_book import AnswerBook
+from collegium.parties.answers import Answer
+from collegium.parties.policy import PolicyConfig
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum
@@ -62,9 +64,8 @@ class Consortium:
     """Parties that count their answers on disk, asked by a coordinator that may leave one out."""
 
     def __init__(self, folder: Path, *, names_alone: bool = False) -> None:
-        folder.mkdir()
         self.keys = {party: Ed25519PrivateKey.generate() for party in VOTES}
-        self.counts = {party: AnswerCounts(folder / f"{party}.sqlite", None, 1) for party in VOTES}
+        self.books = {party: AnswerBook(folder / party, party, PolicyConfig(), None) for party in VOTES}
         self.names_alone = names_alone
         """The planted bug: they sign a list of names, whichever round it is of."""
 
@@ -96,12 +97,10 @@ class Consortium:
     def remember(self, phase: int, party: str, running: PartySum) -> None:
         """What `SumHandler` does before a masked vector, and before a signature, leaves."""
         if phase == 2:
-            with self.counts[party].leaving(ANSWER, VOTES[party]):
-                pass
+            self.books[party].leave(ANSWER, VOTES[party])
         if phase == 3:
             names = b"every round" if self.names_alone else running.opened
-            with self.counts[party].signing(ANSWER, names):
-                pass
+            self.books[party].sign(ANSWER, names)
 
 
 def left_out(folder: Path, plan: GraphPlan, **options: Any) -> tuple[Consortium, IntArray, set[str]]:
@@ -128,7 +127,7 @@ def test_a_sum_that_leaves_a_listed_party_out_is_the_only_sum_of_the_input_on_a_
     consortium, total, gone = left_out(tmp_path, SPARSE)
     missing = listed(gone) - total
     assert any(np.array_equal(missing, VOTES[party][0]) for party in VOTES.keys() - gone)
-    with pytest.raises(CollegiumError, match="a query was answered 1 times already"):
+    with pytest.raises(CollegiumError, match="one is answered, with one list"):
         consortium.opened(SPARSE, "everybody", set())
     for number in range(10):  # the graph of a try may also leave somebody without holders
         with pytest.raises(CollegiumError):
@@ -152,7 +151,7 @@ def test_a_round_that_failed_while_it_was_signed_is_asked_again_on_the_complete_
         if plan.complete:
             np.testing.assert_array_equal(consortium.opened(plan, "again", set())[0], first)
         else:
-            with pytest.raises(CollegiumError, match="a query was answered 1 times already"):
+            with pytest.raises(CollegiumError, match="one is answered, with one list"):
                 consortium.opened(plan, "again", set())
 
 

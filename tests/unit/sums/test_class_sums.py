@@ -19,7 +19,7 @@ from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.data.kernels import KernelMap
 from collegium.errors import ConfigurationError, ProtocolViolation
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.kinds.coverage import CountCoverage
@@ -184,7 +184,7 @@ def test_the_parties_noise_is_all_in_the_sum(
 def accounted(folder: Path, policy: PolicyConfig) -> dict[str, Callable[[str], object]]:
     return {
         "policy": lambda name: Policy(policy),
-        "account": lambda name: Account(_made(folder / name), name, policy, None),
+        "account": lambda name: AnswerBook(_made(folder / name), name, policy, None),
         "folder": lambda name: folder / name,
         "split_key": lambda name: None,
     }
@@ -201,7 +201,7 @@ def test_an_answer_is_charged_to_each_record_once_and_repeated_free(
     policy = PolicyConfig(minimum_noise_sums=2.0, queries=2, record_epsilon=1.0, sum_modes=("clear",))
     parties = consortium(**accounted(tmp_path, policy))
     first = parties.asks(parties.request("clear"))
-    account = Account(tmp_path / "alpha", "alpha", policy, None)
+    account = AnswerBook(tmp_path / "alpha", "alpha", policy, None)
     spent = account.record_spent()
     assert 0.7 < spent < 0.9 and account.queries_answered() == 1 and account.spent() == 0.0
     again = parties.asks(parties.request("clear"))  # a round that is repeated
@@ -220,7 +220,7 @@ def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_
         counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "clear")
         asked = CountCoverage(counted, "ledger", True, cells, parties.pool_sha256)
     parties.asks(asked)
-    account, stage = Account(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
+    account, stage = AnswerBook(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]
     stated = account.record_spent_altogether()[0]
     moved, replaced = (block_epsilon({stage.law(Unit(1, kind)): 1}, 1e-5) for kind in Adjacency)
     assert stated == pytest.approx(max(moved, replaced), rel=1e-6) and stated > 1.3 * min(moved, replaced)

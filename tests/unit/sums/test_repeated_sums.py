@@ -11,7 +11,7 @@ from support.sums_scene import NAMES, SPEC, Consortium
 from collegium.data.coverage import CoverageSpec
 from collegium.data.features import Features
 from collegium.errors import QuorumNotReached
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import Terms
@@ -23,9 +23,9 @@ NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)
 
 
 def asked(consortium: Callable[..., Consortium], folder: Path, policy: PolicyConfig) -> tuple[Consortium, Liar]:
-    def account(name: str) -> Account:
+    def account(name: str) -> AnswerBook:
         (folder / name).mkdir(parents=True)
-        return Account(folder / name, name, policy, None)
+        return AnswerBook(folder / name, name, policy, None)
 
     parties = consortium(policy=lambda name: Policy(policy), account=account)
     return parties, Liar(parties.parties, parties.roster, parties.plan, "trial")
@@ -35,7 +35,7 @@ def test_no_exact_sum_over_all_records_leaves_a_party_under_masks(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
     """The difference of two of them, over other parties, would be what one party sent."""
-    parties, liar = asked(consortium, tmp_path, LIMITS.model_copy(update={"times_per_query": 2}))
+    parties, liar = asked(consortium, tmp_path, LIMITS)
     cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
     terms = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
     counted = CountCoverage(terms, "ledger", False, cells, parties.pool_sha256)

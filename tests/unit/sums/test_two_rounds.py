@@ -21,7 +21,7 @@ from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation
 from collegium.models.arrays import load_arrays
 from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import read_student
-from collegium.parties.account import Account
+from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -114,7 +114,15 @@ def second_of(record: RunRecord) -> str:
 def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By parties, which have no torch; by the budget, which is lowered after the first."""
+    """By parties, which give one exact sum or have no torch; by the budget, which is lowered after the first."""
+    once = institutions(few.take(np.arange(60)), POLICY)
+    asked = config(**SETTINGS | {"votes": {"mode": "clear"}, "sums": {"landmarks": 20, "rounds": 2}})
+    record = driven(asked, once, public, tmp_path / "parties").run()
+    assert (
+        "first of two class sums alone: 5 institutions gave none (refused-queries" in second_of(record)
+        and len(record.rounds) == 1
+    )
+    assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
 
     def without_torch(features: Any, inputs: Any) -> int:
         if features.name == "network":
@@ -154,7 +162,8 @@ def test_another_network_is_another_question_and_paid_as_such(
     change: Callable[[Path], None],
 ) -> None:
     sigma: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 0.7}}}
-    sigma |= {"budget": {"epsilon": 30.0}, "sums": {"landmarks": 20, "rounds": 2}, "votes": {"mode": "clear"}}
+    sigma |= {"budget": {"epsilon": 30.0}, "sums": {"landmarks": 20, "rounds": 2}}
+    sigma |= {"votes": {"mode": "masked+noised"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
@@ -181,22 +190,22 @@ def _turned(student: Any) -> Any:
 def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_coordinator_says(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
-    """It names the same entry of its ledger with two maps, draws noise once, and has two exact sums."""
-    policy, accounts = POLICY.model_copy(update={"record_epsilon": 9.0}), {}
+    """It names the same entry of its ledger with two maps, to draw noise once on two exact sums."""
+    policy = POLICY.model_copy(update={"record_epsilon": 9.0})
+    accounts = {}
 
-    def account(name: str) -> Account:
+    def account(name: str) -> AnswerBook:
         (tmp_path / name).mkdir()
-        accounts[name] = Account(tmp_path / name, name, policy, None)
+        accounts[name] = AnswerBook(tmp_path / name, name, policy, None)
         return accounts[name]
 
     parties = consortium(account=account)
-    spent = [0.0]
-    for number in (1, 2):
-        kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
-        asked = parties.request("clear", kernel=kernel, ledger_id="ledger:7")
-        parties.asks(asked)
-        spent.append(accounts["beta"].record_spent())
-    assert spent[2] > 1.4 * spent[1] > 0.0
+    parties.asks(parties.request("clear", ledger_id="ledger:7"))
+    spent = accounts["beta"].record_spent()
+    kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * 2)
+    with pytest.raises(QuorumNotReached, match="refused-queries"):
+        parties.asks(parties.request("clear", kernel=kernel, ledger_id="ledger:7"))
+    assert accounts["beta"].record_spent() == spent > 0.0
 
 
 @pytest.mark.parametrize(
@@ -252,7 +261,7 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Networks would learn noise. The mean of two sums with half of the budget is as good as one with all of it."""
-    once = institutions(few.take(np.arange(60)), POLICY.model_copy(update={"times_per_query": 1}))
+    once = institutions(few.take(np.arange(60)), POLICY)
     asked, dead = config(**SETTINGS | {"budget": {"epsilon": 0.2}}), list[int]()
 
     def total(self: Asking, question: Any, *told: Any) -> Any:

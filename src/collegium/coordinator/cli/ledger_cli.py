@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -37,12 +37,16 @@ _BYTES_A_PROCESS = 20_000_000
 
 LedgerPath = Annotated[Path, typer.Argument(help="A ledger.sqlite, or the folder of a run that holds one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Chain = Annotated[
+    Literal["", "party", "record"],
+    typer.Option(help="In a party's answer-book.sqlite: its own ledger, or that of what it cost any one record."),
+]
 
 
 @app.command(epilog="Example: collegium ledger show runs/first")
-def show(path: LedgerPath, as_json: AsJson = False) -> None:
+def show(path: LedgerPath, chain: Chain = "", as_json: AsJson = False) -> None:
     """List every charge and release, with ε after each. The chain is checked on the way."""
-    with Ledger.read(_file(path)) as ledger:
+    with Ledger.read(_file(path), chain=chain) as ledger:
         settings, entries = ledger.settings, list(ledger.entries())
     if as_json:
         shown = asdict(settings) | {"public_key": settings.public_key.hex()}
@@ -79,6 +83,7 @@ def verify(
     head: Annotated[
         str | None, typer.Option(help="A head printed earlier (NUMBER:HASH). The ledger must still hold that entry.")
     ] = None,
+    chain: Chain = "",
     as_json: AsJson = False,
 ) -> None:
     """Walk the whole chain, and compute ε from its entries alone; exit with status 8 and the first bad entry, if any.
@@ -86,10 +91,10 @@ def verify(
     The walk is a second implementation, which shares only the file's format with the ledger.
     """
     key = None if public_key is None else _public_key(public_key)
-    with closing(EntryStore.read(_file(path))) as kept:
+    with closing(EntryStore.read(_file(path), chain)) as kept:
         witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
-    found = _walked(_file(path), key, None if head is None else str(Head.parse(head)))
-    with Ledger.read(_file(path), signed=found.heads) as ledger:
+    found = _walked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
+    with Ledger.read(_file(path), signed=found.heads, chain=chain) as ledger:
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
     for party, witness in witnesses.items():
         if not is_signed(witness) or witness[1] not in found.heads:
@@ -125,19 +130,19 @@ def verify(
     typer.echo(f"head {found.heads[-1]}")
 
 
-def _walked(path: Path, key: bytes | None, head: str | None) -> Verified:
+def _walked(path: Path, key: bytes | None, head: str | None, chain: str) -> Verified:
     """What the second program finds. Where a ledger is long, several of it walk, and share the signatures."""
     processes = min(os.cpu_count() or 1, 1 + path.stat().st_size // _BYTES_A_PROCESS)
     with ExitStack() as others, suppress(LedgerCorrupt):
         walks = []
         for nth in range(1, processes):
-            call = f"verify(Path({str(path)!r}), nth={nth}, of={processes})"
+            call = f"verify(Path({str(path)!r}), nth={nth}, of={processes}, chain={chain!r})"
             command = f"from pathlib import Path; from {verify_file.__module__} import verify; {call}"
             walks.append(others.enter_context(Popen([sys.executable, "-c", command], stderr=DEVNULL)))
-        found = verify_file(path, key, head, 0, processes)
+        found = verify_file(path, key, head, 0, processes, chain)
         if not any(walk.wait() for walk in walks):
             return found
-    return verify_file(path, key, head)  # names the first entry that is wrong
+    return verify_file(path, key, head, chain=chain)  # names the first entry that is wrong
 
 
 def _file(path: Path) -> Path:

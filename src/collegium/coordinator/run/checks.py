@@ -224,9 +224,6 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     asked = config.queries.count
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
-    ledger = config.place.ledger
-    if others := studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else ():
-        yield f"times_per_query = {1 + len(others)}  # or more: other studies have asked about inputs of this pool"
 
 
 def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
@@ -275,6 +272,13 @@ def _warnings(
         whom = "parties" if budget.unit == "party" else "records in all"
         found.append(
             f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
+        )
+    ledger = config.place.ledger
+    others = studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else set()
+    if others and config.votes.mode != SumMode.MASKED_AND_NOISED:
+        found.append(
+            "other studies have asked about inputs of this pool, and an institution gives one exact sum about an "
+            "input, for good: use their labels, or set votes.mode = 'masked+noised'"
         )
     teachers = config.teachers
     if teachers is not None and teachers.kind not in (*BUILT_IN, OWN_CHOICE):

@@ -14,7 +14,7 @@ from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
 from collegium.errors import CostRefused
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
-from collegium.parties.neighbours.budgets import WHOLE_PARTY, RecordBudgets, rho_at_most
+from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
 from collegium.protocol.question import keys
@@ -116,19 +116,17 @@ class NearRecords(PartyKind[CastNeighbours]):
         return keys(question, contents_of(x), run_id).rows
 
     def _voters(self, per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
-        folder, rho = self.own.folder, self.own.record_rho
-        if folder is not None and rho_at_most(folder if per_party else folder / WHOLE_PARTY, rho):
+        if self.own.book().rho_allowed("records" if per_party else "party"):
             raise CostRefused("policy: what a record may spend is kept for the other kind of voters")
         return self._neighbourhood(per_party)
 
     def _made(self, per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
         own = self.own
         if per_party:  # all records are one voter, whatever they are
-            folder = None if own.folder is None else own.folder / WHOLE_PARTY
             # A record that changes the party's votes costs up to twice what the party costs.
             everybody = itertools.repeat(b"", len(own.examples))
-            budgets = RecordBudgets(folder, own.key, everybody, WHOLE_PARTY, own.record_rho / 2.0)
+            budgets = RecordBudgets(own.book(), "party", own.key, everybody, "party", own.record_rho / 2.0)
         else:
             identities, scheme = own.examples.lasting_identities(own.task.model_dump_json())
-            budgets = RecordBudgets(own.folder, own.key, identities, scheme, own.record_rho)
+            budgets = RecordBudgets(own.book(), "records", own.key, identities, scheme, own.record_rho)
         return NeighbourIndex(own.examples, own.task.inputs, budgets.person, own.device), budgets

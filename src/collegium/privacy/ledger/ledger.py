@@ -104,6 +104,28 @@ class Ledger(LedgerReader):
         ConfigurationError, when settings are invalid or not those of the existing ledger; LedgerCorrupt;
         StorageError, when the file cannot be read or written.
         """
+        store = EntryStore.open(path, on_connect)
+        try:
+            return cls.over(
+                store, signer=signer, delta=delta, terms=terms, name=name, budget_setting=budget_setting, clock=clock
+            )
+        except BaseException:
+            store.close()
+            raise
+
+    @classmethod
+    def over(
+        cls,
+        store: EntryStore,
+        *,
+        signer: Ed25519PrivateKey | None,
+        delta: float,
+        terms: Terms,
+        name: str,
+        budget_setting: str,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> "Ledger":
+        """The ledger that ``store`` holds, made where it is empty; see `open`."""
         if not 0.0 < delta < 1.0:
             raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
         budget = terms.epsilon_budget
@@ -111,20 +133,26 @@ class Ledger(LedgerReader):
             raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {budget}")
         public_key = b"" if signer is None else signer.public_key().public_bytes_raw()
         settings = Settings(name, float(delta), public_key)
-        store = EntryStore.open(path, on_connect)
         ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
-        try:
-            with store.writing():
-                if store.begin():
-                    ledger._append(settings)
-                ledger._recall()
-                _check_same(path, ledger.settings, settings)
-                ledger._agree()
-                ledger._keep()
-        except BaseException:
-            store.close()
-            raise
+        with store.lock, store.writing():
+            if store.begin():
+                ledger._append(settings)
+            ledger._recall()
+            _check_same(store.path, ledger.settings, settings)
+            ledger._agree()
+            ledger._keep()
         return ledger
+
+    @property
+    def latest(self) -> Head | None:
+        """The last entry that this object has taken in."""
+        return self._chain.head
+
+    def reread_after(self, head: Head | None) -> None:
+        """Go back to the file where more than ``head`` was taken in: the transaction around it was undone."""
+        with self._lock:
+            if self._chain.head != head:
+                self._chain = Chain()
 
     def _agree(self) -> None:
         """Put this owner's terms in force, inside ``_writing``; nothing is written where they are in force already.

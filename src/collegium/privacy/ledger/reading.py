@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,16 +32,17 @@ class LedgerReader:
     def __init__(self, store: EntryStore) -> None:
         self.path = store.path
         self._store = store
-        self._lock = threading.RLock()
+        self._lock = store.lock
         self._chain = Chain()
 
     @classmethod
-    def read(cls, path: Path, signed: Sequence[str] = ()) -> Self:
+    def read(cls, path: Path, signed: Sequence[str] = (), chain: str = "") -> Self:
         """Open an existing ledger to look at it; raises StorageError where there is none, LedgerCorrupt.
 
-        ``signed`` are heads whose signatures were checked already, that of the first entry first.
+        ``signed`` are heads whose signatures were checked already, that of the first entry first. ``chain`` names one
+        of several ledgers in a file; see `EntryStore`.
         """
-        ledger = cls(EntryStore.read(path))
+        ledger = cls(EntryStore.read(path, chain))
         ledger._chain = Chain(signed)
         try:
             _ = ledger.settings

@@ -6,6 +6,7 @@ returned only when its bytes are on the disk. One writer at a time across proces
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,48 +20,49 @@ BUSY_TIMEOUT_S = 60.0
 
 _RETRY_S = 0.01
 _SCHEMA = (
-    "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
+    "CREATE TABLE {}entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
     " STRICT",
-    "CREATE TABLE checkpoint (one INTEGER PRIMARY KEY, state BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
-    "CREATE TABLE witnesses (party TEXT PRIMARY KEY, key BLOB NOT NULL, head TEXT NOT NULL, signature BLOB NOT NULL) "
-    "STRICT",
+    "CREATE TABLE {}checkpoint (one INTEGER PRIMARY KEY, state BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
+    "CREATE TABLE {}witnesses (party TEXT PRIMARY KEY, key BLOB NOT NULL, head TEXT NOT NULL, signature BLOB NOT NULL)"
+    " STRICT",
 )
 
 Witness = tuple[bytes, str, bytes]
 """A party's public key, a head that it followed, and its signature under that."""
 
-_ALL = "SELECT seq, body, hash, signature FROM entries WHERE seq"
+_ALL = "SELECT seq, body, hash, signature FROM {0}entries WHERE seq"
 ROWS = f"{_ALL} < 0 UNION ALL {_ALL} >= ? ORDER BY seq LIMIT ?"
 """The entries from one on, and such as no honest ledger has. With OR in place of UNION SQLite reads the whole table."""
 
 
-class EntryStore:
-    """The rows of one ledger file. Every method raises StorageError or LedgerCorrupt for what SQLite reports."""
+_WHOLE = "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"
+_PART = "SAVEPOINT part", "RELEASE part", "ROLLBACK TO part"
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
+
+class EntryStore:
+    """The rows of one ledger. Every method raises StorageError or LedgerCorrupt for what SQLite reports.
+
+    Parameters
+    ----------
+    chain : what the names of its tables begin with, where a file holds other things or several ledgers.
+    lock : held by whoever uses the connection; those that share a connection share it. Then the file is closed by its
+        owner, and `close` does nothing.
+    """
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, chain: str = "", lock: "threading.RLock | None" = None
+    ) -> None:
+        self.path, self.lock = path, lock or threading.RLock()
+        self._connection, self._shared = connection, lock is not None
+        self._chain = f"{chain}_" if chain else ""
 
     @classmethod
     def open(cls, path: Path, on_connect: Callable[[sqlite3.Connection], None] | None = None) -> "EntryStore":
         """Open ``path`` to write, making a file where there is none."""
-        with _reported(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's own files beside it take over its mode
-            connection = _connect(str(path))
-        try:
-            with _reported(path):
-                if on_connect is not None:
-                    on_connect(connection)
-                _use_write_ahead_log(connection)
-                connection.execute("PRAGMA synchronous=FULL")
-        except BaseException:
-            connection.close()
-            raise
-        return cls(path, connection)
+        return cls(path, connected(path, on_connect))
 
     @classmethod
-    def read(cls, path: Path) -> "EntryStore":
+    def read(cls, path: Path, chain: str = "") -> "EntryStore":
         """Open an existing file to look at it."""
         if not path.is_file():
             raise StorageError(f"no ledger at {path}; give the path of a run's ledger.sqlite")
@@ -68,10 +70,11 @@ class EntryStore:
         still = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
         with _reported(path):
             connection = _connect(f"{path.resolve().as_uri()}?{'immutable=1' if still else 'mode=ro'}")
-        store = cls(path, connection)
+        store = cls(path, connection, chain)
         try:
             if not store._has_table():
-                raise StorageError(f"the ledger {path} has no entries yet; start its owner first")
+                named = f"no ledger {chain!r}, or" if chain else "no"
+                raise StorageError(f"{path} has {named} entries yet; start its owner first")
         except BaseException:
             connection.close()
             raise
@@ -87,66 +90,108 @@ class EntryStore:
             return False
         with _reported(self.path):
             for table in _SCHEMA:
-                self._connection.execute(table)
+                self._connection.execute(table.format(self._chain))
         return True
 
     def rows(self, from_seq: int = 0, at_most: int = -1) -> list[Row]:
         """Rows from ``from_seq`` on, in order, as of one moment; all of them where ``at_most`` is -1."""
         with _reported(self.path):
-            return [Row(*row) for row in self._connection.execute(ROWS, (from_seq, at_most))]
+            return [Row(*row) for row in self._connection.execute(self._sql(ROWS), (from_seq, at_most))]
 
     def checkpoint(self) -> tuple[bytes, bytes] | None:
         """State and signature as `keep` was given them, or as somebody has changed them since."""
         with _reported(self.path):
-            rows = self._connection.execute("SELECT state, signature FROM checkpoint").fetchall()
+            rows = self._connection.execute(self._sql("SELECT state, signature FROM {}checkpoint")).fetchall()
         return tuple(rows[0]) if rows else None
 
     def keep(self, state: bytes, signature: bytes) -> None:
         """Put this checkpoint in the place of the one before, inside ``writing``."""
         with _reported(self.path):
-            self._connection.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?)", (state, signature))
+            self._connection.execute(
+                self._sql("INSERT OR REPLACE INTO {}checkpoint VALUES (1, ?, ?)"), (state, signature)
+            )
 
     def witnesses(self) -> dict[str, Witness]:
         """What each party signed last, as the file has it."""
         with _reported(self.path):
-            rows = self._connection.execute("SELECT party, key, head, signature FROM witnesses ORDER BY party")
+            rows = self._connection.execute(
+                self._sql("SELECT party, key, head, signature FROM {}witnesses ORDER BY party")
+            )
             return {party: (key, head, signature) for party, key, head, signature in rows}
 
     def keep_witness(self, party: str, witness: Witness) -> None:
         """Put this in the place of what the party signed before, inside ``writing``."""
         with _reported(self.path):
-            self._connection.execute("INSERT OR REPLACE INTO witnesses VALUES (?, ?, ?, ?)", (party, *witness))
+            self._connection.execute(
+                self._sql("INSERT OR REPLACE INTO {}witnesses VALUES (?, ?, ?, ?)"), (party, *witness)
+            )
 
     def insert(self, row: Row) -> None:
         """Add one row, inside ``writing``."""
         with _reported(self.path):
             self._connection.execute(
-                "INSERT INTO entries (seq, body, hash, signature) VALUES (?, ?, ?, ?)",
+                self._sql("INSERT INTO {}entries (seq, body, hash, signature) VALUES (?, ?, ?, ?)"),
                 (row.seq, row.body, row.hash, row.signature),
             )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction, alone among all writers: all of it is durable afterwards, or nothing of it."""
+        """One transaction, alone among all writers: all of it is durable afterwards, or nothing of it.
+
+        Within another one on the same connection it is a part of that: undone alone where it fails, durable with it.
+        """
+        begin, keep, undo = _PART if self._connection.in_transaction else _WHOLE
         with _reported(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(begin)
         try:
             yield
             with _reported(self.path):
-                self._connection.execute("COMMIT")
+                self._connection.execute(keep)
         except BaseException:
             if self._connection.in_transaction:
                 with _reported(self.path):
-                    self._connection.execute("ROLLBACK")
+                    self._connection.execute(undo)
+                    if undo is _PART[2]:
+                        self._connection.execute(keep)
             raise
 
+    def _sql(self, statement: str) -> str:
+        return statement.format(self._chain)
+
     def _has_table(self) -> bool:
+        wanted = f"{self._chain}entries" if self._chain else ""
         with _reported(self.path):
-            return bool(self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+            found = self._connection.execute(
+                "SELECT count(*) FROM sqlite_master WHERE ? IN ('', name)", (wanted,)
+            ).fetchone()
+        return bool(found[0])
 
     def close(self) -> None:
-        with _reported(self.path):
-            self._connection.close()
+        """Let go of the file, unless it is another's."""
+        if not self._shared:
+            with _reported(self.path):
+                self._connection.close()
+
+
+def connected(path: Path, on_connect: Callable[[sqlite3.Connection], None] | None = None) -> sqlite3.Connection:
+    """A connection to write ``path`` by, made where there is none; StorageError or LedgerCorrupt.
+
+    Only its owner's account may read the file. A commit has returned only when its bytes are on the disk.
+    """
+    with _reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's own files beside it take over its mode
+        connection = _connect(str(path))
+    try:
+        with _reported(path):
+            if on_connect is not None:
+                on_connect(connection)
+            _use_write_ahead_log(connection)
+            connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(address: str) -> sqlite3.Connection:

@@ -52,18 +52,21 @@ class Verified:
         return least, highest
 
 
-def verify(path: Path, public_key: bytes | None = None, head: str | None = None, nth: int = 0, of: int = 1) -> Verified:
+def verify(
+    path: Path, public_key: bytes | None = None, head: str | None = None, nth: int = 0, of: int = 1, chain: str = ""
+) -> Verified:
     """Walk the whole chain of the ledger at ``path``; LedgerCorrupt names the first bad entry.
 
     ``public_key`` (32 bytes) is what the entries must be signed with: without it the chain is only shown to agree with
     itself. ``head`` (``SEQ:HASH``) was printed earlier: the ledger must still hold that entry. Of several walks at once
-    each checks its ``part`` of the signatures.
+    each checks its part of the signatures. ``chain`` names one of several ledgers in a file: its tables begin with it.
     """
     unused = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
     found, before, time, key = Verified(), bytes(32), "", b""
+    entries = f"{chain}_entries" if chain else "entries"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unused}", uri=True)) as database:
-            for seq, body, digest, signed in database.execute("SELECT * FROM entries ORDER BY seq"):
+            for seq, body, digest, signed in database.execute(f"SELECT * FROM {entries} ORDER BY seq"):
                 linked = before + seq.to_bytes(8, "big") + hashlib.sha256(body).digest()
                 before, line = hashlib.sha256(b"collegium ledger entry v1\0" + linked).digest(), json.loads(body)
                 follows = seq == len(found.heads) and digest == before and time <= line["time_utc"]
