@@ -5,7 +5,7 @@ accuracy on the test records, balanced accuracy in brackets, the mean over seeds
 removed. Records are divided among 250 parties by Dirichlet shares of each class. Pool, features and test records are
 those of `benchmarks.frontier`.
 
-* ``class-sums``: the default with ``budget.unit = "party"``, with as much noise as is charged (``masked``).
+* ``class-sums``: the default with ``budget.unit = "party"``, with as much noise as is charged.
 * ``gnmax``: one teacher at each party, the same classifier from its own records; the noise and the number of queries
   are those, of a small grid within ε by the published accounting, that score best on the test labels, to its
   advantage.

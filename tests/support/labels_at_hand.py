@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.coordinator.asking import Question
+from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.release import Releases
@@ -23,15 +23,16 @@ Counts = Callable[[Sequence[str]], IntArray]
 class _Table:
     """In place of `Asking`."""
 
-    journal: Any = None
-
     def __init__(self) -> None:
         self.counts: Counts = lambda _: np.zeros((0, 2), dtype=np.int64)
 
     def ready(self) -> dict[str, int]:
         return {"everybody": 1}
 
-    def total(self, question: Question, parties: Mapping[str, int], spend: int | None = None) -> Any:
+    def together(self, queries: Sequence[str], sums: Any) -> list[tuple[str, ...]]:
+        return [()] * len(queries)
+
+    def total(self, question: RunQuestion, parties: Mapping[str, int], spend: int | None = None) -> Any:
         return SimpleNamespace(counts=self.counts(question.names), answered=tuple(parties))
 
 

@@ -23,7 +23,7 @@ from collegium_accounting.units import IntArray
 
 @dataclass(frozen=True, eq=False)
 class RunQuestion:
-    """A question as one run puts it.
+    """A question as a run puts it to all parties: what is asked, what pays for it and how answers are added up.
 
     Parameters
     ----------
@@ -33,7 +33,6 @@ class RunQuestion:
     step : the name under which progress is told.
     further : of the questions that are stated to the ledger, how many must fit beside it.
     noted : whether it is a round of the run's labels.
-    together : the parties of the exact sum about these inputs whose opening began before; empty without.
     read : what opened counts say; see `kind.RunKind.votes`.
     """
 
@@ -43,7 +42,6 @@ class RunQuestion:
     step: str = "votes"
     further: int = 0
     noted: bool = True
-    together: tuple[str, ...] = ()
     read: Callable[[Question, IntArray], IntArray] = field(default=lambda _, counts: counts, repr=False)
 
     @property
@@ -125,7 +123,7 @@ class Asking:
         require_quorum(self._readiness.outcomes(), self.quorum, "are ready")
         return self._readiness.ready()
 
-    def total(self, question: RunQuestion, parties: Mapping[str, int], spend: int | None = None) -> RoundResult:
+    def total(self, question: RunQuestion, parties: dict[str, int], spend: int | None = None) -> RoundResult:
         """The sum of the answers to a question.
 
         An exact sum under masks is noted before anything leaves a party, and again, with its parties, before its
@@ -133,7 +131,7 @@ class Asking:
 
         Parameters
         ----------
-        parties : to be asked, each with its number of teachers.
+        parties : to be asked, each with its number of teachers. Those that fail are taken out of it.
         spend : the charge that is spent before the sum is opened, as it is noisy already.
 
         Raises
@@ -159,6 +157,8 @@ class Asking:
             result = sums.sum_votes(round_)
             self._note_exact(question, result.answered)
         result = replace(result, counts=question.read(question.question, result.counts))
+        for party in asked.keys() - set(result.answered):
+            parties.pop(party, None)
         if question.noted:
             queries = 1 if question.of_records else len(question.names)
             self._notes.record.note_round(question.question.name, queries, result, self._notes.now_s() - began_s)
@@ -167,17 +167,26 @@ class Asking:
         return result
 
     def _among(self, question: RunQuestion, parties: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
-        """The parties to ask, and how many must answer. QuorumNotReached where one must be there and is not."""
-        if not question.together:
+        """The parties to ask, and how many must answer: where the opening of a sum began before, those of that sum.
+
+        Raises QuorumNotReached where one of them is away.
+        """
+        if not (together := self.together(question.names[:1], question.sums)[0]):
             return parties, self.quorum
-        if missing := sorted(set(question.together) - parties.keys()):
+        if missing := sorted(set(together) - parties.keys()):
             raise QuorumNotReached(
                 f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
                 "others open none without them; bring them back and start the run again (nothing is paid twice), or "
                 "begin a study in which the parties add the noise (votes.mode)",
                 dict.fromkeys(missing, "unreachable"),
             )
-        return {party: parties[party] for party in question.together}, len(question.together)
+        return {party: parties[party] for party in together}, len(together)
+
+    def together(self, queries: Sequence[str], sums: VoteSum) -> list[tuple[str, ...]]:
+        """Of each query, the parties with which its exact sum is opened; nobody where that is open."""
+        if exact_and_masked(sums) is None:
+            return [()] * len(queries)
+        return [(sum_ and sum_.parties) or () for sum_ in self.journal.begun(queries)]
 
     def _note_exact(self, question: RunQuestion, parties: tuple[str, ...] | None) -> None:
         if (masked := exact_and_masked(question.sums)) is None or question.of_records:

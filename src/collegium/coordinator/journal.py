@@ -130,7 +130,7 @@ class Journal:
     def room(self, question: Name, length: int) -> Iterator["Room"]:
         """Make room for a vector of this length, so that a full disk is noticed before a charge is spent.
 
-        What the context `Room.keep`\\ s is on the disk once it ends. After an exception nothing is.
+        What is kept there is on the disk once the context ends. After an exception nothing is.
         """
         with replacing(self.file(question), "keep the released vector") as beside:
             room = Room(beside, question)

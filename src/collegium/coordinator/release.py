@@ -11,7 +11,7 @@ What is durable in each state, and what a start after a crash does with it:
 * kept: labels are in the ledger, a vector is in the journal beside it. Nothing follows from an answer before.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,13 +53,13 @@ class Releases:
     asking: Asking
     noise: CoordinatorNoise
 
-    def release(self, slot: Slot, question: RunQuestion, rule: Rule, parties: Mapping[str, int]) -> tuple[str, ...]:
+    def release(self, slot: Slot, question: RunQuestion, rule: Rule, parties: dict[str, int]) -> tuple[str, ...]:
         """Pay for a question, or take up a charge for it, put it to the parties, and keep what follows from it.
 
         Parameters
         ----------
         slot : where the run stated it to the ledger.
-        parties : to be asked, each with its number of teachers.
+        parties : to be asked, each with its number of teachers. Those that fail are taken out of it.
 
         Returns
         -------

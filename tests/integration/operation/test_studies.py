@@ -15,6 +15,7 @@ from support.members import join
 from collegium.cli import main
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.selection.queries import study_of
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.coordinator.settings.run_config import load_public
@@ -36,6 +37,7 @@ parameters = { sigma = 3.0 }
 [queries]
 count = 6
 batch = 3
+choice = "farthest-first"
 """
 
 
@@ -89,11 +91,14 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
     file = scene.folder / "consortium" / "studies" / "second" / "study.toml"
     given = file.read_text()
     file.write_text(given + OTHER_MECHANISM)
-    typed(capsys, "provision", scene.path, "--check", "--study", "second")
+    assert "times_per_query" not in typed(capsys, "provision", scene.path, "--check", "--study", "second")
     record = serve(scene, "second")  # nobody enrolled or was started anew
     assert record.state == "finished" and record.labels.answered == 6
     assert spent(scene) > alone
-    for options, labels in (((), 12), (("--study", "second"), 6)):
+    with Ledger.read(scene.folder / "consortium" / "ledger.sqlite") as ledger:
+        fresh = sum(study_of(key) == "second" for key in ledger.labels())
+    assert 0 < fresh <= 6, "an input that the first study has a label for is not asked again"
+    for options, labels in (((), 12), (("--study", "second"), fresh)):
         status = json.loads(typed(capsys, "coordinator", "status", scene.path, "--json", *options))
         assert status["privacy"]["labels"] == labels and status["privacy"]["epsilon_spent"] == spent(scene)
     folder = scene.folder / "consortium"

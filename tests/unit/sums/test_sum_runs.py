@@ -196,9 +196,15 @@ def _no_room(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_damaged_sums_are_not_bought_again(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flipped", [False, True])
+def test_damaged_sums_are_not_bought_again(
+    parties: LocalParties, public: PublicData, tmp_path: Path, flipped: bool
+) -> None:
+    """Also where one bit of a number is another, which no format notices."""
     driven(config(), parties, public, tmp_path).label()
-    next(tmp_path.glob("released-*")).write_bytes(b"damaged")
+    file = next(tmp_path.glob("released-*"))
+    held = file.read_bytes()
+    file.write_bytes(held[:-9] + bytes([held[-9] ^ 1]) + held[-8:] if flipped else b"damaged")
     with pytest.raises(StorageError, match="restore it from a copy, or remove it: it is then paid anew"):
         driven(config(), parties, public, tmp_path).fit()
 

@@ -7,7 +7,7 @@ under masks for ever: a start after a crash asks for it of the same parties, and
 of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import numpy as np
@@ -98,9 +98,11 @@ class Labels:
         self.exact.clear()
         while asked := self.worth_asking(list(queries)):
             parties = self._releases.asking.ready()
-            for together, group in self._groups(asked):
-                if not self._ask(kind, queries, group, together, parties):
-                    return False
+            groups: dict[tuple[str, ...], list[str]] = {}
+            for query, together in zip(asked, self._releases.asking.together(asked, self._setup.vote_sum), strict=True):
+                groups.setdefault(together, []).append(query)
+            if not all(self._ask(kind, queries, group, parties) for group in groups.values()):
+                return False
         return not self.pending(queries)
 
     def lost(self, queries: Sequence[str]) -> set[str]:
@@ -163,34 +165,19 @@ class Labels:
             self._ledger.release(charge, dict(zip(queries, outcomes.tolist(), strict=True)))
         return True
 
-    def _ask(
-        self,
-        kind: RunKind,
-        queries: Mapping[str, int],
-        asked: Sequence[str],
-        together: tuple[str, ...],
-        parties: dict[str, int],
-    ) -> bool:
-        """Label inputs that are asked of all ``parties``, or ``together`` of those of the sum that was begun.
-
-        Parties that fail are not asked again in this batch.
-        """
+    def _ask(self, kind: RunKind, queries: Mapping[str, int], asked: Sequence[str], parties: dict[str, int]) -> bool:
+        """Label inputs that are summed together; parties that fail are not asked again in this batch."""
 
         def question(names: Sequence[str], stage: str) -> RunQuestion:
             setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
             asked = kind.ask(setup.mechanism, setup.vote_sum.mode, inputs, stage)
-            return RunQuestion(names, asked, setup.vote_sum, together=together, read=kind.votes)
-
-        def drop(answered: Sequence[str]) -> None:
-            for party in set(together or parties) - set(answered) if answered else ():
-                del parties[party]
+            return RunQuestion(names, asked, setup.vote_sum, read=kind.votes)
 
         per_stage = self._setup.mechanism.sum_per_stage
         if not per_stage:
             result = self._releases.asking.total(question(asked, WHOLE_MECHANISM), parties)
             self.exact |= dict(zip(asked, result.counts, strict=True))
-            drop(result.answered)
         while pending := self.pending(asked):
             number, chunk = self._next_chunk(pending)
             if not chunk:
@@ -198,7 +185,7 @@ class Labels:
             slot = self._slots[number]
             name = slot.stage.name if per_stage else WHOLE_MECHANISM
             try:
-                drop(self._releases.release(slot, question(chunk, name), self, parties))
+                self._releases.release(slot, question(chunk, name), self, parties)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
         return True
@@ -216,14 +203,6 @@ class Labels:
         if furthest > 0:
             return furthest, [query for query in pending if stages[query] == furthest]
         return 0, pending[: self._paid_prefix(pending) or statement.room(len(pending))]
-
-    def _groups(self, asked: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-        """The queries that are put in one sum, by the parties that must be there for it; nobody where that is open."""
-        groups: dict[tuple[str, ...], list[str]] = {}
-        begun = [None] * len(asked) if self._masked is None else self._releases.asking.journal.begun(asked)
-        for query, sum_ in zip(asked, begun, strict=True):
-            groups.setdefault((sum_ and sum_.parties) or (), []).append(query)
-        yield from groups.items()
 
     @property
     def _masked(self) -> MaskedSum | None:
