@@ -19,6 +19,11 @@ What you are about to see: five institutions, each a process with handwritten di
 over TLS. None shows an image, a model or a sum of its own. The coordinator sees the total under masks alone. It adds
 noise, charges a signed ledger, and labels public images. The classifier learns from these, and may be published.
 """
+TO_SEE_OF_TEACHERS = """\
+What you are about to see: five institutions, each a process with handwritten digits of its own, teach one classifier
+over TLS. Each fits ten networks, its teachers, on parts of its images. They vote on public images, and the coordinator
+sees the sum of all votes under masks alone. It adds noise, charges a signed ledger, and releases each winner.
+"""
 SEEN = """
 What you have just seen: no image left its institution, and the classifier is as accurate as the table says. ε says
 what it may tell of one image: without that image, the odds of any conclusion would differ by a factor of e^ε at most.
@@ -38,28 +43,44 @@ Json = Annotated[bool, typer.Option("--json", help="Print run.json at the end in
 
 @app.command()
 def demo(
-    run: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    run: Annotated[Path | None, typer.Option(help="The run's folder; by default runs/demo.")] = None,
+    teachers: Annotated[
+        bool, typer.Option("--teachers", help="Show teachers that vote, in place of sums over all records.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run five institutions as processes: they label public digits together, and a student learns from the labels.
 
     Nothing is downloaded. Run it again, and it finds everything done.
 
-    Example: collegium demo --run runs/my-demo
-    """
-    from importlib.resources import as_file, files
+    Examples:
 
-    from collegium.settings import read_config
-    from collegium.simulations.config import SimulationConfig
+      collegium demo --run runs/my-demo
+
+      collegium demo --teachers
+    """
     from collegium.simulations.launcher import launch as drive
 
+    folder = run or Path("runs") / ("demo-teachers" if teachers else "demo")
     if not as_json:
-        typer.echo(TO_SEE)
-    with as_file(files("collegium.simulations") / "digits.toml") as path:
-        settings = read_config(path, SimulationConfig)
-    run_and_show(settings, run, None, drive, "party processes", as_json=as_json)
+        typer.echo(TO_SEE_OF_TEACHERS if teachers else TO_SEE)
+    run_and_show(demo_settings(teachers=teachers), folder, None, drive, "party processes", as_json=as_json)
     if not as_json:
-        typer.echo(SEEN.format(run=run))
+        typer.echo(SEEN.format(run=folder))
+
+
+def demo_settings(*, teachers: bool = False) -> "SimulationConfig":
+    """What the demo runs: the default configuration on digits, or teachers on the same digits."""
+    from importlib.resources import as_file, files
+
+    from collegium.settings import read_toml, validate_config
+    from collegium.simulations.config import SimulationConfig
+
+    values: dict[str, object] = {}
+    for name in ["digits.toml"] + ["digits-teachers.toml"] * teachers:
+        with as_file(files("collegium.simulations") / name) as path:
+            values |= read_toml(path)[0]
+    return validate_config(values, SimulationConfig, "the demo")
 
 
 @app.command()

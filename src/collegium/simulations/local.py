@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import ArrayLike
 
 from collegium.coordinator.rounds.rounds import OnReply
@@ -34,6 +33,7 @@ from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
+from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
@@ -89,7 +89,7 @@ class LocalParties(InProcessParties):
         What every institution agrees to answer. Without it each has the default of a `Party`, which asks for noise of
         at least 20 votes and limits queries and ε.
     folder : Path, optional
-        Where the institutions keep what they answered; a temporary folder by default.
+        Where the institutions keep their keys and what they answered; a temporary folder by default.
     device : str
         Where teachers compute: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
     seed : int, optional
@@ -116,13 +116,14 @@ class LocalParties(InProcessParties):
     ) -> None:
         self.task, self.seed = task, seed
         base = folder or _temporary_folder(self)
-        keys = {name: Ed25519PrivateKey.generate() for name in records}
+        for name in records:
+            create_identity(base / name / "credentials", name, "party")  # once: who comes back is who it was
+        keys = {name: read_signing_key(base / name / "credentials") for name in records}
         self.signing_keys = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
         pools = PoolStore(None)
 
         def party(name: str, examples: Examples) -> Party:
             own = base / name
-            own.mkdir(parents=True, exist_ok=True)
             agreed: dict[str, Any] = {}
             if policy is not None:
                 agreed["policy"], agreed["allowed_imports"] = Policy(policy), policy.teacher_imports

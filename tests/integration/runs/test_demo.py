@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +11,37 @@ from support.runs import ANSI
 
 from collegium.cli import main
 from collegium.data import load
-from collegium.settings import read_config
 from collegium.simulations import cli
 from collegium.simulations.config import SimulationConfig
 
-DEMO = resources.files("collegium.simulations") / "digits.toml"
-
-
-def demo() -> SimulationConfig:
-    with resources.as_file(DEMO) as path:
-        return read_config(path, SimulationConfig)
-
 
 def test_the_demo_needs_no_file_and_no_network() -> None:
-    config = demo()
+    config = cli.demo_settings()
     assert config.holdout is not None and config.baseline is not None
     parts = [load(source, config.task, data_root=None) for source in (config.private, config.pool, config.holdout)]
     assert [len(part) for part in parts] == [1300, 300, 197]
 
 
 def test_the_demo_shows_five_parties_and_the_default_mechanism_and_is_private() -> None:
-    config = demo()
+    config = cli.demo_settings()
     assert config.partition.parties == 5 and config.mechanism.name == "class-sums" and config.budget.epsilon <= 1.0
     assert config.seed is None
     assert config.votes.mode == "masked+noised" and config.sums.rounds == 2
 
 
 def test_private_public_and_held_out_records_of_the_demo_are_disjoint() -> None:
-    config = demo()
+    config = cli.demo_settings()
     assert config.private.stop == config.pool.start
     assert config.holdout is not None and config.pool.stop == config.holdout.start
     assert config.private.shuffle_seed == config.pool.shuffle_seed == config.holdout.shuffle_seed
+
+
+def test_the_demo_of_teachers_differs_in_who_answers_alone_and_is_private() -> None:
+    config, usual = cli.demo_settings(teachers=True), cli.demo_settings()
+    assert config.mechanism.name == "gnmax" and config.teachers is not None and usual.teachers is None
+    assert config.votes.mode == "masked" and config.seed is None
+    for section in ("task", "private", "pool", "holdout", "partition"):
+        assert getattr(config, section) == getattr(usual, section)
 
 
 @pytest.fixture
@@ -60,6 +59,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             "student": settings.student.model_copy(update={"options": {"steps": 2}}),
             "baseline": settings.baseline.model_copy(update={"options": {"steps": 2}}) if settings.baseline else None,
         }
+        if settings.teachers is not None:
+            linear = {"kind": "linear", "per_party": 1, "options": {"steps": 10}}
+            changes |= {
+                "teachers": settings.teachers.model_copy(update=linear),
+                "queries": settings.queries.model_copy(update={"count": 6}),
+            }
         whole(settings.model_copy(update=changes), *rest, as_json=as_json)
 
     monkeypatch.setattr(cli, "run_and_show", run_small)
@@ -87,6 +92,16 @@ def test_the_command_prints_the_closing_figures(
         assert row in again
     assert f"(δ = {run['privacy']['delta']:g})" in again
     assert not ANSI.search(again) and max(map(len, again.splitlines()[:-2])) <= 80  # the last two hold paths
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_shows_teachers_where_it_is_asked_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--teachers", "--run", str(tmp_path / "run")])
+    out, err = capfd.readouterr()
+    assert ended.value.code == 0, err
+    assert "They vote on public images" in out and "teachers fitted: 3 of 3" in out and "labels issued: 6 of 6" in out
+    assert "queries              │ 6 " in out
 
 
 def shown_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:

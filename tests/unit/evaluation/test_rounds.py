@@ -439,7 +439,7 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
     least = chi2.ppf(1e-6, 16 * Layout(2).length)
     assert spread() > least
     draw = NoiseShare.draw
-    monkeypatch.setattr(NoiseShare, "draw", lambda self, length: draw(self, length) // 4)
+    monkeypatch.setattr(NoiseShare, "draw", lambda self, length, noise: draw(self, length, noise) // 4)
     assert spread() < least
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collegium.data.task import TeacherSettings
-from collegium.errors import ConfigurationError, Refused
+from collegium.errors import ConfigurationError, ModeRefused, Refused
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.enrolment import not_agreed_to
@@ -265,9 +265,9 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
         leave(mine, cast(1, sigma=0.5))
 
 
-def test_confirming_a_named_class_costs_what_a_test_of_the_largest_count_does() -> None:
-    charged = worst_cost(cast(mechanism="interactive-gnmax", sigma1=200, sigma2=100, threshold=5), 2.0, 4)
-    assert charged == pytest.approx(2.0 * 16 / (2 * 200**2) + 2.0 * 16 / (2 * 100**2), rel=1e-3)
+def test_no_run_asks_with_a_rule_for_votes_that_are_at_hand() -> None:
+    with pytest.raises(ModeRefused, match="interactive-gnmax is not answered in the mode"):
+        worst_cost(cast(mechanism="interactive-gnmax", sigma1=200, sigma2=100, threshold=5), 2.0, 4)
 
 
 def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise() -> None:

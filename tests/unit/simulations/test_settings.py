@@ -59,9 +59,19 @@ def test_the_command_line_changes_what_it_names_and_nothing_else(config: Simulat
 
 
 def test_a_seed_reaches_everything_that_is_drawn(config: SimulationConfig) -> None:
-    """The noise, the choice of queries, the teachers and who holds which record."""
+    """The noise, the choice of queries, who holds which record, and the teachers where there are any."""
     seeded = with_changes(config, queries=None, seed=11)
-    assert (seeded.seed, seeded.teachers.seed, seeded.partition.seed) == (11, 11, 11)
+    assert (seeded.seed, seeded.partition.seed, seeded.teachers) == (11, 11, None)
+    taught = validate_config(IRIS | {"teachers": {"kind": "linear"}}, SimulationConfig, "test")
+    assert with_changes(taught, queries=None, seed=11).teachers.seed == 11
+
+
+@pytest.mark.parametrize("mechanism", ["class-sums", "individual-knn", "gnmax"])
+def test_teachers_exist_only_where_the_mechanism_asks_teachers(mechanism: str) -> None:
+    near = {"neighbours": {"share": 0.1}} if mechanism == "individual-knn" else {}
+    for named in ({}, {"teachers": {"kind": "linear"}}):
+        config = validate_config(IRIS | {"mechanism": {"name": mechanism}} | near | named, SimulationConfig, "test")
+        assert (config.teachers is not None) == (mechanism == "gnmax")
 
 
 def test_settings_are_found_as_they_were_left(config: SimulationConfig, tmp_path: Path) -> None:

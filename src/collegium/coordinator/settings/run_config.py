@@ -279,7 +279,8 @@ class RunConfig(Frozen):
         kind = installed_kind(mechanism_named(name)) if name in known_names() and _configurable(name) else None
         if kind is not None:
             usual |= {section: dict(own) for section, own in kind.usual.items()}
-            values = values | {section: {} for section in kind.usual if values.get(section) is None}
+            # Teachers that the mechanism does not ask are no part of the run.
+            values = values | {"teachers": (values.get("teachers") or {}) if kind.section == "teachers" else None}
         given = {section: values.get(section, {}) for section in usual}
         filled = {
             section: usual[section] | {key: value for key, value in own.items() if value != AUTO}

@@ -1,0 +1,119 @@
+"""The default configuration by `simulate`, on Flower's engine, and by `launch`, with a process for each party.
+
+{image, table, vector} × {with the parties' noise, clear} × {first start, killed with -9, started again at its end}.
+What adds nothing, and is left out:
+
+- A run asks the same questions over all transports, one after the other: `test_in_memory` kills it before each of them.
+  Here it is killed where the user sees that something has begun: on the engine once, as parties and coordinator die
+  together there as they do in memory; with processes at every line that `launch` prints, in one story.
+- The clear mode takes one phase instead of five, over each of the two once, for one kind of inputs each.
+- With a seed, vectors go over the engine alone: with processes they are killed, and images and tables compared.
+- A simulation knows no second study: another run has another folder, and parties of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.paths import (
+    EPSILON,
+    KINDS,
+    MODES,
+    POOL,
+    SEED,
+    config_of,
+    dealt,
+    pool_of,
+    settings,
+    write_config,
+    write_files,
+)
+from support.processes import children, command, have_ended, read_until, start_collegium
+from support.runs import labels_csv, paid
+
+import collegium as cg
+from collegium.coordinator.run.run_folder import read_run
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.simulations.cohort import PreparedRun, prepare_run
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.launcher import launch
+from collegium.simulations.simulate import simulate
+
+pytest.importorskip("flwr")
+
+NOISED, CLEAR = MODES
+TRANSPORTS: dict[str, Callable[[PreparedRun], RunRecord]] = {"simulate": simulate, "launch": launch}
+
+
+def drive(transport: str, config: SimulationConfig, folder: Path) -> RunRecord:
+    return TRANSPORTS[transport](prepare_run(config, folder, data_root=None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_seed_a_notebook_an_engine_and_processes_give_the_same_labels(kind: str, tmp_path: Path) -> None:
+    """Under the default the parties draw the noise, each in a process of its own."""
+    config = config_of(kind, write_files(kind, tmp_path), seed=SEED, engine={"workers": 1})
+    coordinator = cg.Coordinator(
+        cg.LocalParties(dealt(config, tmp_path / "dealt"), config.task, seed=SEED),
+        pool_of(config),
+        epsilon=EPSILON,
+        folder=tmp_path / "notebook",
+    )
+    assert len(coordinator.label()) == POOL
+    for transport in TRANSPORTS if kind != "vector" else ["simulate"]:
+        record = drive(transport, config, tmp_path / transport)
+        assert record.state == "finished" and record.labels.stopped is None and record.sum_mode == NOISED
+        assert record.private is False
+        assert labels_csv(tmp_path / transport) == labels_csv(tmp_path / "notebook"), transport
+        assert paid(tmp_path / transport).epsilon == paid(tmp_path / "notebook").epsilon <= EPSILON
+
+
+def test_without_a_seed_two_hundred_and_fifty_parties_are_private_and_label_the_pool(tmp_path: Path) -> None:
+    files = write_files("vector", tmp_path, records=500)
+    config = config_of("vector", files, partition={"kind": "iid", "parties": 250})
+    record = drive("simulate", config, tmp_path / "run")
+    assert record.state == "finished" and record.labels.answered == POOL and record.private
+    assert len(record.parties) == 250 and not any(party.failures for party in record.parties.values())
+    assert paid(tmp_path / "run").epsilon <= EPSILON
+
+
+@pytest.mark.parametrize(("transport", "kind"), [("simulate", "vector"), ("launch", "table")])
+def test_in_the_clear_it_labels_the_pool(transport: str, kind: str, tmp_path: Path) -> None:
+    record = drive(transport, config_of(kind, write_files(kind, tmp_path), CLEAR), tmp_path / "run")
+    assert record.state == "finished" and record.labels.answered == POOL and record.sum_mode == CLEAR
+
+
+@pytest.mark.parametrize(
+    ("transport", "kind", "lines"),
+    [
+        ("simulate", "table", ["votes in: 1 of 3"]),
+        ("launch", "vector", ["parties present: 3 of 3", "votes in: 1 of 3", f"labels issued: {POOL} of {POOL}"]),
+    ],
+)
+def test_killed_wherever_it_says_how_far_it_is_it_goes_on_and_pays_once(
+    transport: str, kind: str, lines: list[str], tmp_path: Path
+) -> None:
+    config, run = write_config(tmp_path / "config.toml", settings(kind, write_files(kind, tmp_path))), tmp_path / "run"
+    for line in lines:
+        process = start_collegium(transport, config, "--run", run, folder=tmp_path)
+        try:
+            read_until(process.stdout, line)
+            others = children(process.pid)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+        assert have_ended(others)
+    done = command(transport, config, "--run", run, folder=tmp_path)
+    assert done.status == 0, done.err
+    record, spent = read_run(run), paid(run)
+    assert record.state == "finished" and record.labels.answered == POOL and record.labels.stopped is None
+    assert spent.epsilon <= EPSILON and spent.queries == POOL + 1, "one sum, and the labels that follow from it"
+    if transport == "simulate":
+        return  # it would start an engine to find that there is nothing to do
+    labels = labels_csv(run)
+    assert command(transport, config, "--run", run, folder=tmp_path).status == 0
+    assert paid(run) == spent and labels_csv(run) == labels, "at its end it asks and pays for nothing"

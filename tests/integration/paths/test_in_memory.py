@@ -1,0 +1,139 @@
+"""The default configuration in this process: {image, table, vector} × {with the parties' noise, clear} × {first start,
+killed with -9 before each question, second study}.
+
+What adds nothing, and is left out:
+
+- `cg.Coordinator` has the usual mode alone; the clear one is asked of the same parties through `CoordinatorRun`.
+- Vectors differ from tables by how records are read, which is over before the first question, and by the kernel's
+  features, which no phase knows: they are killed in one phase. Images are asked twice, the second time under networks
+  that learned from the first sum: they are killed before three questions of that second sum, which are those at which
+  something new is kept.
+- A second study in the clear: the mode decides how an answer is sent, not whether it is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.paths import (
+    EPSILON,
+    KINDS,
+    MODES,
+    POOL,
+    Case,
+    case,
+    killed,
+    pool_of,
+    right,
+)
+from support.runs import paid
+
+import collegium as cg
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.errors import QuorumNotReached
+
+NOISED, CLEAR = MODES
+PHASES: Mapping[str, tuple[str, ...]] = {
+    NOISED: (
+        "Describe",
+        "HoldPool",
+        "PoolChunk",
+        "SumClasses",
+        "advertise_keys",
+        "share_keys",
+        "mask_input",
+        "ShowLedger",
+        "sign_survivors",
+        "unmask",
+    ),
+    CLEAR: ("Describe", "HoldPool", "PoolChunk", "SumClasses", "ShowLedger"),
+}
+"""What parties are asked for in a run, in the order of the first time."""
+LOST = pytest.mark.xfail(strict=True, reason="a sum that was paid is not opened later: its secrets are in memory alone")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Case, list[str], RunRecord]]:
+    """Each kind in each mode, from its beginning to its end."""
+    done = {}
+    for kind in KINDS:
+        for mode in MODES:
+            one = case(kind, mode, tmp_path_factory.mktemp(kind))
+            parties = one.parties()
+            record = one.run(parties)
+            done[kind, mode] = one, parties.asked, record
+    return done
+
+
+Undisturbed = dict[tuple[str, str], tuple[Case, list[str], RunRecord]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_default_labels_the_whole_pool_within_the_budget(kind: str, mode: str, undisturbed: Undisturbed) -> None:
+    one, asked, record = undisturbed[kind, mode]
+    assert record.state == "finished" and record.labels.answered == POOL and record.sum_mode == mode
+    assert (one.folder / "run" / "student.safetensors").exists()
+    assert paid(one.folder / "run").epsilon <= EPSILON and right(one.folder / "run") > 0.6
+    assert tuple(dict.fromkeys(asked)) == PHASES[mode], "no phase is left out below"
+    assert asked.count("SumClasses") == (2 if kind == "image" else 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_notebook_needs_records_a_task_a_pool_and_a_budget(kind: str, tmp_path: Path) -> None:
+    """And says of itself that its noise is private."""
+    one = case(kind, NOISED, tmp_path)
+    coordinator = cg.Coordinator(
+        cg.LocalParties(one.records, one.config.task), pool_of(one.config), epsilon=EPSILON, folder=tmp_path / "run"
+    )
+    labels = coordinator.label()
+    student = coordinator.fit()
+    assert (labels >= 0).all() and len(student.predict(pool_of(one.config))) == POOL
+    assert coordinator.record.private and coordinator.epsilon <= EPSILON
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "phase", "before"),
+    [
+        *(("table", NOISED, phase, 0) for phase in PHASES[NOISED][:-2]),
+        *(pytest.param("table", NOISED, phase, 0, marks=LOST) for phase in PHASES[NOISED][-2:]),
+        *(("table", CLEAR, phase, 0) for phase in PHASES[CLEAR]),
+        ("vector", NOISED, "mask_input", 0),
+        ("image", NOISED, "SumClasses", 1),
+        ("image", NOISED, "mask_input", 1),
+        pytest.param("image", NOISED, "sign_survivors", 1, marks=LOST),
+        ("image", CLEAR, "SumClasses", 1),
+    ],
+)
+def test_killed_before_any_question_the_next_start_gives_what_an_undisturbed_run_gives(
+    kind: str, mode: str, phase: str, before: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    one = case(kind, mode, tmp_path)
+    assert killed(lambda: one.run(one.parties((phase, before))))
+    assert one.run(one.parties()).state == "finished"
+    assert one.done() == undisturbed[kind, mode][0].done()
+
+
+@pytest.mark.parametrize("kind", ["table", "image"])
+def test_started_again_after_its_end_it_asks_and_pays_for_nothing(kind: str, undisturbed: Undisturbed) -> None:
+    one, _, record = undisturbed[kind, NOISED]
+    before, parties = one.done(), one.parties()
+    assert one.run(parties).labels == record.labels
+    assert one.done() == before and "SumClasses" not in parties.asked
+
+
+def test_a_second_study_needs_the_institutions_consent_and_has_noise_of_its_own(tmp_path: Path) -> None:
+    one = case("table", NOISED, tmp_path)
+    pool = pool_of(one.config)
+    once = cg.LocalParties(one.records, one.config.task)
+    assert (cg.Coordinator(once, pool, epsilon=EPSILON).label() >= 0).all()
+    with pytest.raises(QuorumNotReached, match="times_per_query"):
+        cg.Coordinator(once, pool, epsilon=EPSILON).label()
+    twice = cg.LocalParties(one.records, one.config.task, policy=cg.PolicyConfig(times_per_query=2, queries=10))
+    for study in ("first", "second"):
+        coordinator = cg.Coordinator(twice, pool, epsilon=EPSILON, folder=tmp_path / study)
+        assert (coordinator.label() >= 0).all() and coordinator.epsilon <= EPSILON
+    first, second = ((next((tmp_path / study).glob("class-sums-*"))).read_bytes() for study in ("first", "second"))
+    assert first != second
