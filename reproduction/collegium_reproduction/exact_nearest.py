@@ -38,22 +38,23 @@ class ExactNearest:
     mode: str = "clear"
 
     def sum_votes(self, round_: VoteRound) -> RoundResult:
-        """See `VoteSum.sum_votes`; everybody answers, and nothing that the question says of intervals counts."""
+        """See `VoteSum.sum_votes`; everybody answers, and the k nearest records are all in the first interval."""
         question = round_.question
         assert isinstance(question, CountNearest)
         k, classes = question.k, question.classes
         orders = class_orders(question.inputs, classes)
         asked = self.pool[np.array(question.inputs.indices)]
-        votes = np.empty((len(asked), classes), dtype=np.int64)
+        counts = np.zeros((len(asked), question.intervals, question.per_interval), dtype=np.int64)
         together = zip(*(self._closest(held, question, asked, k) for held in self.records.values()), strict=True)
         for row, parts in enumerate(together):
             distances, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
             if question.tau is None:
-                votes[row] = exact_votes(distances, labels, orders[row], k, classes)
+                counts[row, 0] = exact_votes(distances, labels, orders[row], k, classes)
             else:
-                votes[row] = exact_shares(distances, clipped_votes(held_in(labels, classes), question.tau), k)
+                shares = exact_shares(distances, clipped_votes(held_in(labels, classes), question.tau), k)
+                counts[row, 0] = [min(len(distances), k), *shares]
         names = tuple(sorted(round_.teachers))
-        return RoundResult(votes, names, dict.fromkeys(names, ANSWERED), 0)
+        return RoundResult(counts.reshape(len(asked), -1), names, dict.fromkeys(names, ANSWERED), 0)
 
     def _closest(self, held: SampledRecords, question: CountNearest, asked: NDArray[Any], k: int) -> Any:
         for around, sampled in held.samples(self.run_id, question, asked):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar import AtHand, Liar, keys_of, liar_over, roster_of
+from support.nearest import AGREED
 from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore, array_spec
@@ -29,7 +30,7 @@ from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask, HoldPool, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
 
-ONCE = PolicyConfig(minimum_noise_votes=1.0, queries=100)
+ONCE = PolicyConfig(questions=AGREED, minimum_noise_votes=1.0, queries=100)
 RNG = np.random.default_rng(5)
 X = RNG.integers(0, 16, (20, 4, 4, 1)).astype(np.uint8)
 KEYS = keys_of(("alpha", "beta", "gamma", "delta", "epsilon"))

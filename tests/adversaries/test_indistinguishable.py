@@ -15,6 +15,7 @@ import pytest
 from adversaries.test_coordinator_that_repeats import KEYS, ROSTER, TASK, X
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar import AtHand, liar_over
+from support.nearest import AGREED
 from support.party_requests import KEY, LINEAR
 
 from collegium.coordinator.students import fit_student
@@ -47,9 +48,9 @@ DATA = {
     "one class": Examples(RECORDS.x, np.zeros(60, dtype=np.int64)),
 }
 POLICIES = {
-    "limits of answers": PolicyConfig(queries=5),
-    "limits of cost": PolicyConfig(epsilon=0.7, record_epsilon=1.0, record_rho=0.02),
-    "much noise": PolicyConfig(minimum_noise_votes=35.0),
+    "limits of answers": PolicyConfig(questions=AGREED, queries=5),
+    "limits of cost": PolicyConfig(questions=AGREED, epsilon=0.7, record_epsilon=1.0, record_rho=0.02),
+    "much noise": PolicyConfig(questions=AGREED, minimum_noise_votes=35.0),
 }
 NUMBERS = {"gamma": 0.03, "k": 3.0, "sampling_rate": 0.5, "participations": 2.0, "levels": 1.0, "classes": 2.0}
 PARAMETERS = NUMBERS | {

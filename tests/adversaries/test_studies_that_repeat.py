@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
+from support.nearest import AGREED
 
 import collegium as cg
 from collegium.coordinator.kinds.labels import Labels
@@ -39,6 +40,7 @@ Serve = Callable[..., RunRecord]
 def serve(tmp_path: Path) -> Serve:
     """Serve a study of six inputs over three institutions."""
     policy = cg.PolicyConfig(
+        questions=AGREED,
         minimum_noise_votes=1,
         sum_modes=("clear", "masked", "masked+noised"),
         record_epsilon=90.0,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
+from support.nearest import AGREED
 
 import collegium as cg
 from collegium.coordinator.asking import Asking
@@ -34,7 +35,12 @@ X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(6)]
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
 POLICY = cg.PolicyConfig(
-    minimum_noise_votes=1, minimum_noise_sums=0.05, record_epsilon=90.0, record_rho=0.5, queries=1000
+    questions=AGREED,
+    minimum_noise_votes=1,
+    minimum_noise_sums=0.05,
+    record_epsilon=90.0,
+    record_rho=0.5,
+    queries=1000,
 )
 
 VOTES: dict[str, Any] = {

@@ -15,6 +15,7 @@ from collegium_reproduction.nearest.question import CountNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, ROSTER, members, run_config
 from support.digit_parties import TASK as DIGITS
+from support.nearest import AGREED
 
 from collegium.coordinator.kind import RunFacts, kind_of
 from collegium.coordinator.run import open_run
@@ -214,7 +215,7 @@ def test_a_party_refuses_what_its_task_or_policy_does_not_know(of_kinds: Example
     assert code(question(sigma=0.0)).startswith("refused-mechanism")
     single = replace(question(), terms=replace(question().terms, mechanism="knn"))
     assert code(single).startswith("refused")
-    quiet = Policy(PolicyConfig(minimum_noise_votes=5.0, sum_modes=("clear",)))
+    quiet = Policy(PolicyConfig(questions=AGREED, minimum_noise_votes=5.0, sum_modes=("clear",)))
     assert "less than the party agreed to" in code(question(), policy=quiet)
     with pytest.raises(DataError, match="outside"):
         members(Examples(of_kinds.x[:9], np.full(9, 8)), tmp_path, task=TASK)

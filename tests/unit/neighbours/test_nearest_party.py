@@ -15,6 +15,7 @@ from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.nearest.party import Sampler
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import in_company, of_rounding, ordinary
+from support.nearest import AGREED
 from support.record_votes import RECORDS, TASK, Clinic, plane, records
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
@@ -185,7 +186,7 @@ def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -
 
 
 def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
-    config = PolicyConfig(record_epsilon=2.0, sum_modes=("clear",))
+    config = PolicyConfig(questions=AGREED, record_epsilon=2.0, sum_modes=("clear",))
     account = AnswerBook(tmp_path, "clinic", config, None)
     clinic = Clinic(tmp_path, policy=Policy(config), account=account)
     answered = []

@@ -15,6 +15,7 @@ from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
 from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
+from support.nearest import AGREED
 
 from collegium.coordinator.kind import RunFacts, kind_of
 from collegium.coordinator.run import open_run
@@ -150,7 +151,7 @@ def test_who_drops_out_between_its_answer_and_the_sum_is_left_out_of_it(go: Any,
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
 
 
-STRICT = PolicyConfig(minimum_noise_votes=1, queries=1000, record_epsilon=1000.0, few_parties=True)
+STRICT = PolicyConfig(questions=AGREED, minimum_noise_votes=1, queries=1000, record_epsilon=1000.0, few_parties=True)
 """Agrees to one exact sum about an input."""
 
 
@@ -289,7 +290,7 @@ def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
             "does not suit knn, which works with 'clear' or 'masked'; .* individual-knn",
         ),
         ({"neighbours__records_at_least": 60}, "expected to hold 18"),
-        ({"neighbours__k": None}, "neighbours.k and the mechanism knn or multilabel-knn belong together"),
+        ({"neighbours__k": None}, "neighbours.k: Input should be a valid integer"),
         ({"neighbours": None}, "belong together"),
         ({"neighbours__features": "network"}, "need the setting network"),
         ({"budget__unit": "party"}, "must be 'record'"),
