@@ -57,5 +57,5 @@ class LabelsAtHand:
         """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""
         rows = {query: row for row, query in enumerate(queries)}
         self._table.counts = counts if callable(counts) else lambda asked: counts[[rows[query] for query in asked]]
-        requests: Any = SimpleNamespace(request=lambda *_: None)
-        return self.labels.ask(requests, {query: row for row, query in enumerate(queries)})
+        kind: Any = SimpleNamespace(ask=lambda *_: None, votes=None)
+        return self.labels.ask(kind, {query: row for row, query in enumerate(queries)})

@@ -164,7 +164,9 @@ def test_a_party_computes_the_same_whether_or_not_it_is_far_from_the_consortium(
 ) -> None:
     """The time of its reply tells nothing: what is needed for a warning is loaded and computed each time."""
     x, y = cg.encode(records()["clinic-0"][0][:60], TASK), records()["clinic-0"][1][:60]
-    here = Institution("clinic-0", Examples(x, y), TASK, PoolStore(None), KEY, None, "cpu", Mock(), DEFAULT_RECORD_RHO)
+    here = Institution(
+        "clinic-0", Examples(x, y), TASK, PoolStore(None), KEY, None, "cpu", Mock(), Mock(), DEFAULT_RECORD_RHO
+    )
     own = Evaluation(here)
     calls = []
     assign = scipy.optimize.linear_sum_assignment

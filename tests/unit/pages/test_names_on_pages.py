@@ -38,6 +38,9 @@ ELSEWHERE = {
     "collegium.students",
     "collegium.sources",
     "collegium.questions",
+    "collegium.party_kinds",
+    "collegium.run_kinds",
+    "collegium.count_kinds",
     "collegium.v1",  # the package of the .proto files
     "terms.parameters",  # fields of messages
     "terms.stage",

@@ -73,7 +73,7 @@ def changed(question: Question, at: tuple[Any, ...], value: Any) -> bytes:
 
 
 def test_every_kind_of_this_package_is_tried() -> None:
-    assert sorted(QUESTIONS) == list(own_kinds())
+    assert sorted(set(QUESTIONS) - {"nearest-records"}) == list(own_kinds())
 
 
 @each

@@ -65,7 +65,7 @@ def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Asking.total
 
     def total(self: Asking, question: Any, *told: Any) -> Any:
-        return honest(self, question, *told) if getattr(question.request, "number", 1) == 1 else dies()
+        return honest(self, question, *told) if getattr(question.question, "number", 1) == 1 else dies()
 
     monkeypatch.setattr(Asking, "total", total)
 
@@ -247,7 +247,7 @@ def test_parties_that_are_away_at_the_second_sum_are_waited_for(
     honest = Asking.total
 
     def total(self: Asking, question: Any, *told: Any) -> Any:
-        if question.request.number == 1:
+        if question.question.number == 1:
             return honest(self, question, *told)
         raise QuorumNotReached("too few are ready", {"alpha": "unreachable", "beta": "refused-queries"})
 
@@ -265,7 +265,7 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     asked, dead = config(**SETTINGS | {"budget": {"epsilon": 0.2}}), list[int]()
 
     def total(self: Asking, question: Any, *told: Any) -> Any:
-        if question.request.number == 2 and not dead:
+        if question.question.number == 2 and not dead:
             dead.append(1)
             dies()
         return honest(self, question, *told)
