@@ -1,5 +1,6 @@
 """What `auto`, or a setting that is left out, comes to: decided by public facts, and said."""
 
+import json
 from typing import Any
 
 import pytest
