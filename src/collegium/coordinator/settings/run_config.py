@@ -308,12 +308,10 @@ class RunConfig(Frozen):
     def class_sums(self) -> int:
         """How many class sums there are: those configured or, where that is `AUTO`, as public facts decide.
 
-        There are two of images where records are protected and the student has networks. In the mode ``clear`` there
-        is one, as a party gives one exact sum over all its records.
+        There are two of images where records are protected and the student has networks.
         """
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
-        twice = self._networks and self.budget.unit == "record" and self.votes.mode != SumMode.CLEAR
-        return 1 + twice if rounds == AUTO else int(rounds)
+        return 1 + (self._networks and self.budget.unit == "record") if rounds == AUTO else int(rounds)
 
     @property
     def _networks(self) -> bool:
