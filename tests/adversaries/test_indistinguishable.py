@@ -167,7 +167,7 @@ def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, policy: 
 
     reference = everything_said(RECORDS, agreed, bodies, tmp_path / "reference")
     kind = mechanism_named(name)
-    clean = "clear" in kind.sum_modes and "masked" not in kind.sum_modes  # parties add the noise of such sums by another
+    clean = "clear" in kind.sum_modes and "masked" not in kind.sum_modes  # refused here
     if policy == "limits of answers" and name != "multilabel-knn":  # which the task, one class a record, refuses
         assert (reference[-1][2] > 0) == (not clean), "some answers left"
     for number, (what, records) in enumerate(DATA.items()):
