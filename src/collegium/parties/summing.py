@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.gate import AnswerGate, LeavingAnswer
 from collegium.parties.policy import described
-from collegium.privacy.noise.sources import source_of
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import SecureSumAnswer
@@ -24,6 +23,7 @@ from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.setup import SumSetup
+from collegium_accounting.noise.sources import source_of
 
 _MAX_OPEN_SUMS = 8
 

@@ -11,7 +11,6 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from collegium.errors import IdentityError
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     AskedTwice,
@@ -29,6 +28,7 @@ from collegium.protocol.secure_sum.messages import Phase, phase_of
 from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 RandomBytes = Callable[[int], bytes]
 
