@@ -114,15 +114,7 @@ def second_of(record: RunRecord) -> str:
 def test_where_a_second_sum_is_refused_the_first_labels_all(
     few: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By parties, which give one exact sum or have no torch; by the budget, which is lowered after the first."""
-    once = institutions(few.take(np.arange(60)), POLICY)
-    asked = config(**SETTINGS | {"votes": {"mode": "clear"}, "sums": {"landmarks": 20, "rounds": 2}})
-    record = driven(asked, once, public, tmp_path / "parties").run()
-    assert (
-        "first of two class sums alone: 5 institutions gave none (refused-queries" in second_of(record)
-        and len(record.rounds) == 1
-    )
-    assert "first of two class sums alone" in second_of(driven(asked, once, public, tmp_path / "parties").run())
+    """By parties, which have no torch; by the budget, which is lowered after the first."""
 
     def without_torch(features: Any, inputs: Any) -> int:
         if features.name == "network":
@@ -190,7 +182,7 @@ def _turned(student: Any) -> Any:
 def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_coordinator_says(
     consortium: Callable[..., Consortium], tmp_path: Path
 ) -> None:
-    """It names the same entry of its ledger with two maps, to draw noise once on two exact sums."""
+    """It names the same entry of its ledger with two maps, draws noise once, and has two exact sums."""
     policy = POLICY.model_copy(update={"record_epsilon": 9.0})
     accounts = {}
 
@@ -200,12 +192,13 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
         return accounts[name]
 
     parties = consortium(account=account)
-    parties.asks(parties.request("clear", ledger_id="ledger:7"))
-    spent = accounts["beta"].record_spent()
-    kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * 2)
-    with pytest.raises(QuorumNotReached, match="refused-queries"):
-        parties.asks(parties.request("clear", kernel=kernel, ledger_id="ledger:7"))
-    assert accounts["beta"].record_spent() == spent > 0.0
+    spent = [0.0]
+    for number in (1, 2):
+        kernel = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared * number)
+        asked = parties.request("clear", kernel=kernel, ledger_id="ledger:7")
+        parties.asks(asked)
+        spent.append(accounts["beta"].record_spent())
+    assert spent[2] > 1.4 * spent[1] > 0.0
 
 
 @pytest.mark.parametrize(
