@@ -13,12 +13,10 @@ from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.data import DataSource, PoolStore, load
 from collegium.data.task import Task
-from collegium.parties.answer_book import AnswerBook
 from collegium.parties.cli import PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.party import Party, unrestricted
-from collegium.parties.policy import PolicyConfig
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import Credentials, load_authority
@@ -76,8 +74,7 @@ def join(
     source = DataSource(source="digits", split="all", shuffle_seed=0, start=first, stop=first + 200)
 
     def open_party(task: Task) -> Answers:
-        book = AnswerBook(party.folder, name, PolicyConfig(), done.credentials.signing_key)
-        membership = replace(membership_of(party, done.credentials, known, book), random_bytes=lambda _: random_bytes)
+        membership = replace(membership_of(party, done.credentials, known), random_bytes=lambda _: random_bytes)
         pools = PoolStore(party.folder / "pools")
         examples = load(source, task, data_root=None)
         member.parties.append(

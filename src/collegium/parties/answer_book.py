@@ -7,7 +7,7 @@ it is on the disk before an answer leaves, or nothing of it is.
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, MutableSet
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -37,7 +37,9 @@ Voters = Literal["records", "party"]
 
 _TABLES = (
     *answered.TABLES,
-    "CREATE TABLE IF NOT EXISTS sums (round TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
+    "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
+    "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",
     "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS scheme (voters TEXT PRIMARY KEY, identity TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS runs (voters TEXT NOT NULL, run TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL, "
@@ -83,6 +85,7 @@ class AnswerBook:
                 self._database.execute("PRAGMA secure_delete = ON")
                 for table in _TABLES:
                     self._database.execute(table)
+            self.erase()  # what a process deleted that was killed before it could
             self._file = EntryStore(self.path, self._database, lock=self._lock)
             self._answered = Answered(self._database, policy.queries)
             self._party = self._ledger("party", name, signer, policy.epsilon, "epsilon in the policy file")
@@ -252,10 +255,10 @@ class AnswerBook:
             if head is not None:
                 database.execute("INSERT INTO head VALUES (0, ?)", (str(head),))
 
-    @property
-    def rounds(self) -> MutableSet[str]:
-        """The ids of all secure sums that were begun; one is on the disk when `add` returns."""
-        return _Rounds(self)
+    def erase(self) -> None:
+        """Overwrite what was deleted: it is in no file any more when this returns, unless somebody reads the book."""
+        with self._using() as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -263,31 +266,6 @@ class AnswerBook:
             self._party.close()
             self._records.close()
             self._database.close()
-
-
-class _Rounds(MutableSet[str]):
-    """A set of round ids that only grows."""
-
-    def __init__(self, book: AnswerBook) -> None:
-        self._book = book
-
-    def __contains__(self, round_id: object) -> bool:
-        return round_id in set(self)
-
-    def __iter__(self) -> Iterator[str]:
-        with self._book._using() as database:
-            return iter([round_id for (round_id,) in database.execute("SELECT round FROM sums")])
-
-    def __len__(self) -> int:
-        return len(set(self))
-
-    def add(self, value: str) -> None:
-        with self._book.changing() as database:
-            database.execute("INSERT OR IGNORE INTO sums VALUES (?)", (value,))
-
-    def discard(self, value: str) -> None:
-        """Not for this set: a round that was begun stays begun."""
-        raise StorageError("the answer book keeps every round")
 
 
 def _epsilon_of(rho: float, delta: float) -> float:

@@ -91,9 +91,7 @@ def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster |
     return known
 
 
-def membership_of(
-    config: PartyConfig, credentials: Credentials, known: KnownRoster | None, book: AnswerBook
-) -> Membership | None:
+def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRoster | None) -> Membership | None:
     """The party among the others, as its own roster has them; None where the file names no roster."""
     if known is None:
         return None
@@ -103,7 +101,6 @@ def membership_of(
         credentials.signing_key.sign,
         config.collusion,
         len(set(config.parties)),
-        book.rounds,
         unnamed=lambda: known.unnamed,
     )
 
@@ -166,7 +163,7 @@ def serve(
     policy = policy_of(config)
     require_limits(policy, len(set(config.parties)))
     account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
-    membership = membership_of(config, credentials, known, account)
+    membership = membership_of(config, credentials, known)
 
     from collegium.parties.session import Answers, PartySession
 

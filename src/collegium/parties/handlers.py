@@ -13,7 +13,7 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import DataError
 from collegium.parties.gate import AnswerGate, pool_asked
-from collegium.parties.kept_answers import PreparedRounds
+from collegium.parties.held_sums import HeldSums
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.messages import Request
@@ -103,7 +103,7 @@ class VotesHandler(ABC, Generic[_Asked, _Voters]):
     reply: ClassVar[type[Votes] | type[Neighbours] | type[Sums]] = Neighbours
     kept_as: ClassVar[type[np.integer]] = np.int64
 
-    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: PreparedRounds, gate: AnswerGate) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: _Voters, rounds: HeldSums, gate: AnswerGate) -> None:
         self._task, self._pools, self._voters = task, pools, voters
         self._rounds, self._gate = rounds, gate
 
@@ -124,9 +124,7 @@ class CastVotesHandler(VotesHandler[CastVotes, EnsembleCache]):
     reply = Votes
     kept_as = np.uint16
 
-    def __init__(
-        self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: PreparedRounds, gate: AnswerGate
-    ) -> None:
+    def __init__(self, task: Task, pools: PoolStore, voters: EnsembleCache, rounds: HeldSums, gate: AnswerGate) -> None:
         super().__init__(task, pools, voters, rounds, gate)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
         self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()

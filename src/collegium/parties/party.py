@@ -35,7 +35,8 @@ from collegium.parties.handlers import (
     PoolHandler,
     check_inputs,
 )
-from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
+from collegium.parties.held_sums import HeldSums
+from collegium.parties.kept_answers import AnswerMemory
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
@@ -178,7 +179,9 @@ class Party:
 
         self.ensembles = ensembles = EnsembleCache(fit)
         pool_handler = PoolHandler(task, pools)
-        self.rounds = rounds = PreparedRounds()
+        # Where nothing is counted (simulations), sums are this process's alone.
+        sums = account or AnswerBook(None, name, PolicyConfig(), None)
+        self.rounds = rounds = HeldSums(sums)
 
         book = functools.cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
 
@@ -221,7 +224,7 @@ class Party:
             for asked in (Fit, CastVotes, CastNeighbours, SumClasses, Evaluate):
                 del self._handlers[asked]
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, rounds.of, gate, near.leave)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, sums, rounds, gate, near.leave)
         self._policy = policy
         self._memory = AnswerMemory()
         self._lock = threading.Lock()

@@ -5,25 +5,23 @@ answered with ``Prepared``; the coordinator's proposal for the sum must agree wi
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableSet
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.errors import ProtocolViolation, UnnamedParties
-from collegium.parties.gate import AnswerGate, LeavingAnswer
+from collegium.parties.answer_book import AnswerBook
+from collegium.parties.gate import AnswerGate
+from collegium.parties.held_sums import HeldSum, HeldSums
 from collegium.parties.terms import mechanism_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import SecureSumAnswer
 from collegium.protocol.requests import CastNeighbours, CastVotes, SecureSumStep, VoteRequest, lowest
-from collegium.protocol.secure_sum import PartySum, accept_parameters
+from collegium.protocol.secure_sum import PartySum, Phase, SumSetup, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
-from collegium.protocol.secure_sum.setup import SumSetup
-
-_MAX_OPEN_SUMS = 8
+from collegium.protocol.secure_sum.messages import phase_of
+from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +35,8 @@ class Membership:
     sign : signs with this party's own Ed25519 identity.
     collusion_fraction : the share of the parties that this institution wants to be safe from.
     vouched : of how many parties it is a share, at least; the roster's own number may be of the operator's making.
-    used_rounds : rounds begun before; durable where a restart must not run one again.
-    random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
+    random_bytes : source of the secrets of one phase of a round, given both names; the operating system's unless
+        simulated.
     unnamed : the parties for whom the coordinator's newest roster was refused.
     """
 
@@ -47,54 +45,67 @@ class Membership:
     sign: Callable[[bytes], bytes] = field(repr=False)
     collusion_fraction: float = 0.1
     vouched: int = 0
-    used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
     unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
 
-
-PreparedVotes = Callable[[str, str], tuple[VoteRequest, NDArray[np.int64]]]
-"""Finds, by run and round, what was asked and the votes kept for it, shape ``[queries, classes]``."""
 
 OnLeaving = Callable[[str, VoteRequest], None]
 """Called with the run and what was asked; what it raises keeps the votes here."""
 
 
 class SumHandler:
-    """Answers the phases of secure sums over prepared votes; ``leave`` is called before a masked vector leaves."""
+    """Answers the phases of secure sums over prepared votes; each step is in the answer book before its reply leaves.
+
+    Parameters
+    ----------
+    book : keeps the sums that ``held`` tells of.
+    leave : called before a masked vector leaves.
+    """
 
     def __init__(
-        self, name: str, membership: Membership, prepared: PreparedVotes, gate: AnswerGate, leave: OnLeaving
+        self, name: str, membership: Membership, book: AnswerBook, held: HeldSums, gate: AnswerGate, leave: OnLeaving
     ) -> None:
-        self._name = name
-        self._membership = membership
-        self._prepared = prepared
-        self._gate, self._leave = gate, leave
-        self._sums: OrderedDict[bytes, tuple[PartySum, LeavingAnswer, Callable[[], None]]] = OrderedDict()
+        self._name, self._membership = name, membership
+        self._book, self._held, self._gate, self._leave = book, held, gate, leave
 
     def __call__(self, request: Request) -> SecureSumAnswer:
         assert isinstance(request.body, SecureSumStep)
         step = request.body.message
-        if step.WhichOneof("phase") == "advertise_keys":
-            self._begin(request)
-        if step.setup not in self._sums:
-            raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
-        running, leaving, leave = self._sums[step.setup]
-        reply = SecureSumAnswer(running.handle(step))
-        try:
-            if step.WhichOneof("phase") == "mask_input":
-                leaving.let_out()
-                leave()
-            elif step.WhichOneof("phase") == "sign_survivors":
-                leaving.open_with(running.opened)
-        except Exception:
-            del self._sums[step.setup]  # nothing of this sum is answered any more
-            raise
+        phase = phase_of(step)
+        with self._book.changing():
+            held = self._held.under(step.setup)
+            if held is None and phase is Phase.ADVERTISE:
+                held = self._begin(request.run_id, step.advertise_keys.parameters)
+            if held is None or held.setup is None:
+                raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
+            setup, before = held.setup, held.state
+            running = PartySum(
+                setup,
+                self._name,
+                self._membership.sign,
+                None if held.vector is None else held.vector.reshape(-1),
+                held.noise,
+                self._membership.random_bytes(f"{setup.round_id}/{phase.name}"),
+                before,
+            )
+            reply = SecureSumAnswer(running.handle(step))
+            if running.state is before:
+                return reply
+            if phase in (Phase.MASK, Phase.SIGN):
+                counts = np.zeros((0, 0), dtype=np.int64) if held.vector is None else held.vector
+                leaving = self._gate.resumed(held.run_id, held.asked, counts, held.left_before, setup.roster)
+                if phase is Phase.MASK:
+                    leaving.let_out()
+                    self._leave(held.run_id, held.asked)
+                else:
+                    leaving.open_with(running.opened)
+            self._held.keep(held, running.state, masked=phase >= Phase.MASK)
+        if phase in (Phase.MASK, Phase.SIGN):
+            self._book.erase()
         return reply
 
-    def _begin(self, request: Request) -> None:
-        assert isinstance(request.body, SecureSumStep)
+    def _begin(self, run_id: str, parameters: pb.SumParameters) -> HeldSum:
         member = self._membership
-        parameters = request.body.message.advertise_keys.parameters
         if parameters.consortium != member.consortium:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
         if names := member.unnamed():
@@ -102,29 +113,21 @@ class SumHandler:
         roster = dict(member.roster)
         demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
-        asked, votes = self._prepared(request.run_id, setup.round_id)
+        held = self._held.of(run_id, setup.round_id)
+        asked, votes = held.asked, held.vector
+        assert votes is not None  # it is kept until it is masked
         if setup.length != votes.size:
             raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {votes.size} votes")
         if (setup.low, setup.high) != (lowest(asked), asked.highest):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
-        leaving = self._gate.summed(request.run_id, asked, votes, roster)
-        running = PartySum(
-            setup,
-            self._name,
-            member.sign,
-            leaving.counts.reshape(-1),
-            member.used_rounds,
-            noise=_noise_share(asked, setup),
-            random_bytes=member.random_bytes(setup.round_id),
-        )
-        self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, asked)
-        while len(self._sums) > _MAX_OPEN_SUMS:
-            self._sums.popitem(last=False)
+        _check_noise(asked, setup)
+        leaving = self._gate.summed(run_id, asked, votes, roster)
+        return self._held.begin(held, setup, leaving.counts, leaving.left_before)
 
 
-def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | None:
-    """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
+def _check_noise(asked: VoteRequest, setup: SumSetup) -> None:
+    """Refuse a sum that has no room for the noise which the terms of the round promise, or less than they say of it.
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
     """
@@ -136,9 +139,8 @@ def _noise_share(asked: VoteRequest, setup: SumSetup) -> NDArray[np.int64] | Non
         if not setup.plan.complete and (mechanism.sum_per_stage or not isinstance(asked, CastVotes | CastNeighbours)):
             # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
             raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
-        return None
+        return
     if share.honest_survivors != setup.plan.honest_survivors:
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
     if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
-    return share.draw(setup.length)
