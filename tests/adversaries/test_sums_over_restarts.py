@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ import pytest
 from support.liar import AtHand, keys_of, roster_of
 from support.party_requests import KEY, LINEAR
 
+from collegium.clock import utc_now
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
 from collegium.parties.answer_book import FILE, AnswerBook
+from collegium.parties.held_sums import HeldSums
+from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.terms import mechanism_of
+from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure, Prepared
-from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, Terms
+from collegium.protocol.requests import CastVotes, PoolRange, SecureSumStep, ShowLedger, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup, plan_graph
 from collegium.protocol.secure_sum.messages import pack_set
 
@@ -82,6 +87,7 @@ class Consortium:
             policy=Policy(POLICY),
             account=self.books[name],
             membership=Membership("ours", ROSTER, KEYS[name].sign),
+            ledger=KnownLedger(self.books[name]),
         )
 
     def prepare(self, request: CastVotes | None = None) -> None:
@@ -206,17 +212,37 @@ def test_a_folder_holds_no_vector_and_no_noise_once_they_were_masked_and_no_own_
     parties.advance(Phase.DONE)
 
 
-def test_what_was_opened_is_forgotten_but_for_its_name(consortium: Callable[[str], Consortium]) -> None:
+def test_no_list_is_signed_while_the_ledger_that_was_shown_is_refused(consortium: Callable[[str], Consortium]) -> None:
+    parties = consortium("masked")
+    parties.prepare()
+    parties.advance(Phase.SIGN)
+    entries = tuple(bytes([number]) * 32 for number in range(4))
+    assert parties.hub.ask({NAMES[0]: ShowLedger("", entries[:2])})[NAMES[0]].head.startswith("1:")
+    assert isinstance(parties.hub.ask({NAMES[0]: ShowLedger("", entries[2:])})[NAMES[0]], Failure)
+    assert parties.step()[NAMES[0]].code == "refused-ledger"
+    head = str(parties.books[NAMES[0]].head())
+    assert not isinstance(parties.hub.ask({NAMES[0]: ShowLedger(head, entries[2:])})[NAMES[0]], Failure)
+    parties.advance(Phase.DONE)
+
+
+@pytest.mark.parametrize("ended", ["settled", "kept for long enough"])
+def test_of_a_sum_that_is_over_the_name_alone_stays(consortium: Callable[[str], Consortium], ended: str) -> None:
     parties = consortium("masked")
     parties.prepare()
     parties.advance(Phase.UNMASK)
-    party = parties.hub.parties[NAMES[0]]
-    assert isinstance(party, Party)
-    party.rounds.settle([parties.running.setup.digest])
+    book = parties.books[NAMES[0]]
+    if ended == "settled":
+        HeldSums(book).settle([parties.running.setup.digest])
+    else:
+        later, other = utc_now() + timedelta(days=POLICY.sums_kept_days + 1), parties.votes("masked", "round-2")
+        counts = np.zeros((QUERIES, 2), dtype=np.int64)
+        HeldSums(book, lambda: later).prepare(Request("r", "run-1", other), other, lambda: counts)
     reply = parties.step()[NAMES[0]]
     assert isinstance(reply, Failure) and "no part in that sum" in reply.message
-    with closing(sqlite3.connect(parties.books[NAMES[0]].path)) as database:
-        assert database.execute("SELECT round, question, state FROM sums").fetchall() == [("round-1", None, None)]
+    with closing(sqlite3.connect(book.path)) as database:
+        left = database.execute("SELECT question, vector, noise, state FROM sums WHERE round = 'round-1'").fetchall()
+    assert left == [(None, None, None, None)]
+    assert not isinstance(parties.step()[NAMES[1]], Failure)
 
 
 def test_rounds_that_never_left_make_room_and_those_that_left_stay(consortium: Callable[[str], Consortium]) -> None:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -40,7 +41,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
     "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
     "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",
-    "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL, "
+    "shown BLOB NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS scheme (voters TEXT PRIMARY KEY, identity TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS runs (voters TEXT NOT NULL, run TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL, "
     "levels INTEGER NOT NULL, participations INTEGER NOT NULL, PRIMARY KEY (voters, run)) STRICT",
@@ -106,6 +108,11 @@ class AnswerBook:
             name=name,
             budget_setting=setting,
         )
+
+    @property
+    def sums_kept(self) -> timedelta:
+        """For how long a sum that was not opened is kept."""
+        return timedelta(days=self._policy.sums_kept_days)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -248,12 +255,18 @@ class AnswerBook:
             found = database.execute("SELECT head FROM head").fetchone()
         return None if found is None else Head.parse(found[0])
 
-    def keep_head(self, head: Head | None) -> None:
-        """Keep what was shown in the place of what was shown before; None where a new ledger is agreed to."""
+    def shown(self) -> bytes | None:
+        """Fingerprint of the request that showed it, None where there was none."""
+        with self._using() as database:
+            found = database.execute("SELECT shown FROM head").fetchone()
+        return None if found is None else bytes(found[0])
+
+    def keep_head(self, head: Head | None, shown: bytes = b"") -> None:
+        """Keep what a request showed in the place of what was shown before; None where a new ledger is agreed to."""
         with self.changing() as database:
             database.execute("DELETE FROM head")
             if head is not None:
-                database.execute("INSERT INTO head VALUES (0, ?)", (str(head),))
+                database.execute("INSERT INTO head VALUES (0, ?, ?)", (str(head), shown))
 
     def erase(self) -> None:
         """Overwrite what was deleted: it is in no file any more when this returns, unless somebody reads the book."""

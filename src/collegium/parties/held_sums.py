@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from collegium.clock import utc_now
 from collegium.errors import ProtocolViolation
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.kept_answers import fingerprint
 from collegium.parties.terms import mechanism_of
 from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
@@ -61,13 +60,11 @@ class HeldSums:
 
     Parameters
     ----------
-    keep : how long what was not opened is kept.
+    book : its policy says for how long what was not opened is kept.
     """
 
-    def __init__(
-        self, book: AnswerBook, keep: timedelta = timedelta(days=30), clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self._book, self._keep, self._clock = book, keep, clock
+    def __init__(self, book: AnswerBook, clock: Callable[[], datetime] = utc_now) -> None:
+        self._book, self._clock = book, clock
         self._setups: dict[bytes, SumSetup] = {}
 
     def prepare(self, request: Request, body: VoteRequest, answer: Callable[[], NDArray[Any]]) -> Prepared:
@@ -78,7 +75,7 @@ class HeldSums:
         ProtocolViolation
             If the round was prepared for another request.
         """
-        key, asked = (request.run_id, body.round_id), fingerprint(request)
+        key, asked = (request.run_id, body.round_id), request.fingerprint()
         with self._book.changing() as database:
             known = database.execute("SELECT asked FROM sums WHERE run = ? AND round = ?", key).fetchone()
         if known is None:
@@ -125,7 +122,7 @@ class HeldSums:
             )
             if not changed.rowcount:
                 raise ProtocolViolation(f"round {held.round_id[:128]} was begun before: a round id serves once")
-        self._setups[setup.digest] = setup
+        self._remember(setup)
         return replace(held, setup=setup, vector=vector, left_before=left_before)
 
     def keep(self, held: HeldSum, state: PartyState, *, masked: bool) -> None:
@@ -146,7 +143,7 @@ class HeldSums:
 
     def _make_room(self, database: sqlite3.Connection) -> None:
         """Forget the oldest rounds of which nothing left, and all that were kept for long enough."""
-        oldest = (self._clock() - self._keep).isoformat()
+        oldest = (self._clock() - self._book.sums_kept).isoformat()
         self._forget(database, "began < ?", oldest)
         waiting = database.execute(
             "SELECT rowid FROM sums WHERE vector IS NOT NULL ORDER BY began DESC, rowid DESC LIMIT -1 OFFSET ?",
@@ -187,5 +184,10 @@ class HeldSums:
             parameters = pb.SumParameters.FromString(bytes.fromhex(terms["parameters"]))
             roster = {name: bytes.fromhex(key) for name, key in terms["roster"].items()}
             # It was accepted when the sum began, with the share of colluders that the institution asked for then.
-            self._setups[digest] = accept_parameters(parameters, roster, collusion_fraction=0.0)
+            self._remember(accept_parameters(parameters, roster, collusion_fraction=0.0))
         return self._setups[digest]
+
+    def _remember(self, setup: SumSetup) -> None:
+        self._setups[setup.digest] = setup
+        while len(self._setups) > MAX_PREPARED:
+            del self._setups[next(iter(self._setups))]

@@ -36,7 +36,6 @@ from collegium.parties.handlers import (
     check_inputs,
 )
 from collegium.parties.held_sums import HeldSums
-from collegium.parties.kept_answers import AnswerMemory
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.counting import CountNearestHandler, SampledRecords
@@ -226,22 +225,16 @@ class Party:
         if membership is not None:
             self._handlers[SecureSumStep] = SumHandler(name, membership, sums, rounds, gate, near.leave)
         self._policy = policy
-        self._memory = AnswerMemory()
         self._lock = threading.Lock()
 
     def handle(self, request: Request) -> Reply:
-        """The answer to a request; a request that comes again gets the same bytes. Never raises.
+        """The answer to a request; one that comes again is not counted or charged again. Never raises.
 
         Requests are answered one at a time, whichever threads they come from.
         """
         with self._lock:
             try:
-                known = self._memory.recall(request)
-                if known is not None:
-                    return known
-                reply = Reply(request.request_id, self._answer(request))
-                self._memory.keep(request, reply)
-                return reply
+                return Reply(request.request_id, self._answer(request))
             except CollegiumError as error:
                 return Reply(request.request_id, Failure.of(error))
             except Exception as error:
