@@ -101,7 +101,7 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
         if isinstance(answer, Neighbours):
             transcript.note(run, body, answer.counts)
         elif (run, body.round_id) not in left and generator.random() < 0.7:  # a round id serves once; some rounds fail
-            counts, near = clinic.party.rounds.of(run, body.round_id)[1], clinic.party._handlers[CastNeighbours]
+            counts, near = clinic.party.rounds.of(run, body.round_id).vector, clinic.party._handlers[CastNeighbours]
             with contextlib.suppress(ProtocolViolation):  # another round has the same question since
                 near.leave(run, body)  # type: ignore[attr-defined]
                 left.add((run, body.round_id))

@@ -76,7 +76,7 @@ class SumHandler:
             held = self._held.under(step.setup)
             if held is None and phase is Phase.ADVERTISE:
                 held = self._begin(request.run_id, step.advertise_keys.parameters)
-            if held is None or held.setup is None:
+            if held is None or held.setup is None or held.setup.digest != step.setup:
                 raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
             setup, before = held.setup, held.state
             running = PartySum(
