@@ -24,7 +24,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import Prepared
 from collegium.protocol.requests import VoteRequest
 from collegium.protocol.secure_sum import SumSetup, accept_parameters
-from collegium.protocol.secure_sum.party import PartyState
+from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 MAX_PREPARED = 8

@@ -40,9 +40,9 @@ from collegium.protocol.secure_sum.errors import (
 )
 from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.messages import ADVERT_BYTES, Advert, pack_set, unpack_set
-from collegium.protocol.secure_sum.party import PartyState
 from collegium.protocol.secure_sum.plan import sampled
 from collegium.protocol.secure_sum.shamir import SHARE_BYTES
+from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0, 7)
